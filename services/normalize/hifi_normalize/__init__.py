@@ -1,0 +1,1 @@
+"""Checks, maps, casts and masks each event as its pipe declares."""

@@ -1,0 +1,1 @@
+"""Holds deliveries that failed until they are due again."""
