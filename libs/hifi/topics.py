@@ -1,0 +1,136 @@
+"""Every topic of a stream, declared in this one place."""
+
+from dataclasses import dataclass
+from typing import Final
+
+DAY_MS: Final = 24 * 3600 * 1000
+EVENT_RETENTION_MS: Final = 7 * DAY_MS
+DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
+MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
+"""`max.message.bytes` of every topic: at least twice ingest's limit of one event (1 MiB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A delay that a failed delivery waits for in a retry topic of its own."""
+
+    name: str
+    delay_s: float
+
+
+DEFAULT_TIERS: Final = (
+    Tier("5s", 5),
+    Tier("30s", 30),
+    Tier("2m", 120),
+    Tier("10m", 600),
+    Tier("1h", 3600),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic to create. `partitions` None: as many as the stream has."""
+
+    name: str
+    partitions: int | None = None
+    compacted: bool = False
+    retention_ms: int = EVENT_RETENTION_MS
+
+    def configs(self) -> dict[str, str]:
+        """Kafka's settings of the topic, as text."""
+        settings = {
+            "message.timestamp.type": "LogAppendTime",
+            "max.message.bytes": str(MAX_RECORD_BYTES),
+            "unclean.leader.election.enable": "false",
+        }
+        if self.compacted:
+            return settings | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+        return settings | {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_ms),
+            "retention.bytes": "-1",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of the topics of one stream."""
+
+    stream: str
+    tiers: tuple[Tier, ...] = DEFAULT_TIERS
+
+    @property
+    def raw(self) -> str:
+        """What ingest accepted, data byte for byte."""
+        return f"{self.stream}.raw"
+
+    @property
+    def normalized(self) -> str:
+        """What passed normalize."""
+        return f"{self.stream}.normalized"
+
+    @property
+    def enriched(self) -> str:
+        """What passed enrich, with the destinations that want it. Only enrich writes it."""
+        return f"{self.stream}.enriched"
+
+    @property
+    def retry_out(self) -> str:
+        """Deliveries that are due again."""
+        return f"{self.stream}.retry-out"
+
+    @property
+    def dead_letter(self) -> str:
+        """What no node could pass on, with the reason."""
+        return f"{self.stream}.dead-letter"
+
+    @property
+    def receipts(self) -> str:
+        """The outcome of every delivery."""
+        return f"{self.stream}.receipts"
+
+    @property
+    def accepted(self) -> str:
+        """What ingest acknowledged, as ranges."""
+        return f"{self.stream}.accepted"
+
+    @property
+    def pipes(self) -> str:
+        """The declared pipes and the stream's partition count."""
+        return f"{self.stream}.pipes"
+
+    @property
+    def minutes(self) -> str:
+        """What observe knows of each minute."""
+        return f"{self.stream}.minutes"
+
+    @property
+    def alarms(self) -> str:
+        """Alarms with their start, end and cause."""
+        return f"{self.stream}.alarms"
+
+    @property
+    def enrich_leader(self) -> str:
+        """One partition, no records: its group elects the active driver of enrich."""
+        return f"{self.stream}.enrich-leader"
+
+    def retry_in(self, tier: Tier) -> str:
+        """Deliveries that wait for the delay of a tier."""
+        return f"{self.stream}.retry-in.{tier.name}"
+
+    def group(self, node: str) -> str:
+        """The consumer group of a node."""
+        return f"{self.stream}.{node}"
+
+    def all(self) -> list[Topic]:
+        """Every topic of the stream, to be created at its start."""
+        events = [self.raw, self.normalized, self.enriched, self.retry_out, self.receipts, self.accepted]
+        events += [self.retry_in(tier) for tier in self.tiers]
+        return [
+            *(Topic(name) for name in events),
+            Topic(self.dead_letter, retention_ms=DEAD_LETTER_RETENTION_MS),
+            Topic(self.pipes, partitions=1, compacted=True),
+            Topic(self.minutes, compacted=True),
+            Topic(self.alarms),
+            Topic(self.enrich_leader, partitions=1),
+        ]
