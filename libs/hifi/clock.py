@@ -1,0 +1,16 @@
+"""The two clocks: wall time for stamps that others read, monotonic time for waiting and leases."""
+
+import time
+from typing import Final
+
+MICROSECONDS: Final = 1_000_000
+
+
+def now_us() -> int:
+    """Wall time, microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+def monotonic_s() -> float:
+    """A clock that only goes forward, seconds from an arbitrary start."""
+    return time.monotonic()

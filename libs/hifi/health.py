@@ -1,0 +1,68 @@
+"""Alive and ready: what a service still waits for, served on /healthz, /readyz and /metrics."""
+
+from importlib import metadata
+
+import orjson
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+
+class Health:
+    """The conditions of being ready, each with the reason why it does not hold yet."""
+
+    def __init__(self, node: str, instance: str) -> None:
+        self.node = node
+        self.instance = instance
+        self.state = "starting"
+        """One word for a person: starting, running, standby, draining."""
+        self._waiting: dict[str, str] = {}
+
+    def wait(self, condition: str, reason: str) -> None:
+        """A condition does not hold; the reason is one sentence for a person."""
+        self._waiting[condition] = reason
+
+    def hold(self, condition: str) -> None:
+        """A condition holds (again)."""
+        self._waiting.pop(condition, None)
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """Condition to reason, empty when ready."""
+        return dict(self._waiting)
+
+    @property
+    def ready(self) -> bool:
+        """No condition is open and the service is not on its way out."""
+        return not self._waiting and self.state != "draining"
+
+    def app(self) -> Starlette:
+        """The ASGI app of the three pages."""
+        about = {"node": self.node, "instance": self.instance, "version": version(self.node)}
+
+        async def healthz(_: Request) -> Response:
+            return _json({"status": "alive", "state": self.state, **about})
+
+        async def readyz(_: Request) -> Response:
+            ready = self.ready
+            body = {"status": "ready" if ready else "waiting", "state": self.state, "waiting": self._waiting, **about}
+            return _json(body, 200 if ready else 503)
+
+        async def metrics(_: Request) -> Response:
+            return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+        return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+
+
+def version(node: str) -> str:
+    """Version of the installed package of a node."""
+    try:
+        return metadata.version(f"hifi-{node}")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")

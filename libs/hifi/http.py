@@ -1,0 +1,69 @@
+"""Serving HTTP inside a service's own event loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from hifi.errors import Misconfigured
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the service, which drains in its own order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A listening socket; `shared` lets several processes listen on the same port and spreads connections over them.
+
+    Raises:
+        Misconfigured: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(2048)
+    except OSError as error:
+        sock.close()
+        raise Misconfigured(f"cannot listen on {host}:{port}: {error.strerror}; choose another port or stop what holds it") from None
+    sock.setblocking(False)
+    return sock
+
+
+@contextlib.asynccontextmanager
+async def serve(app: ASGIApp, sock: socket.socket, *, drain_s: float = 5, **options: Any) -> AsyncIterator[None]:
+    """Serve an ASGI app while the block runs; on leaving, running requests are finished within `drain_s` seconds."""
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,  # above the idle time-out of common connection pools, else their reuse races our close
+        timeout_graceful_shutdown=int(drain_s) or 1,
+        **options,
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    try:
+        while not server.started and not task.done():
+            await asyncio.sleep(0.005)
+        yield
+    finally:
+        server.should_exit = True
+        await task
+        sock.close()

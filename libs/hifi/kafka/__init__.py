@@ -1,0 +1,1 @@
+"""The one producer and the one consumer loop of every asyncio node."""

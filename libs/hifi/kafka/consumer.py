@@ -1,0 +1,362 @@
+"""The one consumer loop: batches of a partition go through a step, then their offsets are committed.
+
+Each assigned partition has a task of its own, so a slow partition holds up no other. A step acknowledges its outputs
+before it finishes offsets; only finished offsets without a gap are committed, explicitly, by the member that owns the
+partition. On revoke a partition takes nothing new, finishes what runs, commits, and is let go.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+from aiokafka.structs import OffsetAndMetadata
+
+from hifi import log, metrics
+from hifi.errors import Fenced
+from hifi.kafka.cooperative import CooperativeConsumer
+from hifi.kafka.offsets import Offsets
+from hifi.service import Service
+from hifi.settings import ServiceSettings
+
+Batch = Sequence[ConsumerRecord]
+_POLL_MS: Final = 1000
+_BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+
+logger = log.get(__name__)
+
+
+class Work:
+    """One partition during one assignment: fenced when it ends."""
+
+    def __init__(self, tp: TopicPartition, metadata: str) -> None:
+        self.topic: str = tp.topic
+        self.partition: int = tp.partition
+        self.tp = tp
+        self.offsets = Offsets()
+        self.metadata = metadata
+        """Small facts that travel with the commit and greet the next owner."""
+        self.live = True
+        self.committed: int | None = None
+        self.position: int | None = None
+        """The next offset to take from Kafka, once something was taken."""
+        self.task: asyncio.Task[None] | None = None
+        self.waiting = True
+        """The task is asking Kafka for records rather than working on some."""
+        self._finished = asyncio.Event()
+
+    def finish(self, offset: int) -> None:
+        """The outputs of one record are acknowledged."""
+        self.offsets.finish(offset)
+        self._finished.set()
+
+    def finish_through(self, offset: int) -> None:
+        """The outputs of all records up to this one are acknowledged."""
+        self.offsets.finish_through(offset)
+        self._finished.set()
+
+    def check(self) -> None:
+        """Call before anything that others would see.
+
+        Raises:
+            Fenced: the partition is no longer ours.
+        """
+        if not self.live:
+            raise Fenced(f"{self.topic}[{self.partition}] is no longer assigned to this instance")
+
+    async def below(self, pending: int) -> None:
+        """Wait until fewer than `pending` records are unfinished."""
+        while self.offsets.pending >= pending:
+            self._finished.clear()
+            await self._finished.wait()
+
+
+Step = Callable[[Work, Batch], Awaitable[None]]
+"""Works on a batch of one partition and finishes its offsets, at once or later."""
+Poisoned = Callable[[Work, ConsumerRecord, Exception], Awaitable[None]]
+"""Puts away a record on which the step failed again and again; returns when Kafka has acknowledged that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a node reads, and how much at a time."""
+
+    topics: Sequence[str]
+    group: str
+    batch_records: int = 500
+    pending_records: int = 2000
+    """Unfinished records of a partition beyond which no more are taken."""
+    partition_fetch_bytes: int = 1024 * 1024
+    tries: int = 3
+    """Times that a step may fail on one record before the record is poisoned."""
+    stuck_s: float = 60
+    """A consumer that gets nothing for so long although there is something is replaced, seconds."""
+
+
+class Consumer:
+    """Reads topics in a group and runs a step on each partition's batches until the service stops."""
+
+    def __init__(
+        self, service: Service, settings: ServiceSettings, reading: Reading, step: Step, poisoned: Poisoned
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._reading = reading
+        self._step = step
+        self._poisoned = poisoned
+        self._works: dict[TopicPartition, Work] = {}
+        self._consumer: Any = None
+        self._failed: asyncio.Future[None] | None = None
+        self._condition = f"assignment of {reading.group}"
+        service.health.wait(self._condition, "the group has not been joined yet")
+
+    @property
+    def works(self) -> dict[TopicPartition, Work]:
+        """The partitions that are assigned now."""
+        return self._works
+
+    @property
+    def member(self) -> Any:
+        """The member of the group now (a CooperativeConsumer), None between two."""
+        return self._consumer
+
+    async def run(self) -> None:
+        """Read until the service stops, then drain, commit and leave. Kafka being away only makes it wait."""
+        failures = 0
+        while not self._service.stopping.is_set():
+            try:
+                await self._member()
+                failures = 0
+            except (KafkaError, OSError) as error:
+                self._service.health.wait(self._condition, f"Kafka does not answer: {error!r}")
+                logger.warning("consumer-failed", group=self._reading.group, error=repr(error))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        self._service.stopping.wait(), _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+                    )
+                failures += 1
+
+    async def _member(self) -> None:
+        """One membership of the group, from joining to leaving."""
+        settings, reading = self._settings, self._reading
+        self._failed = asyncio.get_running_loop().create_future()
+        consumer = self._consumer = CooperativeConsumer(
+            bootstrap_servers=settings.kafka,
+            client_id=settings.instance,
+            group_id=reading.group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=int(settings.session_timeout_s * 1000),
+            heartbeat_interval_ms=int(settings.session_timeout_s * 1000 / 5),
+            rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1000),
+            max_poll_interval_ms=2**31 - 1,  # the watchdog below sees to that
+            max_partition_fetch_bytes=reading.partition_fetch_bytes,
+            # A partition that was just emptied is fetched only with the next request, so this bounds its wait.
+            fetch_max_wait_ms=20,
+            request_timeout_ms=15_000,
+            metadata_max_age_ms=60_000,
+        )
+        consumer.subscribe(list(reading.topics), listener=_Listener(self))
+        helpers: list[asyncio.Task[None]] = []
+        try:
+            await consumer.start()
+            helpers = [asyncio.create_task(self._commit_often()), asyncio.create_task(self._watch())]
+            stop = asyncio.create_task(self._service.stopping.wait())
+            helpers.append(stop)  # type: ignore[arg-type]
+            await asyncio.wait({stop, self._failed, *helpers}, return_when=asyncio.FIRST_COMPLETED)
+            await self._release(set(self._works))
+            if self._failed.done():
+                self._failed.result()
+        finally:
+            for task in helpers:
+                task.cancel()
+            for work in self._works.values():
+                self._fence(work)
+            self._works.clear()
+            self._consumer = None
+            with contextlib.suppress(TimeoutError, KafkaError, OSError):
+                await asyncio.wait_for(consumer.stop(), timeout=5)
+
+    async def _partition(self, work: Work) -> None:
+        """The life of one assigned partition."""
+        read = metrics.READ.labels(work.topic)
+        try:
+            while work.live:
+                work.waiting = True
+                await work.below(self._reading.pending_records)
+                fetched = await self._consumer.getmany(
+                    work.tp, timeout_ms=_POLL_MS, max_records=self._reading.batch_records
+                )
+                work.waiting = False
+                records = fetched.get(work.tp)
+                if not records or not work.live:
+                    continue
+                self._note_jump(work, records[0].offset)
+                work.position = records[-1].offset + 1
+                read.inc(len(records))
+                for record in records:
+                    work.offsets.start(record.offset)
+                await self._work_on(work, records)
+        except Fenced:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it was, the membership ends and begins anew
+            if self._failed is not None and not self._failed.done():
+                self._failed.set_exception(error)
+
+    async def _work_on(self, work: Work, records: Batch) -> None:
+        try:
+            await self._step(work, records)
+        except (Fenced, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - any step may fail on any record: find the one and go on
+            logger.exception("step-failed", topic=work.topic, partition=work.partition, first=records[0].offset)
+            if len(records) == 1:
+                await self._retry(work, records[0], error)
+                return
+            for record in records:
+                if work.offsets.committable is None or record.offset >= work.offsets.committable:
+                    await self._work_on(work, [record])
+
+    async def _retry(self, work: Work, record: ConsumerRecord, error: Exception) -> None:
+        for turn in range(1, self._reading.tries):
+            await asyncio.sleep(_BACKOFF_S[min(turn - 1, len(_BACKOFF_S) - 1)])
+            try:
+                await self._step(work, [record])
+                return
+            except (Fenced, asyncio.CancelledError):
+                raise
+            except Exception as again:  # noqa: BLE001 - as above
+                error = again
+        logger.error("record-poisoned", topic=work.topic, partition=work.partition, offset=record.offset)
+        await self._poisoned(work, record, error)
+        work.finish(record.offset)
+
+    def _note_jump(self, work: Work, first: int) -> None:
+        """Say it loudly when Kafka no longer had what comes next."""
+        expected = work.position if work.position is not None else work.committed
+        if expected is None or first <= expected:
+            return
+        # Compaction and transactions leave gaps too, but no event topic has either.
+        metrics.SKIPPED.labels(work.topic).inc(first - expected)
+        logger.error("offsets-lost", topic=work.topic, partition=work.partition, first=expected, last=first - 1)
+
+    async def _commit_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.commit_interval_s)
+            try:
+                await self._commit(list(self._works.values()))
+            except (CommitFailedError, IllegalStateError) as error:
+                logger.info("commit-refused", error=repr(error))
+            except KafkaError as error:
+                logger.warning("commit-failed", error=repr(error))
+
+    async def _commit(self, works: Sequence[Work]) -> None:
+        offsets = {
+            work.tp: OffsetAndMetadata(work.offsets.committable, work.metadata)
+            for work in works
+            if work.offsets.committable is not None and work.offsets.committable != work.committed
+        }
+        if not offsets:
+            return
+        await self._consumer.commit(offsets)
+        for work in works:
+            if work.tp in offsets:
+                work.committed = offsets[work.tp].offset
+
+    async def _watch(self) -> None:
+        """End a membership that gets nothing although there is something: aiokafka's issues 625, 703, 718, 847."""
+        seen: dict[TopicPartition, int] = {}
+        while True:
+            await asyncio.sleep(self._reading.stuck_s / 2)
+            idle = [work for work in self._works.values() if work.waiting and not work.offsets.pending]
+            try:
+                ends = await self._consumer.end_offsets([work.tp for work in idle]) if idle else {}
+                positions = {work.tp: await asyncio.wait_for(self._consumer.position(work.tp), 5) for work in idle}
+            except (KafkaError, OSError, TimeoutError) as error:
+                logger.warning("kafka-unreachable", group=self._reading.group, error=repr(error))
+                continue
+            stuck = [tp for tp, position in positions.items() if position < ends[tp] and seen.get(tp) == position]
+            seen = positions
+            if stuck and self._failed is not None and not self._failed.done():
+                metrics.CONSUMER_RESTARTS.inc()
+                logger.error("consumer-stuck", partitions=[f"{tp.topic}[{tp.partition}]" for tp in stuck])
+                self._failed.set_exception(KafkaError("the consumer made no progress"))
+
+    async def assigned(self, added: set[TopicPartition]) -> None:
+        """Begin to work on partitions; called by the rebalance."""
+        for tp in sorted(added):
+            metadata = ""
+            committed = await self._consumer.committed(tp)
+            work = Work(tp, metadata)
+            work.committed = committed
+            self._works[tp] = work
+            work.task = asyncio.create_task(self._partition(work))
+        self._count("assigned", added)
+        self._service.health.hold(self._condition)
+
+    async def revoked(self, taken: set[TopicPartition]) -> None:
+        """Drain and let go of partitions; called by the rebalance."""
+        await self._release(taken)
+        self._count("revoked", taken)
+
+    async def lost(self, taken: set[TopicPartition]) -> None:
+        """Drop partitions that belong to others already: nothing is committed."""
+        for tp in taken:
+            work = self._works.pop(tp, None)
+            if work is not None:
+                self._fence(work)
+        self._count("lost", taken)
+
+    async def _release(self, taken: set[TopicPartition]) -> None:
+        works = [self._works[tp] for tp in taken if tp in self._works]
+        for work in works:
+            work.live = False
+        bound_s = self._settings.rebalance_timeout_s * 0.7
+        tasks = [asyncio.create_task(self._drain(work)) for work in works]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=bound_s)
+            for task in late:
+                task.cancel()
+            if late:
+                logger.error("drain-too-long", bound_s=bound_s, partitions=len(late))
+        try:
+            await self._commit(works)
+        except KafkaError as error:
+            logger.warning("commit-failed", error=repr(error))
+        for work in works:
+            self._fence(work)
+            self._works.pop(work.tp, None)
+
+    async def _drain(self, work: Work) -> None:
+        if work.task is not None and not work.waiting:
+            await asyncio.wait({work.task})
+        await work.below(1)
+
+    def _fence(self, work: Work) -> None:
+        work.live = False
+        if work.task is not None:
+            work.task.cancel()
+
+    def _count(self, kind: str, changed: set[TopicPartition]) -> None:
+        if changed:
+            metrics.REBALANCES.labels(kind).inc()
+            logger.info("partitions-" + kind, partitions=[f"{tp.topic}[{tp.partition}]" for tp in sorted(changed)])
+        for topic in self._reading.topics:
+            metrics.PARTITIONS.labels(topic).set(sum(tp.topic == topic for tp in self._works))
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        await self._consumer.assigned(assigned)
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        await self._consumer.revoked(revoked)
+
+    async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        await self._consumer.lost(lost)

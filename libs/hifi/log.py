@@ -1,0 +1,40 @@
+"""Structured logs: JSON lines, or readable ones on a terminal. A line is an event with fields."""
+
+import logging
+import sys
+from typing import Any, Literal
+
+import orjson
+import structlog
+
+
+def configure(node: str, instance: str, *, format: Literal["auto", "json", "console"] = "auto", level: str = "info") -> None:
+    """Set up logging for this process; the standard library's loggers (Kafka, HTTP) come out the same way."""
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    as_json = format == "json" or (format == "auto" and not sys.stderr.isatty())
+    renderer: Any = (
+        structlog.processors.JSONRenderer(serializer=lambda obj, **_: orjson.dumps(obj, default=str).decode())
+        if as_json
+        else structlog.dev.ConsoleRenderer()
+    )
+    least = getattr(logging, level.upper())
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(least),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(node=node, instance=instance)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
+    logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING), force=True)
+
+
+def get(name: str) -> Any:
+    """A logger whose first positional argument is the event's name, all else fields."""
+    return structlog.get_logger(module=name)

@@ -1,0 +1,193 @@
+"""Reading pipes from YAML files, with the file and line of every problem."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import orjson
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from hifi.pipe.model import Pipe
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong where: `line` counts from 1."""
+
+    file: Path
+    line: int
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{self.file}:{self.line}: {place}{self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A pipe with its file, so that later checks can name lines too."""
+
+    pipe: Pipe
+    file: Path
+    tree: Any
+
+    def problem(self, path: Sequence[str | int], message: str) -> Problem:
+        """A problem at a path into the YAML, such as `("enrich", "derive", "late")`."""
+        return Problem(self.file, line_of(self.tree, path), dotted(path), message)
+
+
+def load(folder: Path) -> tuple[list[Loaded], list[Problem]]:
+    """Read every `*.yaml` and `*.yml` of a folder.
+
+    Returns:
+        The pipes that could be read, and everything that is wrong. Paths of lookups and schemas are made absolute,
+        schemas are read in, so that a published pipe stands alone.
+    """
+    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
+    if not files:
+        what = "holds no *.yaml file" if folder.is_dir() else "is not a folder"
+        return [], [Problem(folder, 1, "", f"{what}; name a folder with one YAML file for each pipe")]
+    loaded: list[Loaded] = []
+    problems: list[Problem] = []
+    for file in files:
+        one = _load_file(file, problems)
+        if one is None:
+            continue
+        twin = next((other for other in loaded if other.pipe.pipe == one.pipe.pipe), None)
+        if twin is not None:
+            problems.append(one.problem(["pipe"], f"the pipe {one.pipe.pipe!r} is declared in {twin.file.name} too; names must differ"))
+        else:
+            loaded.append(one)
+    problems += _shared_keys(loaded)
+    return loaded, problems
+
+
+def _load_file(file: Path, problems: list[Problem]) -> Loaded | None:
+    try:
+        tree = YAML(typ="rt").load(file.read_text("utf-8"))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problems.append(Problem(file, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem or error.context}"))
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(Problem(file, 1, "", f"cannot be read: {error}"))
+        return None
+    if not isinstance(tree, dict):
+        problems.append(Problem(file, 1, "", "is not a mapping; begin with `pipe: NAME`"))
+        return None
+    before = len(problems)
+    try:
+        pipe = Pipe.model_validate(_plain(tree))
+        pipe = _stand_alone(pipe, file, tree, problems)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            path = [part for part in one["loc"] if _in_tree(part)]
+            problems.append(Problem(file, line_of(tree, path), dotted(path), _sentence(one)))
+        return None
+    return Loaded(pipe, file, tree) if len(problems) == before else None
+
+
+def _stand_alone(pipe: Pipe, file: Path, tree: Any, problems: list[Problem]) -> Pipe:
+    """Make paths absolute and take schemas in."""
+    folder = file.resolve().parent
+    changes = pipe.model_dump(by_alias=True, exclude_defaults=True, mode="json")
+    schema = pipe.normalize.json_schema
+    where = ["normalize", "schema"]
+    if isinstance(schema, Path):
+        try:
+            schema = orjson.loads((folder / schema).read_bytes())
+        except (OSError, orjson.JSONDecodeError) as error:
+            problems.append(Problem(file, line_of(tree, where), dotted(where), f"the schema {schema} cannot be read: {error}"))
+            return pipe
+    if schema is not None:
+        try:
+            jsonschema_rs.validator_for(schema)
+        except (ValueError, jsonschema_rs.ValidationError) as error:
+            problems.append(Problem(file, line_of(tree, where), dotted(where), f"not a JSON Schema: {str(error).splitlines()[0]}"))
+            return pipe
+        changes["normalize"]["schema"] = schema
+    for name, lookup in pipe.enrich.lookups.items():
+        if lookup.file is not None:
+            changes["enrich"]["lookups"][name]["file"] = str(folder / lookup.file)
+    _absolute_secrets(changes, folder)
+    return Pipe.model_validate(changes)
+
+
+def _absolute_secrets(node: Any, folder: Path) -> None:
+    """Secret files are named beside the pipe too."""
+    if isinstance(node, dict):
+        if set(node) <= {"file", "prefix"} and isinstance(node.get("file"), str):
+            node["file"] = str(folder / node["file"])
+        for value in node.values():
+            _absolute_secrets(value, folder)
+    elif isinstance(node, list):
+        for value in node:
+            _absolute_secrets(value, folder)
+
+
+def _shared_keys(loaded: list[Loaded]) -> list[Problem]:
+    """A write key names its pipe at /v1/events, so no two pipes may share one."""
+    owners: dict[str, Loaded] = {}
+    problems: list[Problem] = []
+    for one in loaded:
+        for index, key in enumerate(one.pipe.source.keys):
+            owner = owners.setdefault(key.model_dump_json(), one)
+            if owner is not one:
+                problems.append(one.problem(["source", "keys", index], f"the pipe {owner.pipe.pipe!r} has the same write key; give each its own"))
+    return problems
+
+
+def line_of(tree: Any, path: Sequence[str | int]) -> int:
+    """Line, from 1, of the deepest part of a path that the YAML has."""
+    line = 1
+    for part in path:
+        try:
+            if isinstance(tree, dict) and part in tree:
+                line = tree.lc.key(part)[0] + 1  # type: ignore[attr-defined]
+            elif isinstance(tree, list) and isinstance(part, int):
+                line = tree.lc.item(part)[0] + 1  # type: ignore[attr-defined]
+            else:
+                break
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            break
+    return line
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    """`("destinations", 0, "when")` as `destinations[0].when`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".")
+
+
+def _in_tree(part: str | int) -> bool:
+    """Pydantic names the branches of unions in its locations too; those are no keys of the YAML."""
+    return isinstance(part, int) or not (part[:1].isupper() or part.startswith(("function-", "constrained-", "literal[", "lax-or-strict", "dict[")) or part in {"str", "[key]"})
+
+
+def _sentence(error: Any) -> str:
+    kind, message = error["type"], error["msg"]
+    if kind == "extra_forbidden":
+        return "unknown key; see the pipes reference for the keys of this part"
+    if kind == "missing":
+        return "is missing"
+    return str(message.removeprefix("Value error, "))
+
+
+def _plain(node: Any) -> Any:
+    """Plain dicts, lists and scalars of ruamel's round-trip tree."""
+    if isinstance(node, dict):
+        return {str(key): _plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_plain(value) for value in node]
+    if isinstance(node, bool | int | float | str) or node is None:
+        for kind in (bool, int, float, str):
+            if isinstance(node, kind):
+                return kind(node)
+        return None
+    return str(node)

@@ -1,0 +1,197 @@
+"""The pipes that are in force, followed from the compacted topic `pipes`.
+
+A pipe's version is the offset of its record there, so "this node knows version 17" means that it has read through
+offset 17. A node stays ready with its last good copy while Kafka is away.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+from pydantic import ValidationError
+
+from hifi import log
+from hifi.errors import Misconfigured
+from hifi.event import Record
+from hifi.health import Health
+from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
+from hifi.topics import Topics
+
+STREAM_KEY: Final = b"__stream__"
+_CONDITION: Final = "pipes"
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A pipe and the version that it came with."""
+
+    pipe: Pipe
+    version: int
+
+
+class PipeRegistry:
+    """A local, preloaded copy of all pipes that follows the topic in the background."""
+
+    def __init__(self, bootstrap: str, topics: Topics, health: Health) -> None:
+        self._bootstrap = bootstrap
+        self._topics = topics
+        self._health = health
+        self._pipes: dict[str, Known] = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._moved = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._loaded = asyncio.Event()
+        self.version = -1
+        """The last offset read; -1: nothing yet."""
+        self.partitions: int | None = None
+        """Partitions of every event topic of the stream."""
+        health.wait(_CONDITION, "the pipes have not been loaded yet")
+
+    async def start(self) -> None:
+        """Begin to follow, and return when everything published so far is loaded."""
+        self._task = asyncio.create_task(self._follow())
+        loaded = asyncio.create_task(self._loaded.wait())
+        await asyncio.wait({self._task, loaded}, return_when=asyncio.FIRST_COMPLETED)
+        loaded.cancel()
+        if self._task.done():
+            self._task.result()
+
+    async def stop(self) -> None:
+        """Stop following."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def get(self, name: str) -> Known | None:
+        """The pipe of that name, None when there is none (any more)."""
+        return self._pipes.get(name)
+
+    def all(self) -> list[Known]:
+        """Every pipe in force, by name."""
+        return [self._pipes[name] for name in sorted(self._pipes)]
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call the listener after every change, from the event loop."""
+        self._listeners.append(listener)
+
+    async def reached(self, version: int, timeout_s: float) -> bool:
+        """Wait until the registry has read through a version; False after `timeout_s` seconds."""
+        if self.version >= version:
+            return True
+        try:
+            async with asyncio.timeout(timeout_s), self._moved:
+                await self._moved.wait_for(lambda: self.version >= version)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._read()
+            except (KafkaError, OSError) as error:
+                if not self._loaded.is_set():
+                    self._health.wait(_CONDITION, f"the pipes cannot be read from Kafka: {error!r}")
+                logger.warning("pipes-unreadable", error=repr(error))
+            await asyncio.sleep(0.5)
+
+    async def _read(self) -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap, auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=100
+        )
+        tp = TopicPartition(self._topics.pipes, 0)
+        await consumer.start()
+        try:
+            consumer.assign([tp])
+            end = (await consumer.end_offsets([tp]))[tp]
+            if self.version >= 0:
+                consumer.seek(tp, self.version + 1)
+            position = await consumer.position(tp)
+            while True:
+                if position >= end and not self._loaded.is_set():
+                    await self._finish_load()
+                fetched = await consumer.getmany(tp, timeout_ms=1000)
+                for record in fetched.get(tp, []):
+                    self._take(record)
+                position = await consumer.position(tp)
+                if fetched:
+                    await self._announce()
+        finally:
+            await consumer.stop()
+
+    async def _finish_load(self) -> None:
+        if self.partitions is None:
+            self._health.wait(_CONDITION, f"the stream {self._topics.stream} has not been created yet; run `hifi up` or create it")
+            return
+        self._loaded.set()
+        self._health.hold(_CONDITION)
+        logger.info("pipes-loaded", pipes=len(self._pipes), version=self.version)
+
+    async def _announce(self) -> None:
+        if not self._loaded.is_set():
+            return
+        async with self._moved:
+            self._moved.notify_all()
+        for listener in self._listeners:
+            listener()
+
+    def _take(self, record: Any) -> None:
+        self.version = record.offset
+        if record.key == STREAM_KEY:
+            self.partitions = int(orjson.loads(record.value)["partitions"])
+            return
+        name = (record.key or b"").decode("utf-8", "replace")
+        if record.value is None:
+            self._pipes.pop(name, None)
+            logger.info("pipe-deleted", pipe=name, version=record.offset)
+            return
+        try:
+            pipe = Pipe.model_validate_json(record.value)
+            if pipe.pipe != name:
+                raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
+        except (ValidationError, ValueError) as error:
+            logger.error("pipe-refused", pipe=name, version=record.offset, error=str(error), kept=name in self._pipes)
+            return
+        self._pipes[name] = Known(pipe, record.offset)
+        logger.info("pipe-in-force", pipe=name, version=record.offset)
+
+
+def stream_record(partitions: int) -> Record:
+    """The record that fixes a stream's partition count."""
+    return Record(STREAM_KEY, orjson.dumps({"partitions": partitions}), [])
+
+
+def pipe_record(pipe: Pipe) -> Record:
+    """The record that puts a pipe in force."""
+    return Record(pipe.pipe.encode(), pipe.model_dump_json(by_alias=True, exclude_defaults=True).encode(), [])
+
+
+def deletion_record(name: str) -> Record:
+    """The record that deletes a pipe."""
+    return Record(name.encode(), None, [])
+
+
+async def publish(bootstrap: str, topics: Topics, records: Iterable[Record]) -> None:
+    """Write records to the topic `pipes`, acknowledged by Kafka.
+
+    Raises:
+        Misconfigured: no broker answers.
+    """
+    producer = Producer(bootstrap, "hifi-publish")
+    try:
+        await producer.start()
+    except (KafkaError, OSError) as error:
+        raise Misconfigured(f"no Kafka answers at {bootstrap}: {error!r}; is the mesh up?") from None
+    try:
+        await producer.deliver(topics.pipes, 0, list(records))
+    finally:
+        await producer.stop()

@@ -1,0 +1,80 @@
+"""Running a service: settings, logs, uvloop, signals, health pages, and an orderly end."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import uvloop
+
+from hifi import http, log
+from hifi.errors import Misconfigured
+from hifi.health import Health, version
+from hifi.settings import ServiceSettings, load
+
+S = TypeVar("S", bound=ServiceSettings)
+logger = log.get(__name__)
+
+
+class Service:
+    """What a node's main function gets: its health, and the moment to stop."""
+
+    def __init__(self, node: str, settings: ServiceSettings) -> None:
+        self.node = node
+        self.health = Health(node, settings.instance)
+        self.stopping = asyncio.Event()
+        """Set on SIGTERM or SIGINT: take nothing new, finish, commit, leave."""
+
+    def stop(self) -> None:
+        """Begin to drain."""
+        if not self.stopping.is_set():
+            self.health.state = "draining"
+            self.stopping.set()
+
+
+def run(node: str, settings_type: type[S], main: Callable[[Service, S], Awaitable[None]]) -> None:
+    """Run a service until SIGTERM or SIGINT; never returns.
+
+    Exit status 0 after draining, 1 when a bound was passed or the service failed, 2 when it is misconfigured.
+    """
+    if "--version" in sys.argv[1:]:
+        print(f"hifi-{node} {version(node)}")
+        sys.exit(0)
+    try:
+        settings = load(settings_type)
+        log.configure(node, settings.instance, format=settings.log_format, level=settings.log_level)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            status = runner.run(_run(node, settings, main))
+    except Misconfigured as error:
+        print(f"hifi-{node}: {error}", file=sys.stderr)
+        status = 2
+    sys.exit(status)
+
+
+async def _run(node: str, settings: S, main: Callable[[Service, S], Awaitable[None]]) -> int:
+    service = Service(node, settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stop)
+    sock = http.listen(settings.host, settings.port)
+    async with http.serve(service.health.app(), sock, drain_s=1):
+        logger.info("service-started", port=sock.getsockname()[1], stream=settings.stream, kafka=settings.kafka)
+        work = asyncio.ensure_future(main(service, settings))
+        stop = asyncio.create_task(service.stopping.wait())
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        service.stop()
+        _, late = await asyncio.wait({work}, timeout=settings.drain_s)
+        if late:
+            logger.error("drain-too-long", bound_s=settings.drain_s)
+            work.cancel()
+            await asyncio.wait({work}, timeout=2)
+            return 1
+        error = work.exception()
+        if isinstance(error, Misconfigured):
+            raise error
+        if error is not None:
+            logger.error("service-failed", exc_info=error)
+            return 1
+    logger.info("service-stopped")
+    return 0

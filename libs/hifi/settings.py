@@ -1,0 +1,48 @@
+"""Settings from environment variables with the prefix `HIFI_`. The reference page is made from these models."""
+
+import os
+import socket
+from typing import Literal, TypeVar
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from hifi.errors import Misconfigured
+
+S = TypeVar("S", bound="ServiceSettings")
+
+
+class ServiceSettings(BaseSettings):
+    """What every service needs."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_", extra="ignore", frozen=True)
+
+    kafka: str = Field("127.0.0.1:9092", description="Kafka's bootstrap servers, `HOST:PORT,…`.")
+    stream: str = Field("hifi", pattern=r"^[a-z][a-z0-9-]{0,62}$", description="Name of the stream: prefix of its topics and groups.")
+    host: str = Field("127.0.0.1", description="Address on which /healthz, /readyz and /metrics are served.")
+    port: int = Field(0, ge=0, le=65535, description="Port for the same; 0: any free one, told in the log.")
+    instance: str = Field(
+        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}", description="Name of this instance in logs and groups."
+    )
+    log_format: Literal["auto", "json", "console"] = Field("auto", description="`auto`: readable on a terminal, else JSON.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    drain_s: float = Field(25, gt=0, description="Bound on draining after SIGTERM, seconds.")
+    commit_interval_s: float = Field(0.5, gt=0, description="Time between commits of offsets, seconds.")
+    session_timeout_s: float = Field(10, ge=1, description="Kafka forgets a silent member of a group after this, seconds.")
+    rebalance_timeout_s: float = Field(60, gt=0, description="Bound on a member's draining in a rebalance, seconds; above the longest destination time-out.")
+
+
+def load(settings: type[S]) -> S:
+    """Read settings from the environment.
+
+    Raises:
+        Misconfigured: a value is wrong; the message names the variable.
+    """
+    try:
+        return settings()
+    except ValidationError as error:
+        lines = [
+            f"HIFI_{'_'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']} (got {problem['input']!r})"
+            for problem in error.errors(include_url=False)
+        ]
+        raise Misconfigured("settings are wrong:\n  " + "\n  ".join(lines)) from None
