@@ -1,0 +1,58 @@
+"""Only offsets with nothing unfinished below them may be committed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi.kafka.offsets import Offsets
+
+
+@given(st.data())
+def test_committable_is_the_first_unfinished_offset_whatever_the_order(data: st.DataObject) -> None:
+    started = sorted(data.draw(st.sets(st.integers(0, 200), min_size=1, max_size=40)))
+    offsets = Offsets()
+    unfinished: list[int] = []
+    todo = list(started)
+    highest_finished = None
+    while todo or unfinished:
+        if todo and (not unfinished or data.draw(st.booleans())):
+            offsets.start(todo[0])
+            unfinished.append(todo.pop(0))
+        else:
+            one = data.draw(st.sampled_from(unfinished))
+            offsets.finish(one)
+            unfinished.remove(one)
+        begun = started[: len(started) - len(todo)]
+        done_below = [offset for offset in begun if not unfinished or offset < min(unfinished)]
+        highest_finished = done_below[-1] + 1 if done_below else None
+        assert offsets.committable == highest_finished
+        assert offsets.pending == len([offset for offset in begun if offset not in done_below])
+    assert offsets.committable == started[-1] + 1
+    assert offsets.pending == 0
+
+
+def test_finishing_twice_or_something_unknown_changes_nothing() -> None:
+    offsets = Offsets()
+    for offset in (3, 4, 5):
+        offsets.start(offset)
+    offsets.finish(4)
+    offsets.finish(4)
+    assert (offsets.committable, offsets.pending) == (None, 3)
+    offsets.finish(3)
+    offsets.finish(3)
+    assert (offsets.committable, offsets.pending) == (5, 1)
+
+
+def test_finish_through_takes_all_up_to_there() -> None:
+    offsets = Offsets()
+    for offset in (1, 5, 9):
+        offsets.start(offset)
+    offsets.finish_through(5)
+    assert (offsets.committable, offsets.pending) == (6, 1)
+
+
+def test_offsets_only_go_up() -> None:
+    offsets = Offsets()
+    offsets.start(5)
+    with pytest.raises(ValueError, match="offset 5 after 5"):
+        offsets.start(5)

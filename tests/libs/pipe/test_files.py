@@ -1,0 +1,79 @@
+"""Every mistake in a pipe is told with its file, line and place."""
+
+from pathlib import Path
+
+import pytest
+
+from hifi.pipe.files import Problem, load
+from hifi.pipe.model import Pipe
+
+GOOD = """\
+pipe: orders
+source:
+  keys: [{env: ORDERS_KEY}]
+destinations:
+  - name: shop
+    url: http://127.0.0.1:9/orders
+"""
+
+
+def problems(folder: Path, text: str, name: str = "orders.yaml") -> list[Problem]:
+    (folder / name).write_text(text)
+    return load(folder)[1]
+
+
+def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
+    assert problems(tmp_path, GOOD) == []
+    pipe = load(tmp_path)[0][0].pipe
+    assert pipe.destinations[0].timeout == 10
+    assert Pipe.model_validate_json(pipe.model_dump_json(by_alias=True, exclude_defaults=True)) == pipe
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "where", "message"),
+    [
+        (("    url:", "    uri:"), 6, "destinations[0].uri", "unknown key"),
+        (("keys: [{env: ORDERS_KEY}]", "keys: []"), 3, "source.keys", "at least 1 item"),
+        (("{env: ORDERS_KEY}", "{env: A, file: b}"), 3, "source.keys[0]", "exactly one of"),
+        (("pipe: orders", "pipe: Orders!"), 1, "pipe", "pattern"),
+        (("    url: http://127.0.0.1:9/orders", "    timeout: soon\n    url: http://h/"), 6, "destinations[0].timeout", "not a duration"),
+        (("    url: http://127.0.0.1:9/orders", "    rate: 5\n    url: nowhere"), 7, "destinations[0].url", "URL"),
+        (("source:\n", "source:\n  time: [\n"), 5, "", "not YAML"),
+        (("destinations:", "enrich: {derive: {late: x > 1}, fields: {late: int}}\ndestinations:"), 4, "enrich", "sets 'late'"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, change: tuple[str, str], line: int, where: str, message: str) -> None:
+    found = problems(tmp_path, GOOD.replace(*change))
+    assert any((one.line, one.where) == (line, where) and message in one.message for one in found), found
+
+
+def test_two_files_may_not_declare_the_same_pipe_or_share_a_key(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    assert "declared in a.yaml too" in str(problems(tmp_path, GOOD, "b.yaml")[0])
+    (tmp_path / "b.yaml").unlink()
+    assert "same write key" in str(problems(tmp_path, GOOD.replace("pipe: orders", "pipe: other"), "c.yaml")[0])
+
+
+def test_a_schema_file_is_taken_in_and_a_lookup_file_made_absolute(tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text('{"type": "object"}')
+    text = GOOD + """\
+normalize: {schema: order.json}
+enrich:
+  fields: {sku: string}
+  lookups: {items: {file: items.csv, key: {sku: sku}, fields: {title: title}}}
+"""
+    assert problems(tmp_path, text) == []
+    pipe = load(tmp_path)[0][0].pipe
+    assert pipe.normalize.json_schema == {"type": "object"}
+    assert pipe.enrich.lookups["items"].file == tmp_path.resolve() / "items.csv"
+
+
+@pytest.mark.parametrize("schema", ["missing.json", "{type: 7}"])
+def test_a_schema_that_is_missing_or_wrong_is_told(tmp_path: Path, schema: str) -> None:
+    found = problems(tmp_path, GOOD + f"normalize:\n  schema: {schema}\n")
+    assert [(one.line, one.where) for one in found] == [(8, "normalize.schema")]
+
+
+def test_a_folder_without_pipes_is_told(tmp_path: Path) -> None:
+    assert "holds no *.yaml file" in str(load(tmp_path)[1][0])
+    assert "is not a folder" in str(load(tmp_path / "nowhere")[1][0])

@@ -1,0 +1,41 @@
+"""A secret is named, found, or missed with a message that says where it should be and never what it is."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from hifi.errors import Misconfigured
+from hifi.pipe.secret import Secret, WriteKey
+
+
+def test_read_from_environment_and_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("A_SECRET", "s3cret")
+    (tmp_path / "key").write_text("from-file\n")
+    assert Secret.model_validate({"env": "A_SECRET"}).read() == "s3cret"
+    assert Secret.model_validate({"file": tmp_path / "key"}).read() == "from-file"
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("A_SECRET", raising=False)
+    with pytest.raises(Misconfigured, match="A_SECRET is not set"):
+        Secret.model_validate({"env": "A_SECRET"}).read()
+    with pytest.raises(Misconfigured, match="cannot be read"):
+        Secret.model_validate({"file": tmp_path / "none"}).read()
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(Misconfigured, match="is empty"):
+        Secret.model_validate({"file": tmp_path / "empty"}).read()
+
+
+def test_a_secret_itself_cannot_stand_in_a_pipe() -> None:
+    for wrong in ({}, {"env": "A", "file": "b"}, {"value": "s3cret"}, "s3cret"):
+        with pytest.raises(ValidationError):
+            Secret.model_validate(wrong)
+
+
+def test_a_write_key_is_compared_by_its_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_KEY", "k")
+    digest = hashlib.sha256(b"k").hexdigest()
+    assert WriteKey.model_validate({"env": "A_KEY"}).digest() == digest
+    assert WriteKey.model_validate({"sha256": digest}).digest() == digest
