@@ -1,0 +1,150 @@
+"""What the producer says is acknowledged is in Kafka, in order, whatever happens to the broker meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from hifi_infra.broker import KafkaCluster
+
+from hifi.errors import Overloaded, Rejected
+from hifi.event import Record
+from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
+
+
+async def make_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.create_topics([NewTopic(name, partitions, 1)])
+    finally:
+        await admin.close()
+
+
+async def stored(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
+    """Every value of a partition, from its beginning to its end now."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    await consumer.start()
+    tp = TopicPartition(topic, partition)
+    try:
+        consumer.assign([tp])
+        end = (await consumer.end_offsets([tp]))[tp]
+        values: list[bytes] = []
+        while await consumer.position(tp) < end:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                values += [record.value for record in records]
+        return values
+    finally:
+        await consumer.stop()
+
+
+def record(number: int, size: int = 0) -> Record:
+    return Record(b"k", b"%d" % number + b" " * size, [("n", b"%d" % number)])
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[KafkaCluster]:
+    async with KafkaCluster(tmp_path / "kafka") as one:
+        yield one
+
+
+async def test_records_arrive_in_order_over_several_batches(kafka: str, topic: "object") -> None:
+    name = await topic(partitions=2)  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    sendings = [producer.send(name, n % 2, [record(n, 2000)]) for n in range(2000)]
+    await asyncio.gather(*(sending.acknowledged for sending in sendings))
+    assert producer.buffered_bytes == 0
+    assert await producer.stop()
+    for partition in (0, 1):
+        assert [int(value) for value in await stored(kafka, name, partition)] == list(range(partition, 2000, 2))
+
+
+async def test_a_record_larger_than_a_batch_arrives_and_one_too_large_is_rejected(kafka: str, topic: "object") -> None:
+    name = await topic(partitions=1)  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    # The test's topic has Kafka's default limit of 1 MiB.
+    await producer.deliver(name, 0, [record(1), record(2, MAX_BATCH_BYTES + 10_000), record(3)])
+    with pytest.raises(Rejected, match="too-large"):
+        producer.send(name, 0, [record(4, 5_000_000)])
+    await producer.stop()
+    assert [int(value) for value in await stored(kafka, name)] == [1, 2, 3]
+
+
+async def test_a_full_buffer_is_told_at_once_and_deliver_waits_for_room(kafka: str, topic: "object") -> None:
+    name = await topic(partitions=1)  # type: ignore[operator]
+    producer = Producer(kafka, "test", buffer_bytes=100_000)
+    await producer.start()
+    first = producer.send(name, 0, [record(1, 90_000)])
+    with pytest.raises(Overloaded, match="full"):
+        producer.send(name, 0, [record(2, 20_000)])
+    await producer.deliver(name, 0, [record(3, 20_000)])
+    assert first.acknowledged.done()
+    await producer.stop()
+    assert [int(value) for value in await stored(kafka, name)] == [1, 3]
+
+
+async def test_what_was_abandoned_before_it_left_is_never_sent(kafka: str, topic: "object") -> None:
+    name = await topic(partitions=1)  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    kept, dropped = producer.send(name, 0, [record(1)]), producer.send(name, 0, [record(2)])
+    assert dropped.abandon()
+    await kept.acknowledged
+    await producer.deliver(name, 0, [record(3)])
+    await producer.stop()
+    assert [int(value) for value in await stored(kafka, name)] == [1, 3]
+    assert producer.buffered_bytes == 0
+
+
+async def test_a_broker_killed_under_load_costs_nothing_that_was_acknowledged(cluster: KafkaCluster) -> None:
+    await make_topic(cluster.bootstrap, "kill", 2)
+    producer = Producer(cluster.bootstrap, "test", ack_timeout_s=3)
+    await producer.start()
+    acknowledged: list[int] = []
+
+    async def send(numbers: range, partition: int) -> None:
+        for number in numbers:
+            await producer.deliver("kill", partition, [record(number)])
+            acknowledged.append(number)
+
+    load = [asyncio.create_task(send(range(lane * 1000, lane * 1000 + 600), lane % 2)) for lane in range(4)]
+    for round_ in (1, 2):
+        async with asyncio.timeout(60):
+            while len(acknowledged) < 400 * round_:
+                await asyncio.sleep(0.01)
+        await cluster.kill_broker(1)
+        await cluster.start_broker(1)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*load)
+    await producer.stop()
+    for partition in (0, 1):
+        there = [int(value) for value in await stored(cluster.bootstrap, "kill", partition)]
+        for lane in range(partition, 4, 2):
+            mine = [number for number in there if number // 1000 == lane]
+            assert list(dict.fromkeys(mine)) == list(range(lane * 1000, lane * 1000 + 600))
+
+
+async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_on(cluster: KafkaCluster) -> None:
+    await make_topic(cluster.bootstrap, "pause")
+    producer = Producer(cluster.bootstrap, "test", ack_timeout_s=2)
+    await producer.start()
+    await producer.deliver("pause", 0, [record(0)])
+    cluster.pause_broker(1)
+    waiting = [producer.send("pause", 0, [record(number)]) for number in range(1, 50)]
+    async with asyncio.timeout(10):
+        while producer.stalled_s(asyncio.get_running_loop().time()) < 1:
+            await asyncio.sleep(0.05)
+    late = producer.send("pause", 0, [record(99)])
+    assert late.abandon()
+    assert not waiting[0].abandon()  # it left already: its outcome is unknown
+    cluster.resume_broker(1)
+    async with asyncio.timeout(40):
+        await asyncio.gather(*(sending.acknowledged for sending in waiting[1:]))
+    await producer.stop()
+    there = [int(value) for value in await stored(cluster.bootstrap, "pause")]
+    assert set(range(2, 50)) <= set(there)
+    assert 99 not in there
