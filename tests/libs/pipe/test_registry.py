@@ -1,0 +1,89 @@
+"""Every node follows the published pipes: preloaded, in order, a broken version refused, a deleted one gone."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hifi.errors import Misconfigured
+from hifi.event import Record
+from hifi.health import Health
+from hifi.kafka.admin import create_topics, partition_counts
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import PipeRegistry, deletion_record, pipe_record, publish, stream_record
+from hifi.topics import Topics
+
+
+def pipe(name: str, url: str = "http://127.0.0.1:9/") -> Pipe:
+    return Pipe.model_validate({
+        "pipe": name, "source": {"keys": [{"env": "KEY"}]}, "destinations": [{"name": "there", "url": url}]
+    })
+
+
+@pytest.fixture
+async def topics(kafka: str) -> Topics:
+    topics = Topics(f"t{uuid.uuid4().hex[:8]}")
+    await create_topics(kafka, topics, partitions=3, replication=1)
+    return topics
+
+
+@pytest.fixture
+async def registry(kafka: str, topics: Topics) -> AsyncIterator[PipeRegistry]:
+    await publish(kafka, topics, [stream_record(3), pipe_record(pipe("old"))])
+    registry = PipeRegistry(kafka, topics, Health("test", "test-1"))
+    await registry.start()
+    yield registry
+    await registry.stop()
+
+
+async def test_topics_are_created_once_with_the_streams_partitions(kafka: str, topics: Topics) -> None:
+    assert await create_topics(kafka, topics, partitions=3, replication=1) == []
+    counts = await partition_counts(kafka, [one.name for one in topics.all()])
+    assert counts[topics.raw] == counts[topics.dead_letter] == counts[topics.retry_in(topics.tiers[0])] == 3
+    assert counts[topics.pipes] == 1
+    with pytest.raises(Misconfigured, match=r"has 3 partitions .* needs 4"):
+        await create_topics(kafka, topics, partitions=4, replication=1)
+
+
+async def test_everything_published_is_there_at_the_start(registry: PipeRegistry) -> None:
+    assert (registry.partitions, registry.version) == (3, 1)
+    known = registry.get("old")
+    assert known is not None
+    assert (known.pipe, known.version) == (pipe("old"), 1)
+
+
+async def test_changes_arrive_in_order_and_are_announced(kafka: str, topics: Topics, registry: PipeRegistry) -> None:
+    changes: list[int] = []
+    registry.on_change(lambda: changes.append(registry.version))
+    await publish(kafka, topics, [pipe_record(pipe("new")), pipe_record(pipe("old", "http://127.0.0.1:10/")), deletion_record("new")])
+    assert await registry.reached(4, timeout_s=20)
+    assert registry.get("new") is None
+    assert str(registry.all()[0].pipe.destinations[0].url) == "http://127.0.0.1:10/"
+    assert changes[-1] == 4
+
+
+async def test_a_broken_version_is_refused_and_the_old_one_goes_on(kafka: str, topics: Topics, registry: PipeRegistry) -> None:
+    await publish(kafka, topics, [Record(b"old", b"{}", []), Record(b"old", b"\xff", []), Record(b"old", pipe_record(pipe("other")).value, [])])
+    assert await registry.reached(4, timeout_s=20)
+    known = registry.get("old")
+    assert known is not None
+    assert known.version == 1
+
+
+async def test_a_version_that_never_comes_is_told(registry: PipeRegistry) -> None:
+    assert not await registry.reached(99, timeout_s=0.1)
+
+
+async def test_a_stream_that_was_not_created_keeps_a_node_waiting(kafka: str, topics: Topics) -> None:
+    health = Health("test", "test-1")
+    registry = PipeRegistry(kafka, topics, health)
+    start = asyncio.create_task(registry.start())
+    async with asyncio.timeout(20):
+        while "not been created" not in health.waiting.get("pipes", ""):
+            await asyncio.sleep(0.02)
+    await publish(kafka, topics, [stream_record(3)])
+    async with asyncio.timeout(20):
+        await start
+    assert health.ready
+    await registry.stop()
