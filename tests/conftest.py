@@ -39,7 +39,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """The bootstrap address of one real broker, started once a session, outside of any test's event loop."""
     given: str = request.config.getoption("--kafka")
     if given == "testcontainers":
-        pytest.exit("--kafka=testcontainers is not built yet: give HOST:PORT, or nothing to start a broker", 2)
+        pytest.exit("--kafka=testcontainers is not there yet: give HOST:PORT, or nothing", 2)
     if given:
         yield given
         return

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import fcntl
 import logging
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -18,12 +17,12 @@ from aiokafka.errors import KafkaError
 
 from hifi.errors import HifiError, Misconfigured
 from hifi_infra.jars import kafka_jars
-from hifi_infra.java import find_java
-from hifi_infra.kraft import HOST, meta_properties, server_properties
+from hifi_infra.jvm import kafka_command
+from hifi_infra.kraft import meta_properties, server_properties
+from hifi_infra.ports import LOOPBACK
 from hifi_infra.process import Process
 from hifi_infra.state import State, load
 
-LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 FORMAT_S: Final = 60
 POLL_S: Final = 0.05
 LEAST_FREE_BYTES: Final = 256 * 1024 * 1024
@@ -31,25 +30,34 @@ LEAST_FREE_BYTES: Final = 256 * 1024 * 1024
 
 
 class BrokerFailed(HifiError):
-    """A broker did not come up, or went down at once. The message quotes the end of its log and says where it is."""
+    """A broker did not come up. The message quotes the end of its log and says where it is."""
 
 
 class KafkaCluster:
     """One to many brokers, numbered from 1, each also a controller, that keep everything in one folder.
 
-    Started again on the same folder it is the same cluster with the same records. One broker keeps one copy of
-    each record: it survives the death of processes, not of the disk. Three keep three copies and acknowledge
-    once two brokers have a record; nothing is flushed by force, so this too is about processes.
+    Started again on the same folder it is the same cluster with the same records. One broker keeps one copy
+    of each record: it survives the death of processes, not of the disk. Three keep three copies and
+    acknowledge once two have a record; nothing is flushed by force, so this too is about processes.
 
     Args:
         data: the folder, made where missing. One cluster at a time uses it.
         brokers: how many; fixed by the folder's first start.
-        ports: where clients find the brokers, one each; where empty, free ones, the same at each start if they
-            are still free.
+        ports: where clients find the brokers, one each; where empty, free ones, the same at each start if
+            they are still free.
         heap_mb: the heap of each JVM; what else a broker needs comes on top (about 150 MB).
+        jvm_flags: more flags for each JVM.
     """
 
-    def __init__(self, data: Path, *, brokers: int = 1, ports: Sequence[int] = (), heap_mb: int = 512) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *,
+        brokers: int = 1,
+        ports: Sequence[int] = (),
+        heap_mb: int = 512,
+        jvm_flags: Sequence[str] = (),
+    ) -> None:
         if brokers < 1:
             raise Misconfigured("a Kafka cluster needs at least one broker")
         if ports and len(ports) != brokers:
@@ -58,6 +66,7 @@ class KafkaCluster:
         self.brokers = brokers
         self._wanted = tuple(ports)
         self._heap_mb = heap_mb
+        self._jvm_flags = tuple(jvm_flags)
         self._state: State | None = None
         self._lock: IO[str] | None = None
         self.processes: dict[int, Process] = {}
@@ -74,7 +83,7 @@ class KafkaCluster:
 
     def address(self, broker: int) -> str:
         """`host:port` of one broker. Raises RuntimeError before the first start."""
-        return f"{HOST}:{self._known.ports[broker - 1].broker}"
+        return f"{LOOPBACK}:{self._known.ports[broker - 1].broker}"
 
     async def start(self, timeout_s: float = 60.0) -> None:
         """Starts all brokers; returns once each of them answers that it sees all of them.
@@ -99,6 +108,7 @@ class KafkaCluster:
                 f"the disk of {self.data} has {free >> 20} MiB left, Kafka needs at least "
                 f"{LEAST_FREE_BYTES >> 20}: make room, or choose another data folder"
             )
+        await asyncio.to_thread(kafka_jars)  # may download
         self._state = load(self.data, self.brokers, self._wanted)
         everyone = range(1, self.brokers + 1)
         for number in everyone:
@@ -108,8 +118,10 @@ class KafkaCluster:
         await asyncio.gather(*(self._ready(number, self.brokers, timeout_s) for number in everyone))
 
     async def stop(self, grace_s: float = 20.0) -> None:
-        """Ends all brokers in order, those that do not within `grace_s` by force. Does nothing where none runs."""
-        await asyncio.gather(*(process.stop(grace_s) for process in self.processes.values() if process.running))
+        """Ends all brokers in order, by force those that do not within `grace_s`. May be repeated."""
+        await asyncio.gather(
+            *(process.stop(grace_s) for process in self.processes.values() if process.running)
+        )
         self._unlock_folder()
 
     async def kill(self) -> None:
@@ -177,7 +189,8 @@ class KafkaCluster:
         except OSError as error:
             lock.close()
             raise Misconfigured(
-                f"the data folder {self.data} is in use by another running cluster: end that, or choose another folder"
+                f"the data folder {self.data} is in use by another running cluster: "
+                "end that, or choose another folder"
             ) from error
         self._lock = lock
 
@@ -193,28 +206,15 @@ class KafkaCluster:
         settings.write_text(server_properties(broker, self._known.ports, str(folder / "log")))
         self.processes[broker] = Process(
             f"Kafka broker {broker}",
-            self._java(f"-Xmx{self._heap_mb}m", "kafka.Kafka", str(settings)),
+            kafka_command(f"-Xmx{self._heap_mb}m", *self._jvm_flags, "kafka.Kafka", str(settings)),
             log=folder / "kafka.log",
             cwd=folder,
         )
 
-    def _java(self, *arguments: str) -> list[str]:
-        return [
-            str(find_java().executable),
-            "-XX:+UseG1GC",
-            "-XX:MaxGCPauseMillis=20",
-            "-XX:+ExitOnOutOfMemoryError",
-            f"-Dlog4j2.configurationFile={LOG4J}",
-            "-Djava.awt.headless=true",
-            "-cp",
-            os.pathsep.join(map(str, kafka_jars())),
-            *arguments,
-        ]
-
     async def _format(self) -> None:
         """Gives every log folder its identity, once in its life.
 
-        A folder gets its name only when it is complete, so a kill in the middle leaves nothing half formatted.
+        A folder gets its name only when it is complete: a kill in the middle leaves nothing half formatted.
         One JVM start (1 s) does for all: the folders differ in `meta.properties` only.
         """
         blank = [n for n in range(1, self.brokers + 1) if not (self._folder(n) / "log").exists()]
@@ -227,7 +227,7 @@ class KafkaCluster:
         settings.write_text(server_properties(1, self._known.ports, str(part / "log")))
         tool = Process(
             "Kafka's format tool",
-            self._java("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings)),
+            kafka_command("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings)),
             log=part / "format.log",
         )
         self.processes[0] = tool  # so that a Ctrl-C ends it as well
@@ -245,7 +245,7 @@ class KafkaCluster:
         shutil.rmtree(part)
 
     async def _ready(self, broker: int, seen: int, timeout_s: float) -> None:
-        """Returns once the broker answers a metadata request that lists itself and at least `seen` brokers."""
+        """Returns once the broker answers with metadata that lists itself and at least `seen` brokers."""
         process = self.processes[broker]
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
@@ -265,7 +265,7 @@ def _told(what: str, process: Process) -> str:
 
 
 async def _brokers_seen_by(address: str) -> set[int]:
-    """The numbers of the brokers that the one at this address lists as alive; none where it does not answer."""
+    """The brokers that the one at this address lists as alive; none where it does not answer."""
     host, _, port = address.partition(":")
     # The admin client logs an error for each refused connection: it is asked once somebody listens.
     with suppress(OSError):

@@ -1,9 +1,9 @@
 """Kills process groups when the process that started them is gone, however it went.
 
-Run as a file by `hifi_infra.process`, isolated (`python -I -S`), once for each process that supervises others.
+Run as a file by `hifi_infra.process`, isolated (`python -I -S`), once for each process that supervises.
 Its standard input is a pipe that only the supervisor holds: `+PGID` and `-PGID` lines say which groups live,
 and the end of the pipe says that the supervisor does not.
-The kernel's parent-death signal reaches direct children only; this reaches the JVM that Spark's driver started.
+The kernel's parent-death signal reaches direct children only; this reaches the JVM behind a Spark driver.
 """
 
 import contextlib

@@ -117,7 +117,9 @@ def _download(jars: Sequence[Jar], target: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         _sweep(target)
     except OSError as error:
-        raise Misconfigured(f"the jar folder {target} cannot be written: {error}; HIFI_JARS names another") from None
+        raise Misconfigured(
+            f"the jar folder {target} cannot be written ({error}): HIFI_JARS names another"
+        ) from None
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with (
         # A folder of this process alone, on the same file system: what is half downloaded never gets a name.
@@ -132,7 +134,7 @@ def _download(jars: Sequence[Jar], target: Path) -> None:
         fetched = [(jar, pool.submit(_fetch, jar, maven)) for jar in jars]
         try:
             for jar, path in fetched:
-                os.replace(path.result(), target / jar.file_name)
+                path.result().replace(target / jar.file_name)
                 progress.advance(bar, jar.size_bytes)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -180,7 +182,11 @@ def _sha256(path: Path) -> str:
 
 
 def lock() -> str:
-    """Resolves the pins and returns the text of a new lock file. Needs pyspark, whose own jars it leaves out."""
+    """Resolves the pins and returns the text of a new lock file, without the jars that pyspark brings.
+
+    Raises:
+        Misconfigured: pyspark is not installed.
+    """
     from jgo.maven import MavenContext
 
     with tempfile.TemporaryDirectory() as cache_folder:

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,12 @@ from typing import Final
 from hifi.errors import Misconfigured
 
 OLDEST: Final = 17
+APT_PACKAGES: Final = ("openjdk-17-jdk-headless", "openjdk-21-jdk-headless", "openjdk-25-jdk-headless")
+SYSTEM_ROOT: Final = Path("/")
+SYSTEM_PLACES: Final = (
+    "usr/lib/jvm/*/bin/java",
+    "Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
+)
 MODULE: Final = "jdk.incubator.vector"
 """Spark boots only where it is; trimmed runtimes leave it out."""
 
@@ -50,12 +56,53 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
     raise Misconfigured(f"Java {OLDEST} or newer with {MODULE} is needed: {found}. Install it: {_advice()}")
 
 
+def ensure_java() -> Java:
+    """As `find_java`, but installs one first where none fits and apt-get may be used without a password.
+
+    Raises:
+        Misconfigured: none fits, and none could be installed.
+    """
+    try:
+        return find_java()
+    except Misconfigured:
+        as_root = _as_root()
+        if as_root is None or not shutil.which("apt-get"):
+            raise
+    apt = [*as_root, "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
+    try:
+        _run([*apt, "update"])
+        package = next((name for name in APT_PACKAGES if _apt_knows(name)), APT_PACKAGES[0])
+        _run([*apt, "install", "-y", "--no-install-recommends", package])
+    except subprocess.CalledProcessError as error:
+        raise Misconfigured(f"Java could not be installed: `{' '.join(error.cmd)}` failed") from error
+    return find_java()
+
+
+def _as_root() -> list[str] | None:
+    """What to write before a command that needs root; None where that takes a password."""
+    if os.geteuid() == 0:
+        return []
+    if not shutil.which("sudo"):
+        return None
+    may = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
+    return ["sudo", "-n"] if may.returncode == 0 else None
+
+
+def _run(command: Sequence[str]) -> None:
+    print("+", *command, file=sys.stderr, flush=True)
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+
+
+def _apt_knows(package: str) -> bool:
+    return subprocess.run(["apt-cache", "show", package], capture_output=True, check=False).returncode == 0
+
+
 def _candidates(env: Mapping[str, str]) -> Iterator[Path]:
     programs = [Path(env["JAVA_HOME"], "bin", "java")] if env.get("JAVA_HOME") else []
     if on_path := shutil.which("java", path=env.get("PATH", os.defpath)):
         programs.append(Path(on_path))
-    for pattern in ("usr/lib/jvm/*/bin/java", "Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java"):
-        programs += sorted(Path("/").glob(pattern))
+    for place in SYSTEM_PLACES:
+        programs += sorted(SYSTEM_ROOT.glob(place))
     homes = (program.resolve().parent.parent for program in programs if program.exists())
     yield from dict.fromkeys(homes)
 
@@ -96,3 +143,16 @@ def _advice() -> str:
         if shutil.which(tool):
             return command
     return f"a full OpenJDK {OLDEST} or newer from your system, and set JAVA_HOME to it"
+
+
+def main() -> None:
+    """The command `python -m hifi_infra.java`."""
+    try:
+        java = ensure_java()
+    except Misconfigured as error:
+        sys.exit(str(error))
+    print(f"Java {java.version} in {java.home}")
+
+
+if __name__ == "__main__":
+    main()

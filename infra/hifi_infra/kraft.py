@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-HOST: Final = "127.0.0.1"
+from hifi_infra.ports import LOOPBACK
+
 MAX_REPLICAS: Final = 3
 
 
@@ -38,14 +39,14 @@ def server_properties(node: int, ports: Sequence[Ports], log_dir: str) -> str:
     """The `server.properties` of node 1..n, broker and controller in one; `ports` are those of all nodes."""
     factor, in_sync = replication(len(ports))
     own = ports[node - 1]
-    voters = ",".join(f"{number}@{HOST}:{each.controller}" for number, each in enumerate(ports, 1))
+    voters = ",".join(f"{number}@{LOOPBACK}:{each.controller}" for number, each in enumerate(ports, 1))
     settings: Mapping[str, object] = {
         "process.roles": "broker,controller",
         "node.id": node,
         # Static voters: with a quorum kept in the metadata log the ports could not change between two starts.
         "controller.quorum.voters": voters,
-        "listeners": f"BROKER://{HOST}:{own.broker},CONTROLLER://{HOST}:{own.controller}",
-        "advertised.listeners": f"BROKER://{HOST}:{own.broker}",
+        "listeners": f"BROKER://{LOOPBACK}:{own.broker},CONTROLLER://{LOOPBACK}:{own.controller}",
+        "advertised.listeners": f"BROKER://{LOOPBACK}:{own.broker}",
         "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "BROKER",
         "controller.listener.names": "CONTROLLER",

@@ -1,8 +1,8 @@
 """Supervises one child process, with everything that it starts in turn.
 
 The child leads a session of its own, so a Ctrl-C in the terminal reaches only the supervisor, and one signal
-to its process group reaches its children too (the JVM behind a Spark driver). Nothing outlives the supervisor,
-not even its SIGKILL: `launch.py` binds the child to it, `guard.py` the rest of the group.
+to its process group reaches its children too (the JVM behind a Spark driver). Nothing outlives the
+supervisor, not even its SIGKILL: `launch.py` binds the child to it, `guard.py` the rest of the group.
 """
 
 import asyncio
@@ -139,16 +139,7 @@ class Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._bound_log()
         self._cpu_s = 0.0
-        with self.log.open("ab") as output:
-            self._popen = subprocess.Popen(
-                [*_bound_to_this_process(), *self.argv],
-                env=self._env,
-                cwd=self._cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._popen = self._spawn()
         _guard.add(self.pid)
         self._log_keeper = asyncio.create_task(self._keep_log(), name=f"log of {self.name}")
 
@@ -217,6 +208,18 @@ class Process:
             return ""
         told = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
         return "\n".join(told[-lines:])
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                [*_bound_to_this_process(), *self.argv],
+                env=self._env,
+                cwd=self._cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def _family(self) -> Iterator[psutil.Process]:
         if not self.running:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hifi.errors import Misconfigured
 from hifi_infra.kraft import Ports, new_id
-from hifi_infra.ports import free_port, is_free
+from hifi_infra.ports import LOOPBACK, free_port, is_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +47,22 @@ def load(data: Path, brokers: int, wanted: Sequence[int]) -> State:
 def _choose(brokers: int, wanted: Sequence[int], old: Sequence[Ports]) -> tuple[Ports, ...]:
     for port in wanted:
         if not is_free(port):
-            raise Misconfigured(f"port {port} of 127.0.0.1 is in use: end what listens there, or choose another port")
+            raise Misconfigured(
+                f"port {port} of {LOOPBACK} is in use: end what listens there, or choose another"
+            )
     taken = set(wanted)
 
-    def pick(before: int | None) -> int:
-        port = before if before is not None and before not in taken and is_free(before) else free_port(but=taken)
+    def pick(before: int) -> int:
+        again = before > 0 and before not in taken and is_free(before)
+        port = before if again else free_port(but=taken)
         taken.add(port)
         return port
 
     chosen = []
     for number in range(brokers):
-        before = old[number] if old else None
-        broker = wanted[number] if wanted else pick(before.broker if before else None)
-        chosen.append(Ports(broker, pick(before.controller if before else None)))
+        before = old[number] if old else Ports(0, 0)
+        broker = wanted[number] if wanted else pick(before.broker)
+        chosen.append(Ports(broker, pick(before.controller)))
     return tuple(chosen)
 
 
@@ -70,7 +73,7 @@ def _read(file: Path) -> State | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise Misconfigured(f"{file} is not what hifi wrote there ({error}): choose another data folder") from error
+        raise Misconfigured(f"{file} is damaged ({error}): choose another data folder") from error
 
 
 def _write(file: Path, state: State) -> None:
