@@ -2,21 +2,25 @@
 
 import logging
 import sys
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import orjson
 import structlog
 
 
-def configure(node: str, instance: str, *, format: Literal["auto", "json", "console"] = "auto", level: str = "info") -> None:
-    """Set up logging for this process; the standard library's loggers (Kafka, HTTP) come out the same way."""
+def configure(node: str, instance: str, *, format: Literal["auto", "json", "console"] = "auto", level: str = "info", stream: TextIO | None = None) -> None:
+    """Set up logging for this process; the standard library's loggers (Kafka, HTTP) come out the same way.
+
+    `stream` None: standard error.
+    """
+    stream = stream or sys.stderr
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
-    as_json = format == "json" or (format == "auto" and not sys.stderr.isatty())
+    as_json = format == "json" or (format == "auto" and not stream.isatty())
     renderer: Any = (
         structlog.processors.JSONRenderer(serializer=lambda obj, **_: orjson.dumps(obj, default=str).decode())
         if as_json
@@ -26,11 +30,11 @@ def configure(node: str, instance: str, *, format: Literal["auto", "json", "cons
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(node=node, instance=instance)
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING), force=True)
 

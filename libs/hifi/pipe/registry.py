@@ -6,7 +6,7 @@ offset 17. A node stays ready with its last good copy while Kafka is away.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +34,15 @@ class Known:
     """A pipe and the version that it came with."""
 
     pipe: Pipe
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the topic `pipes` says at one moment. `partitions` None: the stream has not been created yet."""
+
+    partitions: int | None
+    pipes: Mapping[str, Known]
     version: int
 
 
@@ -94,6 +103,15 @@ class PipeRegistry:
             return False
         return True
 
+    async def read_once(self) -> Published:
+        """Read what is published so far and follow no further.
+
+        Raises:
+            aiokafka.errors.KafkaError, OSError: Kafka or the topic cannot be read.
+        """
+        await self._read(once=True)
+        return Published(self.partitions, dict(self._pipes), self.version)
+
     async def _follow(self) -> None:
         while True:
             try:
@@ -104,7 +122,7 @@ class PipeRegistry:
                 logger.warning("pipes-unreadable", error=repr(error))
             await asyncio.sleep(0.5)
 
-    async def _read(self) -> None:
+    async def _read(self, *, once: bool = False) -> None:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap, auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=100
         )
@@ -117,6 +135,8 @@ class PipeRegistry:
                 consumer.seek(tp, self.version + 1)
             position = await consumer.position(tp)
             while True:
+                if once and position >= end:
+                    return
                 if position >= end and not self._loaded.is_set():
                     await self._finish_load()
                 fetched = await consumer.getmany(tp, timeout_ms=1000)
@@ -178,6 +198,22 @@ def pipe_record(pipe: Pipe) -> Record:
 def deletion_record(name: str) -> Record:
     """The record that deletes a pipe."""
     return Record(name.encode(), None, [])
+
+
+async def read(bootstrap: str, topics: Topics, timeout_s: float = 15) -> Published:
+    """What is published now.
+
+    Raises:
+        Misconfigured: Kafka does not answer in time, or has no such stream.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await PipeRegistry(bootstrap, topics, Health("reader", "")).read_once()
+    except (TimeoutError, KafkaError, OSError) as error:
+        raise Misconfigured(
+            f"the pipes of the stream {topics.stream} cannot be read from Kafka at {bootstrap} ({error!r}); "
+            "is the mesh up, and is that its stream?"
+        ) from error
 
 
 async def publish(bootstrap: str, topics: Topics, records: Iterable[Record]) -> None:
