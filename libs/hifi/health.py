@@ -1,5 +1,6 @@
 """Alive and ready: what a service still waits for, served on /healthz, /readyz and /metrics."""
 
+import os
 from importlib import metadata
 
 import orjson
@@ -40,20 +41,32 @@ class Health:
 
     def app(self) -> Starlette:
         """The ASGI app of the three pages."""
-        about = {"node": self.node, "instance": self.instance, "version": version(self.node)}
+        about = {
+            "node": self.node,
+            "instance": self.instance,
+            "version": version(self.node),
+            "commit": commit(),
+        }
 
         async def healthz(_: Request) -> Response:
             return _json({"status": "alive", "state": self.state, **about})
 
         async def readyz(_: Request) -> Response:
             ready = self.ready
-            body = {"status": "ready" if ready else "waiting", "state": self.state, "waiting": self._waiting, **about}
+            body = {
+                "status": "ready" if ready else "waiting",
+                "state": self.state,
+                "waiting": self._waiting,
+                **about,
+            }
             return _json(body, 200 if ready else 503)
 
         async def metrics(_: Request) -> Response:
             return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
-        return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+        return Starlette(
+            routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+        )
 
 
 def version(node: str) -> str:
@@ -62,6 +75,11 @@ def version(node: str) -> str:
         return metadata.version(f"hifi-{node}")
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def commit() -> str | None:
+    """Commit that the running image was built from (`HIFI_COMMIT`); None outside of an image."""
+    return os.environ.get("HIFI_COMMIT") or None
 
 
 def _json(body: object, status: int = 200) -> Response:

@@ -10,7 +10,7 @@ import uvloop
 
 from hifi import http, log
 from hifi.errors import Misconfigured
-from hifi.health import Health, version
+from hifi.health import Health, commit, version
 from hifi.settings import ServiceSettings, load
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -39,7 +39,7 @@ def run(node: str, settings_type: type[S], main: Callable[[Service, S], Awaitabl
     Exit status 0 after draining, 1 when a bound was passed or the service failed, 2 when it is misconfigured.
     """
     if "--version" in sys.argv[1:]:
-        print(f"hifi-{node} {version(node)}")
+        print(f"hifi-{node} {version(node)}" + (f" ({commit()})" if commit() else ""))
         sys.exit(0)
     try:
         settings = load(settings_type)
@@ -59,7 +59,9 @@ async def _run(node: str, settings: S, main: Callable[[Service, S], Awaitable[No
         loop.add_signal_handler(number, service.stop)
     sock = http.listen(settings.host, settings.port)
     async with http.serve(service.health.app(), sock, drain_s=1):
-        logger.info("service-started", port=sock.getsockname()[1], stream=settings.stream, kafka=settings.kafka)
+        logger.info(
+            "service-started", port=sock.getsockname()[1], stream=settings.stream, kafka=settings.kafka
+        )
         work = asyncio.ensure_future(main(service, settings))
         stop = asyncio.create_task(service.stopping.wait())
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
