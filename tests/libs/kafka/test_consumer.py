@@ -1,0 +1,227 @@
+"""A node's loop loses nothing and repeats nothing while members come and go, and one bad record stops nobody."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from hifi_infra.broker import KafkaCluster
+
+from hifi.event import Record
+from hifi.kafka.consumer import Batch, Consumer, Reading, Work
+from hifi.kafka.producer import Producer
+from hifi.service import Service
+from hifi.settings import ServiceSettings
+
+
+async def until(condition: Callable[[], bool], within_s: float = 40) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+class Node:
+    """Copies a topic to another, as every node does, and keeps a list of what it saw."""
+
+    def __init__(self, kafka: str, source: str, target: str, group: str, name: str, bad: bytes | None = None) -> None:
+        self.settings = ServiceSettings(kafka=kafka, instance=name, commit_interval_s=0.1)
+        self.service = Service("copy", self.settings)
+        self.producer = Producer(kafka, name)
+        self.seen: list[tuple[int, int]] = []
+        self.poisoned: list[bytes] = []
+        self.source, self.target, self.bad = source, target, bad
+        self.consumer = Consumer(self.service, self.settings, Reading([source], group), self.step, self.put_away)
+        self.task: asyncio.Task[None] | None = None
+
+    async def start(self) -> "Node":
+        await self.producer.start()
+        self.task = asyncio.create_task(self.consumer.run())
+        await until(lambda: self.service.health.ready)
+        return self
+
+    async def stop(self) -> None:
+        self.service.stop()
+        assert self.task is not None
+        await self.task
+        await self.producer.stop()
+
+    async def step(self, work: Work, records: Batch) -> None:
+        if any(record.value == self.bad for record in records):
+            raise RuntimeError("cannot digest it")
+        self.seen += [(work.partition, record.offset) for record in records]
+        await self.producer.deliver(self.target, work.partition, [Record(r.key, r.value, list(r.headers)) for r in records])
+        work.finish_through(records[-1].offset)
+
+    async def put_away(self, _: Work, record: ConsumerRecord, __: Exception) -> None:
+        self.poisoned.append(record.value)
+
+
+@contextlib.asynccontextmanager
+async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> AsyncIterator[list[int]]:
+    """Sends numbers, round-robin over the partitions, while the block runs; yields the numbers sent so far."""
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    sent: list[int] = []
+
+    async def run() -> None:
+        while True:
+            number = len(sent)
+            await producer.deliver(topic, number % partitions, [Record(b"k", b"%d" % number, [])])
+            sent.append(number)
+            await asyncio.sleep(1 / per_second)
+
+    task = asyncio.create_task(run())
+    try:
+        yield sent
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await producer.stop()
+
+
+async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest")
+    await consumer.start()
+    tps = [TopicPartition(topic, partition) for partition in range(partitions)]
+    try:
+        consumer.assign(tps)
+        ends = await consumer.end_offsets(tps)
+        found: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
+        while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+            for tp, records in (await consumer.getmany(timeout_ms=300)).items():
+                found[tp.partition] += [int(record.value) for record in records]
+        return found
+    finally:
+        await consumer.stop()
+
+
+async def test_members_come_and_go_and_every_record_passes_once_in_order(kafka: str, topic: Any) -> None:
+    source, target = await topic(partitions=4), await topic(partitions=4)
+    group = "g." + source
+    async with sender(kafka, source, 4, 300) as sent:
+        first = await Node(kafka, source, target, group, "n1").start()
+        await until(lambda: len(first.seen) > 100)
+        second = await Node(kafka, source, target, group, "n2").start()
+        await until(lambda: len(second.seen) > 50)
+        third = await Node(kafka, source, target, group, "n3").start()
+        await until(lambda: len(third.seen) > 50)
+        await first.stop()
+        before = len(second.seen)
+        await until(lambda: len(second.seen) > before + 100)
+        await third.stop()
+        goal = len(sent) + 100
+        await until(lambda: len(sent) > goal)
+    await until(lambda: sum(len(node.seen) for node in (first, second, third)) >= len(sent))
+    await second.stop()
+    found = await stored(kafka, target, 4)
+    for partition in range(4):
+        assert found[partition] == [number for number in sent if number % 4 == partition]
+
+
+async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(kafka: str, topic: Any) -> None:
+    source, target = await topic(partitions=2), await topic(partitions=2)
+    group = "g." + source
+    async with sender(kafka, source, 2, 200) as sent:
+        first = await Node(kafka, source, target, group, "n1").start()
+        second = await Node(kafka, source, target, group, "n2").start()
+        await until(lambda: len(first.seen) > 20 and len(second.seen) > 20)
+        assert first.task is not None
+        # As if killed: no drain, no commit, no leaving; its producer's records may still be under way.
+        for work in list(first.consumer.works.values()):
+            assert work.task is not None
+            work.task.cancel()
+        first.consumer.member._coordinator._coordination_task.cancel()  # noqa: SLF001 - its heartbeats stop
+        await until(lambda: len(second.consumer.works) == 2, within_s=60)
+        goal = len(sent)
+        await until(lambda: len(first.seen) + len(second.seen) >= goal)
+    await until(lambda: set(sent) <= set(sum(seen_numbers(first, second), [])), within_s=60)
+    await second.stop()
+    first.service.stop()
+    await first.task
+    found = await stored(kafka, target, 2)
+    assert set(sent) <= set(found[0]) | set(found[1])
+
+
+def seen_numbers(*nodes: Node) -> list[list[int]]:
+    """The n-th record of partition p is the number 2n + p, as the sender makes them."""
+    return [[2 * offset + partition for partition, offset in node.seen] for node in nodes]
+
+
+async def test_one_poisoned_record_is_put_away_and_its_neighbours_pass(kafka: str, topic: Any) -> None:
+    source, target = await topic(), await topic()
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100)])
+    await producer.stop()
+    node = await Node(kafka, source, target, "g." + source, "n1", bad=b"57").start()
+    await until(lambda: len(node.seen) == 99)
+    work = next(iter(node.consumer.works.values()))
+    await until(lambda: work.committed == 100)
+    await node.stop()
+    assert node.poisoned == [b"57"]
+    assert (await stored(kafka, target, 1))[0] == [n for n in range(100) if n != 57]
+
+
+async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any) -> None:
+    source, target = await topic(), await topic()
+    async with sender(kafka, source, 1, 300) as sent:
+        for _ in range(3):
+            node = await Node(kafka, source, target, "g." + source, "n").start()
+            await until(lambda node=node: len(node.seen) > 50)  # type: ignore[misc]
+            await node.stop()
+    node = await Node(kafka, source, target, "g." + source, "n").start()
+    await until(lambda: bool(node.consumer.works) and next(iter(node.consumer.works.values())).committed == len(sent))
+    await node.stop()
+    assert (await stored(kafka, target, 1))[0] == sent
+
+
+async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: str, topic: Any) -> None:
+    source, target = await topic(), await topic()
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(10)])
+    node = await Node(kafka, source, target, "g." + source, "n").start()
+    await until(lambda: len(node.seen) == 10)
+    await node.stop()
+    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(10, 30)])
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    await admin.delete_records({TopicPartition(source, 0): RecordsToDelete(before_offset=25)})
+    await admin.close()
+    from hifi import metrics
+
+    before = metrics.SKIPPED.labels(source)._value.get()  # noqa: SLF001
+    node = await Node(kafka, source, target, "g." + source, "n").start()
+    await until(lambda: len(node.seen) == 5)
+    await node.stop()
+    await producer.stop()
+    assert metrics.SKIPPED.labels(source)._value.get() - before == 15  # noqa: SLF001
+
+
+async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
+    async with KafkaCluster(tmp_path / "kafka") as cluster:
+        from aiokafka.admin import NewTopic
+
+        admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+        await admin.start()
+        await admin.create_topics([NewTopic("from", 2, 1), NewTopic("to", 2, 1)])
+        await admin.close()
+        node = await Node(cluster.bootstrap, "from", "to", "g", "n").start()
+        async with sender(cluster.bootstrap, "from", 2, 200) as sent:
+            await until(lambda: len(node.seen) > 100)
+            await cluster.kill_broker(1)
+            await cluster.start_broker(1)
+            goal = len(node.seen) + 200
+            await until(lambda: len(node.seen) > goal, within_s=60)
+        await until(lambda: set(sent) <= {2 * offset + partition for partition, offset in node.seen} or len(node.seen) > len(sent) + 5000, within_s=60)
+        await until(lambda: sum(work.offsets.pending for work in node.consumer.works.values()) == 0)
+        await node.stop()
+        found = await stored(cluster.bootstrap, "to", 2)
+        counts = Counter(found[0] + found[1])
+        assert set(sent) <= set(counts)
