@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from hifi import guard
 from hifi.errors import Misconfigured
+
+_LIMITS: Final = guard.Limits()
 
 
 class _Server(uvicorn.Server):
@@ -21,7 +25,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening socket; `shared` lets several processes listen on the same port and spreads connections over them.
+    """A listening socket; `shared`: several processes listen on the same port and share the connections.
 
     Raises:
         Misconfigured: the address cannot be had.
@@ -36,29 +40,47 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
         sock.listen(2048)
     except OSError as error:
         sock.close()
-        raise Misconfigured(f"cannot listen on {host}:{port}: {error.strerror}; choose another port or stop what holds it") from None
+        raise Misconfigured(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another port or stop what holds it"
+        ) from None
     sock.setblocking(False)
     return sock
 
 
 @contextlib.asynccontextmanager
-async def serve(app: ASGIApp, sock: socket.socket, *, drain_s: float = 5, **options: Any) -> AsyncIterator[None]:
-    """Serve an ASGI app while the block runs; on leaving, running requests are finished within `drain_s` seconds."""
+async def serve(
+    app: ASGIApp,
+    sock: socket.socket,
+    *,
+    drain_s: float = 5,
+    limits: guard.Limits = _LIMITS,
+    refused: Callable[[int], None] = lambda _: None,
+) -> AsyncIterator[None]:
+    """Serve an ASGI app while the block runs; on leaving, running requests are finished.
+
+    Args:
+        app: what answers.
+        sock: from `listen`; it is closed in the end.
+        drain_s: bound on finishing, seconds.
+        limits: of a connection.
+        refused: told the status of each request that never reached the app.
+    """
+    limits = replace(limits, connections=min(limits.connections, guard.room_for_connections()))
     config = uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=guard.guarded(limits, refused),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=75,  # above the idle time-out of common connection pools, else their reuse races our close
+        timeout_keep_alive=75,  # above that of common connection pools, else their reuse races our close
         timeout_graceful_shutdown=int(drain_s) or 1,
-        **options,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
+    sweeper = asyncio.create_task(guard.sweep(server.server_state.connections))  # type: ignore[arg-type]
     try:
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
@@ -66,4 +88,5 @@ async def serve(app: ASGIApp, sock: socket.socket, *, drain_s: float = 5, **opti
     finally:
         server.should_exit = True
         await task
+        sweeper.cancel()
         sock.close()
