@@ -1,0 +1,1 @@
+"""Lookups: reading them, keying their rows, keeping them fresh."""

@@ -1,0 +1,152 @@
+"""All pipes as broadcast variables that a small constant plan calls into."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hifi import log
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import Known
+from hifi_enrich import sql
+from hifi_enrich.catalyst import Catalyst, Java, SqlProblem
+from hifi_enrich.refuse import refusals
+from hifi_enrich.udf import Call
+
+GROUP: Final = 50
+"""Pipes analysed in one go: a frame a pipe costs twice as much, a frame for all fails as one."""
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One version of a pipe, bound to the plan's rows."""
+
+    name: str
+    version: int
+    keys: tuple[Java, ...]
+    slots: tuple[int, ...]
+    """Lookups in each wave."""
+    args: Java | None
+    result: Java
+    udf: Call | None
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a query is started with. Its broadcasts are its own; `tables` is not."""
+
+    version: int
+    """Newest version of any pipe that it knows: events of a newer one must not be handled by it."""
+    index: Java
+    """Broadcast of a HashMap from a pipe's name to its place."""
+    keys: list[tuple[Java, int]]
+    """For each wave of lookups: broadcast of copies of expressions by place, and the most lookups of a pipe."""
+    args: Java | None
+    result: Java
+    tables: Java
+    """Broadcast of a HashMap from a table's id to a broadcast of a HashMap from a key to a row."""
+    udfs: dict[int, Call] = field(default_factory=dict)
+    """By place."""
+    copies: int = 1
+    """Tasks that can run at the same time without sharing an expression."""
+
+    def destroy(self) -> None:
+        """Free the broadcasts, once no query uses them any more."""
+        own = [self.index, self.result, *(keys for keys, _ in self.keys), *([self.args] if self.args else [])]
+        for broadcast in own:
+            broadcast.destroy(False)
+
+
+class Compiler:
+    """Turns pipes into plans, and remembers what it compiled."""
+
+    def __init__(self, catalyst: Catalyst) -> None:
+        self._catalyst = catalyst
+        self._compiled: dict[str, Compiled] = {}
+
+    def plan(self, pipes: Sequence[Known], version: int, tables: Java, copies: int, broken: Mapping[str, str] = {}) -> Plan:
+        """A plan of all pipes.
+
+        A pipe that Spark refuses goes on in the version that was compiled last; where there is none, its events become
+        dead letters that say why.
+
+        Args:
+            pipes: every pipe in force.
+            version: what the registry has read through.
+            tables: see `Plan`.
+            copies: at least the partitions of the stream.
+            broken: pipe to the reason why it cannot run, told from outside (a lookup that cannot be read).
+        """
+        compiled = self._compile(pipes, broken)
+        place = self._catalyst.jvm.java.util.HashMap()
+        for index, one in enumerate(compiled):
+            place.put(one.name, index)
+        waves = max((len(one.keys) for one in compiled), default=0)
+        keys = [
+            (
+                self._spread([one.keys[wave] if wave < len(one.keys) else None for one in compiled], copies),
+                max(one.slots[wave] for one in compiled if wave < len(one.slots)),
+            )
+            for wave in range(waves)
+        ]
+        udfs = {index: one.udf for index, one in enumerate(compiled) if one.udf is not None}
+        args = self._spread([one.args for one in compiled], copies) if udfs else None
+        result = self._spread([one.result for one in compiled], copies)
+        return Plan(version, self._catalyst.broadcast(place), keys, args, result, tables, udfs, copies)
+
+    def _spread(self, expressions: Sequence[Java | None], copies: int) -> Java:
+        return self._catalyst.broadcast(self._catalyst.copies(self._catalyst.array(expressions), copies))
+
+    def _compile(self, pipes: Sequence[Known], broken: Mapping[str, str]) -> list[Compiled]:
+        fresh = [known for known in pipes if not self._has(known)]
+        for start in range(0, len(fresh), GROUP):
+            self._compile_group(fresh[start : start + GROUP], broken)
+        names = {known.pipe.pipe for known in pipes}
+        self._compiled = {name: one for name, one in self._compiled.items() if name in names}
+        return [self._compiled[known.pipe.pipe] for known in pipes]
+
+    def _has(self, known: Known) -> bool:
+        one = self._compiled.get(known.pipe.pipe)
+        return one is not None and one.version == known.version
+
+    def _compile_group(self, group: Sequence[Known], broken: Mapping[str, str]) -> None:
+        try:
+            if any(known.pipe.pipe in broken for known in group):
+                raise SqlProblem("at least one of them is broken")
+            self._keep(group, [self._texts(known.pipe) for known in group])
+        except SqlProblem:
+            for known in group:
+                self._compile_alone(known, broken.get(known.pipe.pipe))
+
+    def _compile_alone(self, known: Known, reason: str | None) -> None:
+        name = known.pipe.pipe
+        try:
+            if reason is not None:
+                raise SqlProblem(reason)
+            self._keep([known], [self._texts(known.pipe)])
+        except SqlProblem as problem:
+            old = self._compiled.get(name)
+            logger.error("pipe-broken", pipe=name, version=known.version, error=str(problem), goes_on_with=old and old.version)
+            if old is None:
+                failing = sql.Texts((), None, None, sql.failing(f"pipe-broken: {problem}"))
+                # No version has the number -1, so the pipe is compiled again with the next plan.
+                self._keep([Known(known.pipe, -1)], [failing])
+
+    def _texts(self, pipe: Pipe) -> sql.Texts:
+        for path, text in sql.user_texts(pipe):
+            for problem in refusals(self._catalyst.parse(text)):
+                raise SqlProblem(f"{path}: {problem}")
+        return sql.write(pipe)
+
+    def _keep(self, group: Sequence[Known], texts: Sequence[sql.Texts]) -> None:
+        expressions = iter(self._catalyst.compile([text for one in texts for text in one.all()]))
+        for known, one in zip(group, texts, strict=True):
+            keys = tuple(next(expressions) for _ in one.keys)
+            args = next(expressions) if one.args else None
+            udf = None
+            if one.typed_args and known.pipe.enrich.udf:
+                udf = Call(known.pipe.enrich.udf, self._catalyst.struct_type(next(expressions)))
+            slots = tuple(len(names) for names in sql.lookup_waves(known.pipe.enrich)) if keys else ()
+            compiled = Compiled(known.pipe.pipe, known.version, keys, slots, args, next(expressions), udf)
+            self._compiled[compiled.name] = compiled
