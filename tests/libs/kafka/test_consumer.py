@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from hifi_infra.broker import KafkaCluster
 
+from hifi import metrics
 from hifi.event import Record
 from hifi.kafka.consumer import Batch, Consumer, Reading, Work
 from hifi.kafka.producer import Producer
@@ -29,7 +30,7 @@ class Node:
     """Copies a topic to another, as every node does, and keeps a list of what it saw."""
 
     def __init__(self, kafka: str, source: str, target: str, group: str, name: str, bad: bytes | None = None) -> None:
-        self.settings = ServiceSettings(kafka=kafka, instance=name, commit_interval_s=0.1)
+        self.settings = ServiceSettings(kafka=kafka, instance=name, commit_interval_s=0.1, session_timeout_s=6)
         self.service = Service("copy", self.settings)
         self.producer = Producer(kafka, name)
         self.seen: list[tuple[int, int]] = []
@@ -136,7 +137,9 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(k
         for work in list(first.consumer.works.values()):
             assert work.task is not None
             work.task.cancel()
-        first.consumer.member._coordinator._coordination_task.cancel()  # noqa: SLF001 - its heartbeats stop
+        coordinator = first.consumer.member._coordinator  # noqa: SLF001
+        coordinator._coordination_task.cancel()  # noqa: SLF001
+        coordinator._heartbeat_task.cancel()  # noqa: SLF001
         await until(lambda: len(second.consumer.works) == 2, within_s=60)
         goal = len(sent)
         await until(lambda: len(first.seen) + len(second.seen) >= goal)
@@ -194,8 +197,6 @@ async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: s
     await admin.start()
     await admin.delete_records({TopicPartition(source, 0): RecordsToDelete(before_offset=25)})
     await admin.close()
-    from hifi import metrics
-
     before = metrics.SKIPPED.labels(source)._value.get()  # noqa: SLF001
     node = await Node(kafka, source, target, "g." + source, "n").start()
     await until(lambda: len(node.seen) == 5)
@@ -206,8 +207,6 @@ async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: s
 
 async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path / "kafka") as cluster:
-        from aiokafka.admin import NewTopic
-
         admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
         await admin.start()
         await admin.create_topics([NewTopic("from", 2, 1), NewTopic("to", 2, 1)])
