@@ -2,23 +2,39 @@
 
 import os
 import socket
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from hifi.errors import Misconfigured
+from hifi.topics import DEFAULT_TIERS, Tier, Topics, parse_tiers
 
-S = TypeVar("S", bound="ServiceSettings")
+S = TypeVar("S", bound="StreamSettings")
 
 
-class ServiceSettings(BaseSettings):
-    """What every service needs."""
+class StreamSettings(BaseSettings):
+    """Which stream, and where: what services and the command line share."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_", extra="ignore", frozen=True)
 
     kafka: str = Field("127.0.0.1:9092", description="Kafka's bootstrap servers, `HOST:PORT,…`.")
     stream: str = Field("hifi", pattern=r"^[a-z][a-z0-9-]{0,62}$", description="Name of the stream: prefix of its topics and groups.")
+    tiers: Annotated[tuple[Tier, ...], NoDecode, BeforeValidator(parse_tiers)] = Field(
+        DEFAULT_TIERS,
+        min_length=1,
+        description="Delays of the retry topics, ascending, `5s,30s,2m,10m,1h`; the same for egest, retrier and whoever creates the topics.",
+    )
+
+    @property
+    def topics(self) -> Topics:
+        """The topics of the stream."""
+        return Topics(self.stream, self.tiers)
+
+
+class ServiceSettings(StreamSettings):
+    """What every service needs."""
+
     host: str = Field("127.0.0.1", description="Address on which /healthz, /readyz and /metrics are served.")
     port: int = Field(0, ge=0, le=65535, description="Port for the same; 0: any free one, told in the log.")
     instance: str = Field(

@@ -1,7 +1,11 @@
 """Every topic of a stream, declared in this one place."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from hifi.pipe.units import seconds
 
 DAY_MS: Final = 24 * 3600 * 1000
 EVENT_RETENTION_MS: Final = 7 * DAY_MS
@@ -25,6 +29,23 @@ DEFAULT_TIERS: Final = (
     Tier("10m", 600),
     Tier("1h", 3600),
 )
+
+
+def parse_tiers(text: str | Iterable[Tier]) -> tuple[Tier, ...]:
+    """Read `5s,30s,2m`: delays in ascending order, each the name of a topic too.
+
+    Raises:
+        ValueError: the text is no such list.
+    """
+    if not isinstance(text, str):
+        return tuple(text)
+    names = [name.strip() for name in text.split(",")]
+    if bad := [name for name in names if not re.fullmatch(r"[0-9]+(ms|s|m|h|d)", name)]:
+        raise ValueError(f"{bad[0]!r} is not a delay; write for example 5s,30s,2m,10m,1h")
+    tiers = tuple(Tier(name, float(seconds(name))) for name in names)
+    if any(later.delay_s <= tier.delay_s for tier, later in zip(tiers, tiers[1:], strict=False)):
+        raise ValueError("the delays must ascend")
+    return tiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +106,11 @@ class Topics:
         return f"{self.stream}.dead-letter"
 
     @property
+    def replays(self) -> str:
+        """Which dead letters were replayed, so that repeating a replay is harmless."""
+        return f"{self.stream}.replays"
+
+    @property
     def receipts(self) -> str:
         """The outcome of every delivery."""
         return f"{self.stream}.receipts"
@@ -129,6 +155,7 @@ class Topics:
         return [
             *(Topic(name) for name in events),
             Topic(self.dead_letter, retention_ms=DEAD_LETTER_RETENTION_MS),
+            Topic(self.replays, retention_ms=DEAD_LETTER_RETENTION_MS),
             Topic(self.pipes, partitions=1, compacted=True),
             Topic(self.minutes, compacted=True),
             Topic(self.alarms),

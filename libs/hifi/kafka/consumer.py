@@ -32,21 +32,29 @@ logger = log.get(__name__)
 class Work:
     """One partition during one assignment: fenced when it ends."""
 
-    def __init__(self, tp: TopicPartition, metadata: str) -> None:
+    def __init__(self, tp: TopicPartition, committed: int | None = None, metadata: str = "") -> None:
         self.topic: str = tp.topic
         self.partition: int = tp.partition
         self.tp = tp
         self.offsets = Offsets()
         self.metadata = metadata
-        """Small facts that travel with the commit and greet the next owner."""
+        """What the last owner said in its last commit: small facts that must survive a takeover."""
+        self.metadata_at: Callable[[int], str] = lambda _: self.metadata
+        """What to say in a commit of that offset (at most 4096 bytes); it may hold true of no later offset."""
         self.live = True
-        self.committed: int | None = None
+        """Nothing new may begin once it is False."""
+        self.ending = asyncio.Event()
+        """Set with the end of `live`: a step that waits for something stops waiting."""
+        self.fenced = False
+        """The partition may be another member's by now: nothing more may be written for it."""
+        self.committed = committed
         self.position: int | None = None
         """The next offset to take from Kafka, once something was taken."""
         self.task: asyncio.Task[None] | None = None
         self.waiting = True
         """The task is asking Kafka for records rather than working on some."""
         self._finished = asyncio.Event()
+        self._left = False
 
     def finish(self, offset: int) -> None:
         """The outputs of one record are acknowledged."""
@@ -67,9 +75,20 @@ class Work:
         if not self.live:
             raise Fenced(f"{self.topic}[{self.partition}] is no longer assigned to this instance")
 
+    def leave(self) -> None:
+        """Leave what is unfinished to the next owner, who reads it again: draining does not wait for it."""
+        self._left = True
+        self._finished.set()
+
+    def end(self, *, fenced: bool = False) -> None:
+        """Begin nothing new; called when the partition is taken away."""
+        self.live = False
+        self.fenced = self.fenced or fenced
+        self.ending.set()
+
     async def below(self, pending: int) -> None:
-        """Wait until fewer than `pending` records are unfinished."""
-        while self.offsets.pending >= pending:
+        """Wait until fewer than `pending` records are unfinished, or they are left."""
+        while self.offsets.pending >= pending and not self._left:
             self._finished.clear()
             await self._finished.wait()
 
@@ -255,7 +274,7 @@ class Consumer:
 
     async def _commit(self, works: Sequence[Work]) -> None:
         offsets = {
-            work.tp: OffsetAndMetadata(work.offsets.committable, work.metadata)
+            work.tp: OffsetAndMetadata(work.offsets.committable, work.metadata_at(work.offsets.committable))
             for work in works
             if work.offsets.committable is not None and work.offsets.committable != work.committed
         }
@@ -287,11 +306,16 @@ class Consumer:
 
     async def assigned(self, added: set[TopicPartition]) -> None:
         """Begin to work on partitions; called by the rebalance."""
+        try:
+            # Not `committed()`: that one drops the metadata.
+            known = await self._consumer._coordinator.fetch_committed_offsets(sorted(added))  # noqa: SLF001
+        except KafkaError as error:
+            # Without their commits the partitions cannot be begun, and nobody else would: join anew.
+            if self._failed is not None and not self._failed.done():
+                self._failed.set_exception(error)
+            return
         for tp in sorted(added):
-            metadata = ""
-            committed = await self._consumer.committed(tp)
-            work = Work(tp, metadata)
-            work.committed = committed
+            work = Work(tp, known[tp].offset, known[tp].metadata) if tp in known else Work(tp)
             self._works[tp] = work
             work.task = asyncio.create_task(self._partition(work))
         self._count("assigned", added)
@@ -313,7 +337,7 @@ class Consumer:
     async def _release(self, taken: set[TopicPartition]) -> None:
         works = [self._works[tp] for tp in taken if tp in self._works]
         for work in works:
-            work.live = False
+            work.end()
         bound_s = self._settings.rebalance_timeout_s * 0.7
         tasks = [asyncio.create_task(self._drain(work)) for work in works]
         if tasks:
@@ -336,7 +360,7 @@ class Consumer:
         await work.below(1)
 
     def _fence(self, work: Work) -> None:
-        work.live = False
+        work.end(fenced=True)
         if work.task is not None:
             work.task.cancel()
 
