@@ -20,6 +20,7 @@ class Health:
         self.state = "starting"
         """One word for a person: starting, running, standby, draining."""
         self._waiting: dict[str, str] = {}
+        self._warnings: dict[str, str] = {}
 
     def wait(self, condition: str, reason: str) -> None:
         """A condition does not hold; the reason is one sentence for a person."""
@@ -28,6 +29,18 @@ class Health:
     def hold(self, condition: str) -> None:
         """A condition holds (again)."""
         self._waiting.pop(condition, None)
+
+    def warn(self, subject: str, reason: str | None) -> None:
+        """Something works less than declared although the service is ready; None: it works again."""
+        if reason is None:
+            self._warnings.pop(subject, None)
+        else:
+            self._warnings[subject] = reason
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """Subject to reason, for a person."""
+        return dict(self._warnings)
 
     @property
     def waiting(self) -> dict[str, str]:
@@ -41,6 +54,14 @@ class Health:
 
     def app(self) -> Starlette:
         """The ASGI app of the three pages."""
+
+        async def metrics(_: Request) -> Response:
+            return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+        return Starlette(routes=[*self.routes(), Route("/metrics", metrics)])
+
+    def routes(self) -> list[Route]:
+        """The pages /healthz and /readyz, for a service that shows them on a port of its own too."""
         about = {
             "node": self.node,
             "instance": self.instance,
@@ -57,16 +78,12 @@ class Health:
                 "status": "ready" if ready else "waiting",
                 "state": self.state,
                 "waiting": self._waiting,
+                "warnings": self._warnings,
                 **about,
             }
             return _json(body, 200 if ready else 503)
 
-        async def metrics(_: Request) -> Response:
-            return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
-        return Starlette(
-            routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
-        )
+        return [Route("/healthz", healthz), Route("/readyz", readyz)]
 
 
 def version(node: str) -> str:

@@ -32,6 +32,20 @@ class Service:
             self.health.state = "draining"
             self.stopping.set()
 
+    async def unless_stopped(self, work: Awaitable[object]) -> bool:
+        """Wait for something that may take long, such as Kafka coming up; False: the service stops first."""
+        doing, stop = asyncio.ensure_future(work), asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                return False
+            doing.result()
+            return True
+        finally:
+            for each in (doing, stop):
+                each.cancel()
+            await asyncio.wait({doing, stop})
+
 
 def run(node: str, settings_type: type[S], main: Callable[[Service, S], Awaitable[None]]) -> None:
     """Run a service until SIGTERM or SIGINT; never returns.
