@@ -24,6 +24,7 @@ from hifi.errors import Misconfigured
 HERE = Path(__file__).parent
 ISOLATED = (sys.executable, "-I", "-S")
 POLL_S = 0.05
+LOG_CHECK_S = 5.0
 GROUP_GONE_S = 5.0
 """The kernel takes a moment to tear down a killed JVM with a large heap."""
 
@@ -253,20 +254,14 @@ class Process:
                 self._log_keeper.cancel()
 
     async def _gone(self) -> None:
-        """Waits, with a bound, until no member of the group is left."""
+        """Waits, with a bound, until no member of the group runs any more."""
         end = time.monotonic() + GROUP_GONE_S
-        while time.monotonic() < end:
-            try:
-                os.killpg(self.pid, 0)
-            except ProcessLookupError:
-                return
-            except PermissionError:  # the number belongs to somebody else already
-                return
+        while _runs(self.pid) and time.monotonic() < end:
             await asyncio.sleep(POLL_S)
 
     async def _keep_log(self) -> None:
         while True:
-            await asyncio.sleep(5)
+            await asyncio.sleep(LOG_CHECK_S)
             self._bound_log()
 
     def _bound_log(self) -> None:
@@ -275,6 +270,19 @@ class Process:
             if self.log.stat().st_size > self._log_limit_bytes:
                 shutil.copyfile(self.log, self.log.with_name(self.log.name + ".1"))
                 os.truncate(self.log, 0)
+
+
+def _runs(group: int) -> bool:
+    """Whether a group has a member that is more than a zombie (pid 1 may take seconds to reap those)."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):  # none left, or the number belongs to somebody else by now
+        return False
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                return True
+    return False
 
 
 def _bound_to_this_process() -> Sequence[str]:
