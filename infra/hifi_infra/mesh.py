@@ -187,10 +187,8 @@ class Mesh:
         kafka = self._start_kafka()
         try:
             if kafka is not None:
-                await asyncio.sleep(0)  # runs it until the ports are known
-                await _finished_well(kafka)
                 assert self.cluster is not None
-                self.bootstrap = self.cluster.bootstrap
+                self.bootstrap = await _address(self.cluster, kafka)
             for _ in range(self.plan.instances("enrich")):
                 await self._add("enrich")
             self._watch = asyncio.create_task(self._look_often(), name="watch the instances")
@@ -298,9 +296,14 @@ def _described(instance: Instance) -> RunningInstance:
     )
 
 
-async def _finished_well(task: "asyncio.Task[None]") -> None:
-    if task.done():
-        await task
+async def _address(cluster: KafkaCluster, starting: "asyncio.Task[None]") -> str:
+    """Where the cluster will be, as soon as its ports are chosen: long before it answers there."""
+    while not starting.done():
+        with contextlib.suppress(RuntimeError):
+            return cluster.bootstrap
+        await asyncio.sleep(0.01)
+    await starting
+    return cluster.bootstrap
 
 
 def processes(mesh: Mesh) -> Mapping[str, Process]:
