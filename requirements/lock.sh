@@ -11,3 +11,4 @@ for p in infra ingest normalize enrich egest retrier; do ours+=(--no-emit-packag
 for s in ingest normalize enrich egest retrier; do
     "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock "services/$s/pyproject.toml" -o "requirements/$s.lock"
 done
+"$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock infra/pyproject.toml -o requirements/infra.lock

@@ -1,0 +1,125 @@
+"""Becomes an Apache Kafka broker in KRaft mode: writes its settings, formats an empty volume once, runs Java.
+
+Variables, all optional:
+    KAFKA_NODES         host names of all nodes in order, default `kafka`: one broker with one copy of everything
+    KAFKA_NODE_ID       which of them this is, from 1
+    KAFKA_CLUSTER       name of the cluster, the same for all nodes; its id is made of it
+    KAFKA_ADVERTISED    HOST:PORT under which clients outside of the containers' network reach port 9094
+    KAFKA_HEAP_MB       heap of the JVM, default 512; about 250 MB come on top
+    KAFKA_SETTINGS      further lines of server.properties, which win
+
+Clients of the containers' network use port 9092, the controllers' quorum 9093. Everything is kept in
+/var/lib/kafka. The settings are those of brokers without containers (hifi_infra.kraft).
+"""
+
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+from hifi_infra.kraft import Ports, server_properties
+
+DATA: Final = Path("/var/lib/kafka")
+HOME: Final = Path("/opt/kafka")
+SETTINGS: Final = Path("/tmp/server.properties")  # noqa: S108 - the container's own, written at each start
+CLIENTS, CONTROLLER, OUTSIDE = 9092, 9093, 9094
+LEAST_FREE_BYTES: Final = 256 * 1024 * 1024
+
+
+def fail(message: str) -> NoReturn:
+    """End with a sentence and the status of a wrong set-up."""
+    print(f"kafka: {message}", file=sys.stderr, flush=True)
+    sys.exit(2)
+
+
+def cluster_id(name: str) -> str:
+    """A Kafka Uuid made of the cluster's name: 16 bytes as URL-safe base64 without padding."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return base64.urlsafe_b64encode(b"\x01" + digest[:15]).decode().rstrip("=")
+
+
+def settings(nodes: list[str], node: int, advertised: str, more: str, log_dir: Path) -> str:
+    """The `server.properties` of one node."""
+    text = server_properties(node, [Ports(CLIENTS, CONTROLLER)] * len(nodes), str(log_dir))
+    lines = dict(line.split("=", 1) for line in text.splitlines())
+    own = nodes[node - 1]
+    inside = f"BROKER://{own}:{CLIENTS}"
+    lines |= {
+        "controller.quorum.voters": ",".join(f"{n}@{host}:{CONTROLLER}" for n, host in enumerate(nodes, 1)),
+        "listeners": f"BROKER://:{CLIENTS},CONTROLLER://:{CONTROLLER},OUTSIDE://:{OUTSIDE}",
+        "advertised.listeners": f"{inside},OUTSIDE://{advertised}" if advertised else inside,
+        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,OUTSIDE:PLAINTEXT",
+    }
+    if not advertised:
+        lines["listeners"] = f"BROKER://:{CLIENTS},CONTROLLER://:{CONTROLLER}"
+    lines |= dict(line.strip().split("=", 1) for line in more.splitlines() if "=" in line)
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def java(*arguments: str) -> list[str]:
+    """Java with the class path of a broker."""
+    return [
+        str(Path(os.environ["JAVA_HOME"], "bin/java")),
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        # A broker without memory must end, so that its partitions move, rather than linger.
+        "-XX:+ExitOnOutOfMemoryError",
+        f"-Dlog4j2.configurationFile={HOME}/hifi_infra/log4j2.properties",
+        "-Djava.awt.headless=true",
+        "-cp",
+        f"{HOME}/libs/*",
+        *arguments,
+    ]
+
+
+def format_volume(identity: str, nodes: list[str], node: int) -> None:
+    """Give an empty volume its identity. The log folder gets its name only when it is complete."""
+    part = DATA / "formatting"
+    shutil.rmtree(part, ignore_errors=True)
+    SETTINGS.write_text(settings(nodes, node, "", "", part))
+    part.mkdir()
+    tool = java("-Xmx128m", "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(SETTINGS))
+    told = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if told.returncode != 0:
+        fail(f"the volume {DATA} could not be formatted:\n{told.stdout}")
+    part.rename(DATA / "log")
+
+
+def check_volume(identity: str) -> None:
+    """See that the volume can be used, and that it belongs to this cluster."""
+    try:
+        probe = DATA / "writable"
+        probe.write_bytes(bytes(4096))
+        probe.unlink()
+    except OSError as error:
+        fail(f"the volume {DATA} cannot be written ({error.strerror}): it must belong to user 10001 and have room")
+    free = shutil.disk_usage(DATA).free
+    if free < LEAST_FREE_BYTES:
+        fail(f"the volume {DATA} has {free >> 20} MiB left, at least {LEAST_FREE_BYTES >> 20} are needed: make room")
+    about = DATA / "log" / "meta.properties"
+    if about.exists() and f"cluster.id={identity}" not in about.read_text().split():
+        fail(f"the volume {DATA} belongs to another cluster: use its KAFKA_CLUSTER name, or another volume")
+
+
+def main() -> None:
+    """Never returns: this process becomes the broker."""
+    nodes = os.environ.get("KAFKA_NODES", "kafka").split(",")
+    node = int(os.environ.get("KAFKA_NODE_ID", "1"))
+    if not 1 <= node <= len(nodes):
+        fail(f"KAFKA_NODE_ID is {node}, and KAFKA_NODES names {len(nodes)}")
+    identity = cluster_id(os.environ.get("KAFKA_CLUSTER", "hifi"))
+    check_volume(identity)
+    if not (DATA / "log").exists():
+        format_volume(identity, nodes, node)
+    advertised, more = os.environ.get("KAFKA_ADVERTISED", ""), os.environ.get("KAFKA_SETTINGS", "")
+    SETTINGS.write_text(settings(nodes, node, advertised, more, DATA / "log"))
+    command = java(f"-Xmx{os.environ.get('KAFKA_HEAP_MB', '512')}m", "kafka.Kafka", str(SETTINGS))
+    os.execv(command[0], command)  # noqa: S606 - no shell
+
+
+if __name__ == "__main__":
+    main()
