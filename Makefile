@@ -1,6 +1,39 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier infra cli
+ARGS ?=
+
+.PHONY: help setup demo test lint types lock clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.installed  ## make the environment, find or install Java, get the jars; leaves .venv/bin/hifi
+	.venv/bin/python -m hifi_infra.java
+	.venv/bin/python -m hifi_infra.jars
+	.venv/bin/python -m hifi_infra.archive
+
+demo: setup  ## send real flights through a real mesh on this machine (ARGS="--rate 500 --for 60")
+	.venv/bin/hifi demo $(ARGS)
+
+test: setup  ## run all tests against a real broker (ARGS="-k name" or --kafka=HOST:PORT)
+	.venv/bin/pytest $(ARGS)
+
+lint: .venv/.installed  ## check style, format and that every public name is documented
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/interrogate --config pyproject.toml libs services infra cli
+
+types: .venv/.installed  ## check types, strictly
+	.venv/bin/mypy
+
+lock: .venv/.installed  ## resolve all pins anew: Python packages and jars
+	requirements/lock.sh
+	.venv/bin/python -m hifi_infra.jars --lock
+
+clean:  ## remove the environment and all caches of tools; no data of any mesh
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.installed: requirements/build.lock requirements/all.lock $(addsuffix /pyproject.toml,$(PACKAGES))
 	$(PYTHON) -m venv .venv

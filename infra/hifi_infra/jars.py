@@ -106,7 +106,7 @@ def _is_whole(path: Path, jar: Jar) -> bool:
     # The checksum was verified before the file got its name: a start looks at the size only.
     try:
         return path.stat().st_size == jar.size_bytes
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

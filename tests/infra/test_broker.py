@@ -191,13 +191,13 @@ async def test_a_broker_that_dies_at_start_is_quoted_and_nothing_stays(tmp_path:
         await KafkaCluster(tmp_path).start()
     assert "ended with code 1 while it started" in str(told.value)
     assert str(tmp_path / "broker-1" / "kafka.log") in str(told.value)
-    assert "node.id" in str(told.value).partition("ends with:")[2]
+    assert "configured node id" in str(told.value).partition("ends with:")[2]
     assert "\tat " not in str(told.value)
     assert processes_with(str(tmp_path)) == []
 
 
 async def test_a_heap_that_java_refuses_is_quoted(tmp_path: Path) -> None:
-    with pytest.raises(BrokerFailed, match="ends with:\n.*\nToo small maximum heap"):
+    with pytest.raises(BrokerFailed, match=r"ends with:\n.*\nToo small maximum heap"):
         await KafkaCluster(tmp_path, heap_mb=1).start()
 
 
