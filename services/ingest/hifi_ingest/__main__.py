@@ -1,0 +1,53 @@
+"""ingest: HTTP requests > events > raw; every second > accepted. Answers 2xx only after Kafka's acknowledgement."""
+
+import asyncio
+
+from hifi import http, log
+from hifi.guard import Limits
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeRegistry
+from hifi.service import Service, run
+from hifi.topics import Topics
+from hifi_ingest.app import App, count
+from hifi_ingest.keys import WriteKeys
+from hifi_ingest.lifecycle import connect, keep_telling, settle
+from hifi_ingest.settings import IngestSettings
+from hifi_ingest.taker import Taker
+
+logger = log.get(__name__)
+
+
+async def ingest(service: Service, settings: IngestSettings) -> None:
+    """Take events until the service stops."""
+    app = App(service.health)
+    registry = PipeRegistry(settings.kafka, Topics(settings.stream), service.health)
+    keys = WriteKeys(registry, service.health, settings.ingest_keys_refresh_s)
+    producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.ingest_buffer_bytes)
+    limits = Limits(
+        head_bytes=settings.ingest_max_head_bytes,
+        head_s=settings.ingest_head_timeout_s,
+        request_s=settings.ingest_body_timeout_s,
+        connections=settings.ingest_max_connections,
+    )
+    sock = http.listen(settings.ingest_host, settings.ingest_port, shared=True)
+    async with http.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, refused=count):
+        logger.info("taking-events", host=settings.ingest_host, port=sock.getsockname()[1])
+        if not await service.unless_stopped(connect(registry, keys, producer, service.health)):
+            return
+        app.taker = Taker(settings, registry, keys, producer)
+        service.health.state = "running"
+        telling = asyncio.create_task(keep_telling(app.taker.tally, producer, service.health))
+        await service.stopping.wait()
+    telling.cancel()
+    await settle(app.taker.tally, producer)
+    await keys.stop()
+    await registry.stop()
+
+
+def main() -> None:
+    """The program `hifi-ingest`."""
+    run("ingest", IngestSettings, ingest)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""CloudEvents 1.0 over HTTP: binary, structured and batched content mode, read. Pure.
+
+HTTP protocol binding 1.0.2 sections 3.1 to 3.3, JSON event format 1.0.2. The data stays byte for byte: the body in
+binary mode, the slice of the `data` member otherwise.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from hifi_ingest import document
+from hifi_ingest.attributes import JSON_TYPE, Incoming, assemble, is_json, text
+from hifi_ingest.problem import Flaw
+
+STRUCTURED: Final = b"application/cloudevents+json"
+BATCHED: Final = b"application/cloudevents-batch+json"
+PREFIX: Final = b"ce-"
+
+_INTEGER: Final = re.compile(rb"-?(?:0|[1-9][0-9]{0,9})")
+_STRINGS: Final = frozenset(
+    {"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"}
+)
+_READY: Final = re.compile(rb"[!#-$&-~](?:[ !#-$&-~]*[!#-$&-~])?")
+"""A header's value that needs no decoding: printable ASCII without quote and percent sign."""
+
+
+def binary(headers: Iterable[tuple[bytes, bytes]], body: bytes, depth: int) -> Incoming:
+    """The event of a request in binary mode.
+
+    Args:
+        headers: of the request, names in lower case.
+        body: the data.
+        depth: bound on the nesting of data that declares itself JSON.
+
+    Raises:
+        Flaw: it is none.
+    """
+    values: dict[str, bytes] = {}
+    for name, value in headers:
+        if name.startswith(PREFIX):
+            attribute = name[3:].decode("latin-1")
+            if attribute in values or attribute == "datacontenttype":
+                raise Flaw(f"the header {name.decode('latin-1')[:40]} may not be there (again)")
+            values[attribute] = value if _READY.fullmatch(value) else _header_text(attribute, value)
+        elif name == b"content-type":
+            if "datacontenttype" in values:
+                raise Flaw("there is more than one header content-type")
+            values["datacontenttype"] = value
+    content_type = values.get("datacontenttype")
+    if content_type is not None and body and is_json(content_type):
+        document.utf8(body)
+        document.one(body)
+        document.shallow(body, depth)
+    return assemble(values, body)
+
+
+def _header_text(attribute: str, value: bytes) -> bytes:
+    """Undo quoting (RFC 9110, 5.6.4), then percent-encoding, as section 3.1.3.2 of the binding wants."""
+    if len(value) >= 2 and value[:1] == value[-1:] == b'"':
+        value = re.sub(rb"\\(.)", rb"\1", value[1:-1], flags=re.DOTALL)
+    try:
+        return text(attribute, unquote_to_bytes(value).decode())
+    except UnicodeDecodeError:
+        raise Flaw(f"the header ce-{attribute[:40]} is not UTF-8") from None
+
+
+def structured(body: bytes, depth: int) -> Incoming:
+    """The event of a request in structured mode, JSON format.
+
+    Raises:
+        Flaw: it is none.
+    """
+    document.utf8(body)
+    return event(document.members(body), depth, clean=is_clean(body))
+
+
+def batched(body: bytes) -> list[document.Members]:
+    """The members of each event of a request in batched mode, for `event`.
+
+    Raises:
+        Flaw: the body as a whole is no array of objects.
+    """
+    document.utf8(body)
+    return document.array_of_members(body)
+
+
+def is_clean(body: bytes) -> bool:
+    """No string in it needs decoding, and none can hold a forbidden character."""
+    return body.isascii() and b"\\" not in body and b"\x7f" not in body
+
+
+def event(members: document.Members, depth: int, *, clean: bool) -> Incoming:
+    """The event of a JSON object's members.
+
+    Args:
+        members: name to slice.
+        depth: bound on the nesting of data that is JSON.
+        clean: `is_clean` of the body that the slices are from.
+
+    Raises:
+        Flaw: it is none.
+    """
+    values: dict[str, bytes] = {}
+    data: bytes | None = None
+    encoded: bytes | None = None
+    for name, raw in members.items():
+        slice_ = bytes(raw)
+        if name == "data":
+            data = slice_
+        elif name == "data_base64":
+            encoded = slice_
+        elif clean and slice_[0] == 34:
+            values[name] = slice_[1:-1]
+        else:
+            value = _value(name, slice_)
+            if value is not None:
+                values[name] = value
+    if encoded is not None and encoded != b"null":
+        if data is not None:
+            raise Flaw("data and data_base64 exclude each other", "/data_base64")
+        return assemble(values, _base64(encoded))
+    if data is None:
+        return assemble(values, b"")
+    content_type = values.get("datacontenttype")
+    if content_type is None:
+        values["datacontenttype"] = JSON_TYPE
+    elif not is_json(content_type):
+        return assemble(values, _string_data(data))
+    document.shallow(data, depth)
+    return assemble(values, data)
+
+
+def _value(name: str, slice_: bytes) -> bytes | None:
+    """The canonical text of an attribute's JSON value; None: the attribute is not set."""
+    first = slice_[:1]
+    if first == b'"':
+        inner = slice_[1:-1]
+        return inner if document.is_plain(inner) else text(name, document.value(slice_))
+    if slice_ == b"null":
+        return None
+    if name not in _STRINGS:
+        if slice_ in (b"true", b"false"):
+            return slice_
+        if _INTEGER.fullmatch(slice_) and -(2**31) <= int(slice_) < 2**31:
+            return b"%d" % int(slice_)
+        raise Flaw("an extension is a string, a boolean or a 32-bit integer", _pointer(name))
+    raise Flaw(f"{name} must be a string", _pointer(name))
+
+
+def _base64(slice_: bytes) -> bytes:
+    content = document.value(slice_)
+    try:
+        if not isinstance(content, str):
+            raise ValueError(content)
+        return base64.b64decode(content, validate=True)
+    except (ValueError, binascii.Error):
+        raise Flaw("data_base64 must be a string in base64", "/data_base64") from None
+
+
+def _string_data(slice_: bytes) -> bytes:
+    """Data of a type other than JSON is a JSON string that holds it (JSON event format, 3.1)."""
+    content: Any = document.value(slice_)
+    if not isinstance(content, str):
+        raise Flaw("data must be a string where datacontenttype is not JSON; else use data_base64", "/data")
+    try:
+        return content.encode()
+    except UnicodeEncodeError:
+        raise Flaw("data is not Unicode text", "/data") from None
+
+
+def _pointer(name: str) -> str:
+    return "/" + name[:40].replace("~", "~0").replace("/", "~1")
