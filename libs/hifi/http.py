@@ -75,6 +75,7 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=75,  # above that of common connection pools, else their reuse races our close
         timeout_graceful_shutdown=int(drain_s) or 1,
     )

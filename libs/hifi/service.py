@@ -1,6 +1,7 @@
 """Running a service: settings, logs, uvloop, signals, health pages, and an orderly end."""
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -57,6 +58,7 @@ def run(node: str, settings_type: type[S], main: Callable[[Service, S], Awaitabl
         sys.exit(0)
     try:
         settings = load(settings_type)
+        _calm_collector()
         log.configure(node, settings.instance, format=settings.log_format, level=settings.log_level)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             status = runner.run(_run(node, settings, main))
@@ -64,6 +66,13 @@ def run(node: str, settings_type: type[S], main: Callable[[Service, S], Awaitabl
         print(f"hifi-{node}: {error}", file=sys.stderr)
         status = 2
     sys.exit(status)
+
+
+def _calm_collector() -> None:
+    """Look for garbage cycles less often: batches of events are many objects and no cycles (8 % of a node's time)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 async def _run(node: str, settings: S, main: Callable[[Service, S], Awaitable[None]]) -> int:
