@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,11 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import NotEnoughReplicasAfterAppendError, NotEnoughReplicasError
+from aiokafka.errors import (
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    UnknownTopicOrPartitionError,
+)
 
 from hifi.errors import Misconfigured
 from hifi_infra import broker as module
@@ -81,14 +86,11 @@ async def test_a_record_goes_in_and_comes_out_with_the_brokers_own_time(kafka: s
 
 
 async def test_a_topic_that_nobody_created_does_not_appear(kafka: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
-    await admin.start()
-    try:
-        with contextlib.suppress(Exception):  # asking for it is what would create it
-            await admin.describe_topics(["nobody-created-this"])
-        assert "nobody-created-this" not in await admin.list_topics()
-    finally:
-        await admin.close()
+    async with AIOKafkaProducer(bootstrap_servers=kafka, request_timeout_ms=2000) as producer:
+        with pytest.raises(UnknownTopicOrPartitionError):  # its request for metadata is what would create it
+            await producer.send(f"nobody-{uuid.uuid4()}", b"")
+        known = (await producer.client.fetch_all_metadata()).topics()
+        assert not [topic for topic in known if topic.startswith("nobody-")]
 
 
 async def test_the_same_cluster_comes_back_on_the_same_folder_and_ports(tmp_path: Path) -> None:
@@ -199,6 +201,24 @@ async def test_a_broker_that_dies_at_start_is_quoted_and_nothing_stays(tmp_path:
 async def test_a_heap_that_java_refuses_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(BrokerFailed, match=r"ends with:\n.*\nToo small maximum heap"):
         await KafkaCluster(tmp_path, heap_mb=1).start()
+
+
+async def test_a_format_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "kafka_command", lambda *_: ["sh", "-c", "echo its words; exit 3"])
+    with pytest.raises(
+        BrokerFailed, match=r"format tool ended with code 3\. .*format\.log ends with:\nits words"
+    ):
+        await KafkaCluster(tmp_path).start()
+
+
+async def test_a_broker_that_is_not_ready_in_time_is_ended_and_may_be_started_again(tmp_path: Path) -> None:
+    cluster = KafkaCluster(tmp_path)
+    with pytest.raises(BrokerFailed, match="was not ready within 0 s"):
+        await cluster.start(timeout_s=0.01)
+    assert processes_with(str(tmp_path)) == []
+    await cluster.start()
+    await cluster.stop()
+    await cluster.stop()
 
 
 async def test_a_start_that_was_cancelled_leaves_nothing_and_the_next_one_works(tmp_path: Path) -> None:
