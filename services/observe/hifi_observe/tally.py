@@ -1,0 +1,46 @@
+"""What ingest says that it acknowledged: records of the topic `accepted`, a heartbeat each second."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from hifi.errors import NotAnEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Ranges of sequences by pipe and minute, of one epoch on one partition."""
+
+    epoch: str
+    ranges: tuple[tuple[str, int, int, int], ...] = ()
+    """Pipe, minute, first and last sequence."""
+    closed: bool = False
+    """The last tally of its epoch: ingest drained."""
+    answers: dict[str, int] = field(default_factory=dict)
+    """HTTP status to answers since the tally before, where ingest tells them."""
+
+    @property
+    def failed(self) -> int:
+        """Answers that said that ingest could not accept: 5xx."""
+        return sum(count for status, count in self.answers.items() if status.startswith("5"))
+
+
+def parse(value: bytes | None) -> Tally:
+    """Read a record's value.
+
+    Raises:
+        NotAnEvent: it is not a tally.
+    """
+    try:
+        body: dict[str, Any] = orjson.loads(value or b"")
+        ranges = tuple(
+            (str(pipe), int(minute), int(first), int(last))
+            for pipe, minutes in body.get("pipes", {}).items()
+            for minute, spans in minutes.items()
+            for first, last in spans
+        )
+        answers = {str(status): int(count) for status, count in (body.get("answers") or {}).items()}
+        return Tally(str(body["epoch"]), ranges, bool(body.get("closed")), answers)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotAnEvent(f"not a tally: {error!r}") from None
