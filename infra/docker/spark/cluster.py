@@ -1,0 +1,57 @@
+"""Becomes a master or a worker of a Spark standalone cluster, from the Spark in this image.
+
+    cluster.py master
+    cluster.py worker spark://MASTER:7077
+
+Variables for workers: SPARK_CORES, tasks at a time (default 2); SPARK_MEMORY_MB, of all executors together
+(default 1024). Ports: master 7077, its pages 8080; a worker's pages 8081. Nothing is kept.
+"""
+
+import os
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+LOG4J: Final = "hifi_enrich/log4j2.properties"
+
+
+def main() -> None:
+    """Never returns: this process becomes Java."""
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        sys.exit("cluster.py: pyspark is not installed")
+    spark = Path(found.origin).parent
+    own = socket.gethostbyname(socket.gethostname())  # other containers know each other's address, not its id
+    role, *rest = sys.argv[1:] or [""]
+    if role == "master":
+        arguments = ["--host", os.environ.get("SPARK_MASTER_NAME", own), "--port", "7077", "--webui-port", "8080"]
+    elif role == "worker" and len(rest) == 1:
+        memory, cores = os.environ.get("SPARK_MEMORY_MB", "1024"), os.environ.get("SPARK_CORES", "2")
+        arguments = ["--host", own, "--cores", cores, "--memory", f"{memory}M", "--work-dir", "/tmp/work"]  # noqa: S108
+        arguments += ["--webui-port", "8081", *rest]
+    else:
+        sys.exit("usage: cluster.py master | cluster.py worker spark://MASTER:7077")
+    java = Path(os.environ["JAVA_HOME"], "bin/java")
+    environment = dict(os.environ) | {"SPARK_HOME": str(spark), "SPARK_LOCAL_DIRS": "/tmp", "SPARK_SCALA_VERSION": "2.13"}
+    command = [
+        str(java),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        f"-Dlog4j2.configurationFile={spark.parent / LOG4J}",
+        "--add-opens=java.base/java.lang=ALL-UNNAMED",
+        "--add-opens=java.base/java.nio=ALL-UNNAMED",
+        "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+        "--add-opens=java.base/java.util=ALL-UNNAMED",
+        "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED",
+        "-cp",
+        f"{spark}/jars/*",
+        f"org.apache.spark.deploy.{role}.{role.capitalize()}",
+        *arguments,
+    ]
+    os.execve(command[0], command, environment)  # noqa: S606 - no shell
+
+
+if __name__ == "__main__":
+    main()
