@@ -1,0 +1,166 @@
+"""What can be done to a mesh. Each fault ends by itself and says what it did, to whom, and when."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import aiohttp
+import psutil
+
+from hifi_infra.mesh import Mesh, processes
+from hifi_infra.process import Process
+from tests.chaos.judge import Window
+
+MODES: Final = ("hang", "reset", "slow", "late", "error", "refuse", "truncate", "retry-after")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What faults act on."""
+
+    mesh: Mesh
+    destination_url: str
+    dice: random.Random
+    longest_freeze_s: float
+
+
+Fault: TypeAlias = Callable[[Scene], Awaitable[Window]]
+
+
+async def kill(scene: Scene) -> Window:
+    """SIGKILL of one instance, its children with it."""
+    name, process = _instance(scene)
+    start_s = time.time()
+    await process.kill()
+    return Window("kill", name, start_s, time.time())
+
+
+async def terminate(scene: Scene) -> Window:
+    """SIGTERM of one instance: it drains and ends, and is started again."""
+    name, process = _instance(scene)
+    start_s = time.time()
+    os.kill(process.pid, signal.SIGTERM)
+    await asyncio.wait_for(process.wait(), 40)
+    return Window("terminate", name, start_s, time.time())
+
+
+async def freeze(scene: Scene) -> Window:
+    """SIGSTOP of one instance for a while: alive for the kernel, silent for everybody else."""
+    name, process = _instance(scene)
+    return await _frozen("freeze", name, [process], scene)
+
+
+async def kill_driver(scene: Scene) -> Window:
+    """SIGKILL of the JVM under an instance of enrich; its Python part stays."""
+    name, process = _instance(scene, "enrich")
+    start_s = time.time()
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if "java" in child.name():
+            child.kill()
+    return Window("kill-driver", name, start_s, time.time())
+
+
+async def kill_broker(scene: Scene) -> Window:
+    """SIGKILL of one broker, which is then started again."""
+    cluster = scene.mesh.cluster
+    assert cluster is not None
+    number = scene.dice.randint(1, cluster.brokers)
+    start_s = time.time()
+    await cluster.processes[number].kill()
+    return Window("kill", _broker(scene, number), start_s, time.time())
+
+
+async def freeze_broker(scene: Scene) -> Window:
+    """SIGSTOP of one broker for a while."""
+    cluster = scene.mesh.cluster
+    assert cluster is not None
+    number = scene.dice.randint(1, cluster.brokers)
+    return await _frozen("freeze", _broker(scene, number), [cluster.processes[number]], scene)
+
+
+async def kill_all_brokers(scene: Scene) -> Window:
+    """SIGKILL of every broker at once."""
+    cluster = scene.mesh.cluster
+    assert cluster is not None
+    start_s = time.time()
+    await asyncio.gather(*(process.kill() for process in list(cluster.processes.values())))
+    return Window("kill", "brokers", start_s, time.time())
+
+
+async def scale(scene: Scene) -> Window:
+    """One service to three instances, to one, and back to two."""
+    service = scene.dice.choice(("ingest", "normalize", "egest", "retrier"))
+    start_s = time.time()
+    for count in (3, 1, 2):
+        await scene.mesh.scale(service, count)
+        await settled(scene.mesh)
+    return Window("scale", service, start_s, time.time())
+
+
+async def misbehave(scene: Scene) -> Window:
+    """The shaky destination does one wrong thing for a while."""
+    mode = scene.dice.choice(MODES)
+    start_s = time.time()
+    async with aiohttp.ClientSession() as session:
+        await session.put(f"{scene.destination_url}/mode/shaky", data=mode)
+        await asyncio.sleep(scene.dice.uniform(2, 8))
+        await session.put(f"{scene.destination_url}/mode/shaky", data="ok")
+    return Window("destination-" + mode, "shaky", start_s, time.time())
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    fault.__name__: fault
+    for fault in (
+        kill, terminate, freeze, kill_driver, kill_broker, freeze_broker, kill_all_brokers, scale, misbehave,
+    )
+}
+
+
+async def settled(mesh: Mesh, within_s: float = 90) -> float:
+    """Wait until every instance is ready; seconds that took.
+
+    Raises:
+        TimeoutError: it took longer than `within_s` seconds.
+    """
+    start_s = time.monotonic()
+    async with asyncio.timeout(within_s):
+        # The mesh's own view is up to two seconds old, so ask twice with a fresh look between.
+        for _ in range(2):
+            await asyncio.gather(*(instance.look() for instance in mesh.all()))
+            while not mesh.ready:
+                await asyncio.sleep(0.1)
+                await asyncio.gather(*(instance.look() for instance in mesh.all()))
+    return time.monotonic() - start_s
+
+
+def _instance(scene: Scene, service: str | None = None) -> tuple[str, Process]:
+    choices = {
+        name: process
+        for name, process in processes(scene.mesh).items()
+        if not name.startswith("broker") and (service is None or name.startswith(service)) and process.running
+    }
+    name = scene.dice.choice(sorted(choices))
+    return name, choices[name]
+
+
+def _broker(scene: Scene, number: int) -> str:
+    cluster = scene.mesh.cluster
+    assert cluster is not None
+    return "brokers" if cluster.brokers == 1 else f"broker-{number}"
+
+
+async def _frozen(fault: str, name: str, frozen: list[Process], scene: Scene) -> Window:
+    start_s = time.time()
+    for process in frozen:
+        process.pause()
+    try:
+        await asyncio.sleep(scene.dice.uniform(1, scene.longest_freeze_s))
+    finally:
+        for process in frozen:
+            process.resume()
+    return Window(fault, name, start_s, time.time())

@@ -1,0 +1,59 @@
+"""An outside sender: an open loop at a fixed rate that never sends an event twice, and writes down every answer.
+
+Run as a file: `python sender.py URL KEY RATE BOOK`, until SIGTERM. BOOK gets one line of JSON an event: `id`, `key`, `n`,
+`at_s` (when it was sent), `status` (the HTTP status, or 0 where there was no answer).
+"""
+
+import asyncio
+import json
+import signal
+import sys
+import time
+import uuid
+from typing import TextIO
+
+import aiohttp
+
+KEYS = 200
+ANSWER_S = 5
+
+
+async def send(url: str, write_key: str, per_second: float, book: TextIO) -> None:
+    """Send until SIGTERM, then wait for the answers that are still out."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    run = uuid.uuid4().hex[:8]
+    running: set[asyncio.Task[None]] = set()
+    timeout = aiohttp.ClientTimeout(total=ANSWER_S)
+    connector = aiohttp.TCPConnector(limit=200)
+    headers = {"Authorization": f"Bearer {write_key}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
+
+        async def one(n: int) -> None:
+            event = {"id": f"{run}-{n}", "key": f"k{n % KEYS}", "n": n}
+            at_s, status = time.time(), 0
+            try:
+                async with session.post(url, data=json.dumps(event)) as answer:
+                    await answer.read()
+                    status = answer.status
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                pass
+            book.write(json.dumps(event | {"at_s": at_s, "status": status}) + "\n")
+
+        start_s, n = time.monotonic(), 0
+        while not stop.is_set():
+            due = int((time.monotonic() - start_s) * per_second)
+            while n < due:
+                task = asyncio.create_task(one(n))
+                running.add(task)
+                task.add_done_callback(running.discard)
+                n += 1
+            book.flush()
+            await asyncio.sleep(0.01)
+        if running:
+            await asyncio.wait(running)
+
+
+if __name__ == "__main__":
+    with open(sys.argv[4], "a", encoding="utf-8") as file:
+        asyncio.run(send(sys.argv[1], sys.argv[2], float(sys.argv[3]), file))
