@@ -8,8 +8,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.model import Pipe
@@ -26,6 +25,9 @@ from hifi_infra.ports import free_port, is_free
 from hifi_infra.process import Process
 from hifi_infra.running import Running, RunningInstance
 from hifi_infra.stream import prepare, put_in_force
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOOK_S: Final = 0.25
 LOOK_SELDOM_S: Final = 2.0

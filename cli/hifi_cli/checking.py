@@ -1,0 +1,105 @@
+"""Everything that can be said about pipes without running them, with file and line."""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hifi.errors import Misconfigured
+from hifi.pipe import files
+from hifi.pipe.files import Loaded, Problem
+from hifi.pipe.model import Pipe
+from hifi_infra.plan import Trigger
+
+
+def check_folder(
+    folder: Path, trigger: Trigger, *, sql: bool = True, seen: Path | None = None
+) -> tuple[list[Pipe], list[Problem]]:
+    """Read a folder of pipes and check them.
+
+    Args:
+        folder: with one YAML file a pipe.
+        trigger: that the pipes are to run with.
+        sql: check SQL expressions too, which starts Spark (some seconds).
+        seen: a folder that remembers which pipes passed, so that unchanged ones cost nothing again.
+
+    Returns:
+        The pipes that could be read, and everything that is wrong.
+    """
+    loaded, problems = files.load(folder)
+    for one in loaded:
+        problems += _functions(one, folder)
+        problems += _lookups(one)
+    if sql and not problems:
+        fresh = [one for one in loaded if not _has_passed(one, trigger, seen)]
+        found = _sql(fresh, trigger)
+        problems += found
+        if not found and seen is not None:
+            for one in fresh:
+                _remember(one, trigger, seen)
+    return [one.pipe for one in loaded], sorted(
+        problems, key=lambda problem: (str(problem.file), problem.line)
+    )
+
+
+def _functions(one: Loaded, folder: Path) -> Iterator[Problem]:
+    """Functions named by import path must be there; the folder itself is a place where they may be."""
+    named: list[tuple[Sequence[str | int], str | None]] = [
+        (("normalize", "function"), one.pipe.normalize.function),
+        (("enrich", "udf", "function"), one.pipe.enrich.udf.function if one.pipe.enrich.udf else None),
+    ]
+    for path, function in named:
+        if function is not None and (wrong := _cannot_import(function, folder)):
+            yield one.problem(path, wrong)
+
+
+def _cannot_import(function: str, folder: Path) -> str | None:
+    module, _, name = function.partition(":")
+    place = str(folder.resolve())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
+        return f"{module} cannot be imported: {type(error).__name__}: {error}; is it in {folder} or on PYTHONPATH?"
+    if found is None:
+        return f"the module {module} has no {name!r}"
+    return None if callable(found) else f"{function} is no function"
+
+
+def _lookups(one: Loaded) -> Iterator[Problem]:
+    """Files of lookups must be readable and have their columns; SQL tables are enrich's to reach."""
+    from hifi_enrich.lookup.load import read
+
+    for name, lookup in one.pipe.enrich.lookups.items():
+        if lookup.file is None:
+            continue
+        try:
+            read(lookup)
+        except Misconfigured as error:
+            yield one.problem(("enrich", "lookups", name, "file"), str(error))
+
+
+def _sql(loaded: Sequence[Loaded], trigger: Trigger) -> list[Problem]:
+    if not loaded:
+        return []
+    from hifi_enrich.check import check_sql
+
+    by_name = {one.pipe.pipe: one for one in loaded}
+    found = check_sql([one.pipe for one in loaded], trigger)
+    return [by_name[problem.pipe].problem(problem.path, problem.message) for problem in found]
+
+
+def _mark(one: Loaded, trigger: Trigger, seen: Path) -> Path:
+    text = f"{trigger} {one.pipe.model_dump_json()}"
+    return seen / hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _has_passed(one: Loaded, trigger: Trigger, seen: Path | None) -> bool:
+    return seen is not None and _mark(one, trigger, seen).exists()
+
+
+def _remember(one: Loaded, trigger: Trigger, seen: Path) -> None:
+    seen.mkdir(parents=True, exist_ok=True)
+    _mark(one, trigger, seen).touch()

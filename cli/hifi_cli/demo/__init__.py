@@ -1,0 +1,1 @@
+"""`hifi demo`: real flights through a whole mesh, with books kept outside of it."""

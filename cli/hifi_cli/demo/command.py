@@ -1,0 +1,187 @@
+"""hifi demo: a whole mesh at work on real flights, and the proof that it did what was declared."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from hifi.errors import Misconfigured
+from hifi_cli.demo.report import is_good, tables
+from hifi_cli.demo.run import Demo
+from hifi_cli.demo.stage import Stage
+from hifi_cli.interrupts import Interrupted, Interrupts
+from hifi_cli.logfile import log_to
+from hifi_cli.options import AsJson
+from hifi_cli.output import console, errors, print_json
+from hifi_cli.reported import FAILED, INTERRUPTED, reported
+from hifi_infra.mesh import Mesh
+from hifi_infra.plan import Plan, Trigger
+
+REDRAW_S = 0.2
+
+
+@reported
+async def demo(
+    rate: Annotated[
+        float, typer.Option("--rate", min=0.1, max=20_000, metavar="EV_PER_S", help="Events a second.")
+    ] = 500,
+    seconds: Annotated[
+        float, typer.Option("--for", min=1, max=86_400, metavar="SECONDS", help="Time to send for.")
+    ] = 60,
+    trigger: Annotated[
+        Trigger,
+        typer.Option("--trigger", help="Of enrich (Spark): micro-batch, or real-time for milliseconds."),
+    ] = "micro-batch",
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", dir_okay=False, metavar="FILE", help="Write the numbers as JSON, too."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            file_okay=False,
+            help="Folder for everything; default: a temporary one, removed at the end.",
+        ),
+    ] = None,
+    *,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the temporary folder: books, logs, Kafka's data.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a whole mesh on real flights and prove that every event was delivered exactly as declared.
+
+    Starts Kafka, every service and a destination, sends flights that left New York in 2013 (joined with airlines,
+    airports, planes and the weather of the hour), and compares every value that arrives with what plain Python makes
+    of the same data. Sender and destination keep books of their own: what is counted is counted outside of hifi.
+
+    Exit status 0 only when every accepted event was delivered exactly as declared.
+
+      hifi demo
+      hifi demo --rate 1000 --for 30 --trigger real-time --report demo.json
+    """
+    if report is not None and not report.resolve().parent.is_dir():
+        raise Misconfigured(f"--report {report}: there is no folder {report.resolve().parent}")
+    folder = data.resolve() if data else Path(tempfile.mkdtemp(prefix="hifi-demo-"))
+    numbers: dict[str, Any] | None = None
+    try:
+        numbers = await _run(folder, rate, seconds, trigger, orderly=data is not None)
+    finally:
+        whole = numbers is not None and is_good(numbers)
+        if data is None and not keep and (whole or numbers is None):
+            shutil.rmtree(folder, ignore_errors=True)
+    if report is not None:
+        report.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
+    _tell(numbers, folder if folder.exists() else None, as_json=as_json)
+    if not whole:
+        raise typer.Exit(FAILED)
+
+
+async def _run(
+    folder: Path, rate: float, seconds: float, trigger: Trigger, *, orderly: bool
+) -> dict[str, Any]:
+    stage = Stage.at(folder)
+    mesh = Mesh(Plan(folder, port=stage.ingest_port, trigger=trigger, env=stage.secrets))
+    mesh.prepare()
+    log_to(folder / "logs" / "mesh.log")
+    run = Demo(stage, mesh, rate, seconds)
+    interrupts = Interrupts()
+    with interrupts.caught():
+        try:
+            async with _shown(run):
+                numbers = await interrupts.unless(run.run())
+            if orderly:
+                await interrupts.unless(run.stop())
+            return numbers
+        except Interrupted:
+            errors.print("interrupted: ending every process", highlight=False)
+            raise typer.Exit(INTERRUPTED) from None
+        finally:
+            await run.kill()
+
+
+@contextlib.asynccontextmanager
+async def _shown(run: Demo) -> AsyncIterator[None]:
+    """Progress on the terminal, or a line for each phase where there is none."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    if not errors.is_terminal:
+        task = asyncio.create_task(_lines(run))
+    else:
+        bars = Bars(*columns, TextColumn("[yellow]{task.fields[why]}"), console=errors, transient=True)
+        bars.start()
+        task = asyncio.create_task(_bars(run, bars))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if errors.is_terminal:
+            bars.stop()
+
+
+async def _bars(run: Demo, bars: Bars) -> None:
+    started = bars.add_task("starting", total=None, why="")
+    sending = bars.add_task("sent", total=None, why="", visible=False)
+    arriving = bars.add_task("arrived", total=None, why="", visible=False)
+    while True:
+        progress, mesh = run.progress, run.mesh
+        if progress.sent == 0 and progress.phase != "sending":
+            count = sum(one.ready for one in mesh.all())
+            waiting = ", ".join(one.name for one in mesh.all() if not one.ready)
+            why = f"{mesh.phase}; not ready: {waiting}" if waiting else progress.phase
+            bars.update(started, total=sum(1 for _ in mesh.all()) or None, completed=count, why=escape(why))
+        else:
+            bars.update(started, visible=False)
+            bars.update(sending, visible=True, total=progress.total, completed=progress.sent)
+            why = f"{progress.phase}: {progress.missing:,}" if progress.missing else progress.phase
+            bars.update(arriving, visible=True, total=None, completed=progress.arrived, why=why)
+        await asyncio.sleep(REDRAW_S)
+
+
+async def _lines(run: Demo) -> None:
+    told = ""
+    while True:
+        phase = run.progress.phase if run.mesh.phase in ("not started", "running") else run.mesh.phase
+        if phase != told:
+            told = phase
+            errors.print(phase, highlight=False)
+        await asyncio.sleep(REDRAW_S)
+
+
+def _tell(numbers: dict[str, Any], folder: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json(numbers)
+        return
+    for one in tables(numbers):
+        console.print(one)
+    for difference in numbers["differences"]:
+        console.print(f"[red]{escape(difference)}[/]", highlight=False)
+    accepted = numbers["accepted"]
+    if is_good(numbers):
+        console.print(
+            f"\n[bold green]all {accepted:,} accepted events were delivered exactly as declared[/]",
+            highlight=False,
+        )
+    else:
+        console.print(
+            f"\n[bold red]not every event was delivered exactly as declared[/]; see {folder}/logs",
+            highlight=False,
+        )
+    if folder is not None:
+        console.print(f"everything is in {folder}", highlight=False, style="dim")

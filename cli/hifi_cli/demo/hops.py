@@ -1,0 +1,109 @@
+"""Where the time went: how long after its acceptance each event reached each topic."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from hifi.event import ACCEPTED, OUTCOME
+from hifi.kafka.admin import partition_counts
+from hifi.topics import Topics
+
+READ_S: Final = 300.0
+ID: Final = "ce_id"
+Marks = Mapping[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class Hops:
+    """Read from the topics after a run. Lags from acceptance to Kafka's append, milliseconds."""
+
+    lags_ms: dict[str, list[float]] = field(default_factory=dict)
+    """Short name of the topic to the lags."""
+    accepted_us: dict[str, int] = field(default_factory=dict)
+    """Event's id to when ingest accepted it, microseconds since 1970 UTC."""
+    outcomes: dict[str, int] = field(default_factory=dict)
+    """Outcome to its receipts."""
+    dead: set[str] = field(default_factory=set)
+    """Ids in the dead letters."""
+    copies: dict[str, int] = field(default_factory=dict)
+    """Short name of an event topic to the records beyond the first of each event."""
+
+
+async def marks(bootstrap: str, topics: Topics) -> Marks:
+    """Where the topics end now."""
+    partitions = await _partitions(bootstrap, topics)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        ends: Marks = await consumer.end_offsets(partitions)
+        return ends
+    finally:
+        await consumer.stop()
+
+
+async def read(bootstrap: str, topics: Topics, since: Marks) -> Hops:
+    """Everything that was appended since the marks.
+
+    Raises:
+        TimeoutError: Kafka takes longer than five minutes.
+    """
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
+    )
+    hops = Hops({short(name): [] for name in names(topics)})
+    seen: dict[str, set[str]] = {short(name): set() for name in names(topics)}
+    await consumer.start()
+    try:
+        async with asyncio.timeout(READ_S):
+            ends = await consumer.end_offsets(list(since))
+            wanted = [tp for tp, end in ends.items() if end > since[tp]]
+            consumer.assign(wanted)
+            for tp in wanted:
+                consumer.seek(tp, since[tp])
+            while wanted:
+                for tp, records in (await consumer.getmany(*wanted, timeout_ms=500)).items():
+                    for record in records:
+                        _take(hops, seen, short(tp.topic), record)
+                wanted = [tp for tp in wanted if await consumer.position(tp) < ends[tp]]
+    finally:
+        await consumer.stop()
+    return hops
+
+
+def names(topics: Topics) -> Sequence[str]:
+    """The topics that are looked at."""
+    return (topics.raw, topics.normalized, topics.enriched, topics.receipts, topics.dead_letter)
+
+
+def short(topic: str) -> str:
+    """`hifi.raw` as `raw`."""
+    return topic.partition(".")[2]
+
+
+def _take(hops: Hops, seen: Mapping[str, set[str]], topic: str, record: Any) -> None:
+    headers = dict(record.headers)
+    if ACCEPTED not in headers:
+        return
+    name = headers.get(ID, b"").decode("utf-8", "replace")
+    accepted_us = int(headers[ACCEPTED])
+    if topic == "dead-letter":
+        hops.dead.add(name)
+        return
+    if topic == "receipts":
+        outcome = headers.get(OUTCOME, b"?").decode()
+        hops.outcomes[outcome] = hops.outcomes.get(outcome, 0) + 1
+    elif name in seen[topic]:
+        hops.copies[topic] = hops.copies.get(topic, 0) + 1
+        return
+    seen[topic].add(name)
+    hops.lags_ms[topic].append(record.timestamp - accepted_us / 1000)
+    if topic == "raw":
+        hops.accepted_us[name] = accepted_us
+
+
+async def _partitions(bootstrap: str, topics: Topics) -> list[TopicPartition]:
+    counts = await partition_counts(bootstrap, list(names(topics)))
+    return [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]

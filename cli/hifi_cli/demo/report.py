@@ -1,0 +1,158 @@
+"""The demo's numbers: as JSON for programs, as a table for people."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from rich.table import Table
+
+from hifi_cli.demo.expected import Deliveries
+from hifi_cli.demo.hops import Hops
+from hifi_cli.demo.verify import Sent, Verdict
+from hifi_cli.output import mebibytes, milliseconds, table
+
+TOPICS: Final = ("raw", "normalized", "enriched", "receipts")
+QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything that was written down of one run."""
+
+    sent: Mapping[str, Sent]
+    expected: Mapping[str, Deliveries]
+    verdict: Verdict
+    hops: Hops
+    rate: float
+    seconds: float
+    trigger: str
+    start_seconds: float
+    cpu_seconds: Mapping[str, float]
+    rss_bytes: Mapping[str, int]
+
+
+def report(run: Run) -> dict[str, Any]:
+    """The report. Lags in milliseconds, from hifi's acceptance unless the name says otherwise."""
+    accepted = [name for name, one in run.sent.items() if one.accepted]
+    delivered = [name for name in accepted if _complete(run, name)]
+    dead = [name for name in accepted if name in run.hops.dead]
+    lost = len(set(accepted) - set(delivered) - set(dead))
+    lags = _lags(run)
+    return {
+        "accepted": len(accepted),
+        "delivered": len(delivered),
+        "lost": lost,
+        "duplicates": run.verdict.duplicates,
+        "dead_lettered": len(dead),
+        "mismatched": run.verdict.mismatched + run.verdict.unknown,
+        "refused": sum(one.status not in (0, 202) for one in run.sent.values()),
+        "unanswered": sum(one.status == 0 for one in run.sent.values()),
+        "deliveries": dict(sorted(run.verdict.by_path.items())),
+        "seconds": round(run.seconds, 3),
+        "rate": run.rate,
+        "trigger": run.trigger,
+        "start_seconds": round(run.start_seconds, 1),
+        "lag_ms": quantiles(lags["accepted"]),
+        "lag_from_sent_ms": quantiles(lags["sent"]),
+        "lag_from_due_ms": quantiles(lags["due"]),
+        "answer_ms": quantiles(
+            (one.answered_ns - one.sent_ns) / 1e6 for one in run.sent.values() if one.status
+        ),
+        "longest_pause_ms": round(_longest_pause_ms(run), 1),
+        "hops": {topic: quantiles(run.hops.lags_ms.get(topic, ())) for topic in TOPICS},
+        "copies": run.hops.copies,
+        "outcomes": run.hops.outcomes,
+        "cpu_seconds": {name: round(used, 2) for name, used in run.cpu_seconds.items()},
+        "rss_bytes": dict(run.rss_bytes),
+    }
+
+
+def is_good(numbers: Mapping[str, Any]) -> bool:
+    """Every accepted event was delivered exactly as declared, and something was accepted."""
+    wrong = ("lost", "duplicates", "dead_lettered", "mismatched", "refused", "unanswered")
+    return numbers["accepted"] == numbers["delivered"] > 0 and not any(numbers[name] for name in wrong)
+
+
+def quantiles(values: Iterable[float]) -> dict[str, float | None]:
+    """p50, p95, p99 and max; the smallest value that so many are not above."""
+    ordered = sorted(values)
+    return {name: _quantile(ordered, share) for name, share in QUANTILES.items()}
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float | None:
+    if not ordered:
+        return None
+    index = max(0, -(-len(ordered) * round(share * 100) // 100) - 1)
+    return round(ordered[index], 2)
+
+
+def _complete(run: Run, name: str) -> bool:
+    return all((path, name) in run.verdict.arrived for path in run.expected[name])
+
+
+def _lags(run: Run) -> dict[str, list[float]]:
+    """End-to-end lags of every first arrival, to the destination's answer, by where they are counted from."""
+    lags: dict[str, list[float]] = {"accepted": [], "sent": [], "due": []}
+    for (_, name), answered_ns in run.verdict.arrived.items():
+        one = run.sent.get(name)
+        if one is None:
+            continue
+        lags["sent"].append((answered_ns - one.sent_ns) / 1e6)
+        lags["due"].append((answered_ns - one.due_ns) / 1e6)
+        if name in run.hops.accepted_us:
+            lags["accepted"].append(answered_ns / 1e6 - run.hops.accepted_us[name] / 1e3)
+    return lags
+
+
+def _longest_pause_ms(run: Run) -> float:
+    """The longest time without any arrival between the first and the last."""
+    arrivals = sorted(run.verdict.arrived.values())
+    return max((after - before for before, after in pairwise(arrivals)), default=0) / 1e6
+
+
+def tables(numbers: Mapping[str, Any]) -> list[Table]:
+    """What a person reads at the end."""
+    return [_counts(numbers), _lag_table(numbers), _cost(numbers)]
+
+
+def _counts(numbers: Mapping[str, Any]) -> Table:
+    rows = table("events", ">", title="\nWhat came of them")
+    for name in (
+        "accepted",
+        "delivered",
+        "lost",
+        "duplicates",
+        "dead_lettered",
+        "mismatched",
+        "refused",
+        "unanswered",
+    ):
+        count = numbers[name]
+        bad = name not in ("accepted", "delivered") and count
+        rows.add_row(name.replace("_", "-"), f"[bold red]{count:,}[/]" if bad else f"{count:,}")
+    for path, count in numbers["deliveries"].items():
+        rows.add_row(f"[dim]requests at {path}[/]", f"[dim]{count:,}[/]")
+    return rows
+
+
+def _lag_table(numbers: Mapping[str, Any]) -> Table:
+    rows = table("lag", *(f">{name}" for name in QUANTILES), title="\nHow soon after hifi accepted it")
+    for topic, lag in numbers["hops"].items():
+        rows.add_row(f"on the topic {topic}", *(milliseconds(lag[name]) for name in QUANTILES))
+    end = numbers["lag_ms"]
+    rows.add_row("[bold]end to end[/]", *(f"[bold]{milliseconds(end[name])}[/]" for name in QUANTILES))
+    due = numbers["lag_from_due_ms"]
+    rows.add_row(
+        "[dim]from the moment it was due[/]", *(f"[dim]{milliseconds(due[name])}[/]" for name in QUANTILES)
+    )
+    rows.caption = f"longest time without any arrival: {milliseconds(numbers['longest_pause_ms'])}"
+    rows.caption_justify = "left"
+    return rows
+
+
+def _cost(numbers: Mapping[str, Any]) -> Table:
+    rows = table("service", ">CPU", ">memory", title="\nWhat it took")
+    for name, used in numbers["cpu_seconds"].items():
+        rows.add_row(name, f"{used:,.1f} s", mebibytes(numbers["rss_bytes"].get(name, 0)))
+    return rows

@@ -1,0 +1,146 @@
+"""Compares the books of sender and destination: every arrival, every value."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import orjson
+
+from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, Deliveries
+
+EXAMPLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One event in the sender's books. Times in nanoseconds since 1970 UTC; status 0: no answer came."""
+
+    due_ns: int
+    sent_ns: int
+    answered_ns: int
+    status: int
+
+    @property
+    def accepted(self) -> bool:
+        """It was taken by hifi."""
+        return self.status == 202
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request in the destination's books."""
+
+    path: str
+    id: str
+    answered_ns: int
+    data: Any
+    well_formed: bool
+    """Envelope or headers are those of the event that was sent."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came of what was sent."""
+
+    arrived: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(Path, id) to when its first arrival was answered, nanoseconds since 1970 UTC."""
+    duplicates: int = 0
+    """Arrivals beyond the first one of an event at a path."""
+    mismatched: int = 0
+    """First arrivals with a wrong value, or where none should have come."""
+    unknown: int = 0
+    """Arrivals of events that were never sent."""
+    by_path: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def take(self, arrival: Arrival, expected: Deliveries | None) -> None:
+        """Judge one arrival; `expected` None: no such event was sent."""
+        self.by_path[arrival.path] += 1
+        place = (arrival.path, arrival.id)
+        if place in self.arrived:
+            self.duplicates += 1
+            return
+        self.arrived[place] = arrival.answered_ns
+        if expected is None:
+            self.unknown += 1
+            self._show(f"{arrival.path} got {arrival.id!r}, which was never sent")
+        elif arrival.path not in expected:
+            self.mismatched += 1
+            self._show(f"{arrival.path} got {arrival.id}, which belongs to {', '.join(expected)}")
+        elif not arrival.well_formed or arrival.data != expected[arrival.path]:
+            self.mismatched += 1
+            self._show(
+                f"{arrival.path} got {arrival.id} with {difference(expected[arrival.path], arrival.data)}"
+            )
+
+    def _show(self, text: str) -> None:
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(text)
+
+
+class Books:
+    """Reads the destination's books as they grow."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._offset = 0
+
+    def read(self) -> Iterator[Arrival]:
+        """Every arrival that was added since the last call."""
+        with self._file.open("rb") as books:
+            books.seek(self._offset)
+            while (arrival := _next(books)) is not None:
+                self._offset = books.tell()
+                yield arrival
+
+
+def sent(file: Path) -> dict[str, Sent]:
+    """The sender's books, by id."""
+    rows = (line.split("\t") for line in file.read_text().splitlines())
+    return {row[0]: Sent(*map(int, row[1:])) for row in rows}
+
+
+def difference(expected: Any, found: Any) -> str:
+    """The first field that differs, for a person."""
+    if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
+        return f"{found!r} instead of {expected!r}"
+    for name in [*expected, *(name for name in found if name not in expected)]:
+        if name not in found:
+            return f"{name} missing instead of {expected[name]!r}"
+        if name not in expected:
+            return f"{name} {found[name]!r}, which should not be there"
+        if found[name] != expected[name]:
+            return f"{name} {found[name]!r} instead of {expected[name]!r}"
+    return "an envelope that is not that of the event"
+
+
+def _next(books: BinaryIO) -> Arrival | None:
+    line = books.readline()
+    if not line.endswith(b"\n"):
+        return None
+    head = orjson.loads(line)
+    body = books.read(head["bytes"] + 1)
+    if len(body) <= head["bytes"]:
+        return None
+    return _arrival(head, body[:-1])
+
+
+def _arrival(head: Mapping[str, Any], body: bytes) -> Arrival:
+    path, answered_ns = head["path"], head["answered_ns"]
+    try:
+        content = orjson.loads(body)
+        if path == CANCELLATIONS:
+            return Arrival(path, content["id"], answered_ns, content, well_formed=True)
+        attributes = (
+            content if path == ALERTS else {name[3:]: value for name, value in head["headers"].items()}
+        )
+        data = content["data"] if path == ALERTS else content
+        well_formed = (attributes["source"], attributes["type"]) == (
+            "/flights",
+            "flight",
+        ) and "time" in attributes
+        return Arrival(path, attributes["id"], answered_ns, data, well_formed)
+    except (ValueError, KeyError, TypeError):
+        return Arrival(path, "", answered_ns, None, well_formed=False)

@@ -1,0 +1,141 @@
+"""Events from a file: JSON lines, a JSON array, or CSV. Pure but for reading."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from hifi.errors import Misconfigured
+
+_SUFFIXES: Final = {".csv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
+_WORDS: Final = {"true": True, "false": False, "null": None, "": None}
+
+
+class FileFormat(StrEnum):
+    """What a file of events holds."""
+
+    AUTO = "auto"
+    NDJSON = "ndjson"
+    JSON = "json"
+    CSV = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One event as it is sent, and where it came from: the line, or the place in an array, from 1."""
+
+    number: int
+    data: bytes
+
+
+class Unreadable(Exception):
+    """One item cannot be sent."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+def items(
+    source: io.BufferedReader, name: str, file_format: FileFormat, *, types: bool = False
+) -> Iterator[Item | Unreadable]:
+    """The events of a file.
+
+    Args:
+        source: opened for reading bytes.
+        name: of the file, whose suffix tells the format where `file_format` does not.
+        file_format: `auto`: by suffix, else by the first character.
+        types: CSV values that look like numbers, `true`, `false`, `null` or nothing become that in JSON.
+
+    Raises:
+        Misconfigured: the file as a whole is not what it is said to be.
+    """
+    kind = file_format if file_format is not FileFormat.AUTO else _guess(source, name)
+    if kind is FileFormat.CSV:
+        yield from _csv(source, types=types)
+    elif kind is FileFormat.JSON:
+        yield from _array(source.read(), name)
+    else:
+        yield from _lines(source)
+
+
+def _guess(reader: io.BufferedReader, name: str) -> FileFormat:
+    first = reader.peek(1 << 12).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    suffix = _SUFFIXES.get(Path(name).suffix.lower())
+    if suffix == "json":
+        return FileFormat.JSON
+    if suffix:
+        return FileFormat(suffix)
+    return {b"[": FileFormat.JSON, b"{": FileFormat.NDJSON}.get(first, FileFormat.CSV)
+
+
+def _lines(lines: Iterable[bytes]) -> Iterator[Item | Unreadable]:
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if text:
+            yield _checked(number, text)
+
+
+def _checked(number: int, text: bytes) -> Item | Unreadable:
+    """The bytes as they are, when they are one JSON object: ingest keeps them so."""
+    try:
+        if not isinstance(orjson.loads(text), dict):
+            return Unreadable(number, "not a JSON object")
+    except orjson.JSONDecodeError as error:
+        return Unreadable(number, f"not JSON: {error}")
+    return Item(number, text)
+
+
+def _array(content: bytes, name: str) -> Iterator[Item | Unreadable]:
+    try:
+        whole = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        lines = content.splitlines()
+        if len(lines) > 1 and lines[0].strip().startswith(b"{"):
+            yield from _lines(lines)
+            return
+        raise Misconfigured(f"{name} is not JSON: {error}") from None
+    for number, one in enumerate(whole if isinstance(whole, list) else [whole], 1):
+        yield (
+            Item(number, orjson.dumps(one))
+            if isinstance(one, dict)
+            else Unreadable(number, "not a JSON object")
+        )
+
+
+def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[Item | Unreadable]:
+    rows = csv.reader(io.TextIOWrapper(reader, "utf-8-sig", newline=""), strict=True)
+    try:
+        header = next(rows, None)
+        if not header or len(set(header)) < len(header):
+            raise Misconfigured("the first line of a CSV file names the columns, each once")
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != len(header):
+                yield Unreadable(
+                    rows.line_num, f"{len(row)} values, and the header names {len(header)} columns"
+                )
+                continue
+            values: list[Any] = [_typed(value) for value in row] if types else list(row)
+            yield Item(rows.line_num, orjson.dumps(dict(zip(header, values, strict=True))))
+    except csv.Error as error:
+        raise Misconfigured(f"line {rows.line_num} is not CSV: {error}") from None
+    except UnicodeDecodeError as error:
+        raise Misconfigured(f"the CSV file is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _typed(value: str) -> Any:
+    if value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    # As JSON writes numbers: "007" and "1_000" stay text, and so does what a double cannot hold.
+    try:
+        number = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value
+    return number if isinstance(number, int | float) else value

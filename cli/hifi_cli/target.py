@@ -1,0 +1,52 @@
+"""Which mesh a command is about: the one that runs on a data folder, or one that options name."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hifi.errors import Misconfigured
+from hifi.topics import Topics
+from hifi_infra import running
+from hifi_infra.running import Running
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A mesh. `running` None: it is not one of this machine's data folder."""
+
+    kafka: str
+    topics: Topics
+    running: Running | None
+
+
+def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
+    """The Kafka and the stream to talk to.
+
+    Raises:
+        Misconfigured: none is named and no mesh runs on the folder.
+    """
+    if kafka:
+        return Target(kafka, Topics(stream or "hifi"), None)
+    mesh = running.find(data)
+    if mesh is None or not mesh.kafka:
+        raise Misconfigured(
+            f"no mesh runs on {data}: start one with `hifi up`, name its folder with --data, "
+            "or name a Kafka cluster with --kafka"
+        )
+    return Target(mesh.kafka, Topics(stream or mesh.stream), mesh)
+
+
+def ingest_url(data: Path, url: str | None) -> str:
+    """Where to send events to.
+
+    Raises:
+        Misconfigured: none is named and no mesh runs on the folder.
+    """
+    if url:
+        return url.rstrip("/")
+    mesh = running.find(data)
+    if mesh is None:
+        raise Misconfigured(
+            f"no mesh runs on {data}: start one with `hifi up`, name its folder with --data, "
+            "or say where ingest is with --url"
+        )
+    return mesh.url
