@@ -114,7 +114,7 @@ def _progress() -> Progress:
 def _opened(file: str) -> Iterator[io.BufferedReader]:
     try:
         # A copy of the descriptor: the interpreter's own standard input could not end while a thread waits on it.
-        stream = os.fdopen(os.dup(sys.stdin.fileno()), "rb") if file == "-" else Path(file).open("rb")
+        stream = open(os.dup(sys.stdin.fileno()) if file == "-" else file, "rb")  # noqa: PTH123, SIM115
     except OSError as error:
         raise Misconfigured(f"{file} cannot be read: {error.strerror}") from None
     yield stream

@@ -92,10 +92,11 @@ class View:
         mesh = self._mesh
         kafka = mesh.bootstrap or "starting"
         own = f"own, {mesh.cluster.brokers} broker(s)" if mesh.cluster else "not our own"
+        age = f"{time.monotonic() - self._began_s:,.0f} s"
         head = Text.assemble(
             ("hifi ", "bold"),
             (mesh.phase, "green" if mesh.ready else "yellow"),
-            f"  {time.monotonic() - self._began_s:,.0f} s  stream {mesh.plan.stream}  Kafka {kafka} ({own})  {mesh.plan.trigger}",
+            f"  {age}  stream {mesh.plan.stream}  Kafka {kafka} ({own})  {mesh.plan.trigger}",
         )
         rows = table("instance", "state", ">events/s", ">memory", ">restarts", "waits for")
         for instance in mesh.all():

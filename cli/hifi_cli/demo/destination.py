@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import httptools
@@ -120,7 +121,7 @@ def main() -> None:
     """`destination.py PORT BOOKS`."""
     port, books = int(sys.argv[1]), sys.argv[2]
     with (
-        open(books, "ab", buffering=1 << 20) as file,
+        Path(books).open("ab", buffering=1 << 20) as file,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(serve(port, file))
