@@ -26,7 +26,8 @@ class Cache(Generic[T]):
         changed: Callable[[T], None] | None = None,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """
+        """Nothing is loaded before `start`.
+
         Args:
             name: in logs and errors.
             loader: reads the whole value; may raise HifiError or OSError.
@@ -87,4 +88,4 @@ class Cache(Generic[T]):
             try:
                 await self.refresh()
             except (HifiError, OSError) as error:
-                logger.error("refresh-failed", cache=self.name, error=str(error))
+                logger.error("refresh-failed", cache=self.name, error=str(error))  # noqa: TRY400 - its words suffice

@@ -10,7 +10,12 @@ _DETAIL_BYTES = 1000
 
 
 def dead_letter(
-    key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]], node: str, why: Rejected, fetched_us: int
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes]],
+    node: str,
+    why: Rejected,
+    fetched_us: int,
 ) -> Record:
     """The record for the topic `dead-letter`: the event as the node got it, with the reason.
 

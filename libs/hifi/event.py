@@ -33,14 +33,14 @@ TO: Final = "hifi_to"
 """Names of the destinations that want the event, with commas; empty: filtered out."""
 DESTINATION: Final = "hifi_destination"
 """On retries, receipts and dead letters of egest: the delivery's destination."""
-PASS: Final = "hifi_pass"
+PASS: Final = "hifi_pass"  # noqa: S105 - a trip, no password
 """On retries: trips through the retrier so far."""
 ATTEMPT: Final = "hifi_attempt"
 """Requests really sent so far for this delivery."""
 FIRST_ATTEMPT: Final = "hifi_first_attempt"
 """When the first request for this delivery was sent, microseconds since 1970 UTC."""
 AMBIGUOUS: Final = "hifi_ambiguous"
-"""On retries, receipts and dead letters of egest: how many requests so far had no answer although they may have arrived.
+"""On retries, receipts and dead letters of egest: requests so far that may have arrived and got no answer.
 Without the header: none, so the delivery arrived at most once."""
 DUE: Final = "hifi_due"
 """On retries: the destination wants no request before this, microseconds since 1970 UTC."""

@@ -8,7 +8,14 @@ import orjson
 import structlog
 
 
-def configure(node: str, instance: str, *, format: Literal["auto", "json", "console"] = "auto", level: str = "info", stream: TextIO | None = None) -> None:
+def configure(
+    node: str,
+    instance: str,
+    *,
+    format: Literal["auto", "json", "console"] = "auto",  # noqa: A002 - as the setting is called
+    level: str = "info",
+    stream: TextIO | None = None,
+) -> None:
     """Set up logging for this process; the standard library's loggers (Kafka, HTTP) come out the same way.
 
     `stream` None: standard error.

@@ -19,11 +19,15 @@ class StreamSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="HIFI_", extra="ignore", frozen=True)
 
     kafka: str = Field("127.0.0.1:9092", description="Kafka's bootstrap servers, `HOST:PORT,…`.")
-    stream: str = Field("hifi", pattern=r"^[a-z][a-z0-9-]{0,62}$", description="Name of the stream: prefix of its topics and groups.")
+    stream: str = Field(
+        "hifi",
+        pattern=r"^[a-z][a-z0-9-]{0,62}$",
+        description="Name of the stream: prefix of its topics and groups.",
+    )
     tiers: Annotated[tuple[Tier, ...], NoDecode, BeforeValidator(parse_tiers)] = Field(
         DEFAULT_TIERS,
         min_length=1,
-        description="Delays of the retry topics, ascending, `5s,30s,2m,10m,1h`; the same for egest, retrier and whoever creates the topics.",
+        description="Delays of the retry topics, ascending, `5s,30s,2m,10m,1h`; the same at every node.",
     )
 
     @property
@@ -38,14 +42,25 @@ class ServiceSettings(StreamSettings):
     host: str = Field("127.0.0.1", description="Address on which /healthz, /readyz and /metrics are served.")
     port: int = Field(0, ge=0, le=65535, description="Port for the same; 0: any free one, told in the log.")
     instance: str = Field(
-        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}", description="Name of this instance in logs and groups."
+        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
+        description="Name of this instance in logs and groups.",
     )
-    log_format: Literal["auto", "json", "console"] = Field("auto", description="`auto`: readable on a terminal, else JSON.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="`auto`: readable on a terminal, else JSON."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level that is logged."
+    )
     drain_s: float = Field(25, gt=0, description="Bound on draining after SIGTERM, seconds.")
     commit_interval_s: float = Field(0.5, gt=0, description="Time between commits of offsets, seconds.")
-    session_timeout_s: float = Field(10, ge=1, description="Kafka forgets a silent member of a group after this, seconds.")
-    rebalance_timeout_s: float = Field(60, gt=0, description="Bound on a member's draining in a rebalance, seconds; above the longest destination time-out.")
+    session_timeout_s: float = Field(
+        10, ge=1, description="Kafka forgets a silent member of a group after this, seconds."
+    )
+    rebalance_timeout_s: float = Field(
+        60,
+        gt=0,
+        description="Bound on a member's draining in a rebalance, seconds; above the longest destination time-out.",
+    )
 
 
 def load(settings: type[S]) -> S:
@@ -58,7 +73,7 @@ def load(settings: type[S]) -> S:
         return settings()
     except ValidationError as error:
         lines = [
-            f"HIFI_{'_'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']} (got {problem['input']!r})"
+            f"HIFI_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']} (got {problem['input']!r})"
             for problem in error.errors(include_url=False)
         ]
         raise Misconfigured("settings are wrong:\n  " + "\n  ".join(lines)) from None

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from hifi.pipe.units import seconds
@@ -43,7 +44,7 @@ def parse_tiers(text: str | Iterable[Tier]) -> tuple[Tier, ...]:
     if bad := [name for name in names if not re.fullmatch(r"[0-9]+(ms|s|m|h|d)", name)]:
         raise ValueError(f"{bad[0]!r} is not a delay; write for example 5s,30s,2m,10m,1h")
     tiers = tuple(Tier(name, float(seconds(name))) for name in names)
-    if any(later.delay_s <= tier.delay_s for tier, later in zip(tiers, tiers[1:], strict=False)):
+    if any(later.delay_s <= tier.delay_s for tier, later in pairwise(tiers)):
         raise ValueError("the delays must ascend")
     return tiers
 

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: one run of the chaos suite. Appends a line of JSON to the report; exit 1 if a promise broke."""
+"""`python -m tests.chaos`: one run of the chaos suite; exit 1 if a promise broke."""
 
 import asyncio
 import json
@@ -17,6 +17,8 @@ from typing import Annotated, Any
 import typer
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from rich.console import Console
+from tests.chaos.faults import FAULTS, Scene, settled
+from tests.chaos.judge import Verdict, Window, judge
 
 from hifi import event
 from hifi.pipe.files import load
@@ -25,8 +27,6 @@ from hifi.topics import Topics, parse_tiers
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan
 from hifi_infra.ports import free_port
-from tests.chaos.faults import FAULTS, Scene, settled
-from tests.chaos.judge import Verdict, Window, judge
 
 HERE = Path(__file__).parent
 KEY = "chaos-key"
@@ -44,7 +44,9 @@ def main(
     trigger: Annotated[str, typer.Option(help="micro-batch or real-time.")] = "micro-batch",
     freeze: Annotated[float, typer.Option(help="Longest freeze, seconds.")] = 15,
     report: Annotated[Path | None, typer.Option(help="File that gets a line of JSON.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the mesh and the books; default: a temporary one.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the mesh and the books; default: a temporary one.")
+    ] = None,
 ) -> None:
     """Run a mesh under load, break it, and judge the books."""
     seed = random.randrange(1_000_000) if seed is None else seed
@@ -62,7 +64,9 @@ def main(
             scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2},
             env={"HIFI_CHAOS_KEY": KEY, "HIFI_TIERS": TIERS},
         )
-        outcome = asyncio.run(_run(plan, folder, random.Random(seed), seconds, rate, only or list(FAULTS), freeze))
+        outcome = asyncio.run(
+            _run(plan, folder, random.Random(seed), seconds, rate, only or list(FAULTS), freeze)
+        )
     line = {"seed": seed, "seconds": seconds, "rate": rate, "brokers": brokers, "trigger": trigger, **outcome}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
@@ -72,13 +76,21 @@ def main(
 
 
 async def _run(
-    plan: Plan, folder: Path, dice: random.Random, seconds: float, rate: float, names: Sequence[str], freeze_s: float
+    plan: Plan,
+    folder: Path,
+    dice: random.Random,
+    seconds: float,
+    rate: float,
+    names: Sequence[str],
+    freeze_s: float,
 ) -> dict[str, Any]:
     port = free_port(but={plan.port})
     books = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
     mesh = Mesh(plan)
     mesh.prepare()
-    destination = subprocess.Popen([sys.executable, str(HERE / "destination.py"), str(port), str(books["arrived"])])
+    destination = subprocess.Popen(
+        [sys.executable, str(HERE / "destination.py"), str(port), str(books["arrived"])]
+    )
     sender: subprocess.Popen[bytes] | None = None
     windows: list[Window] = []
     try:
@@ -86,7 +98,9 @@ async def _run(
             await mesh.wait_ready(120)
             await _publish(mesh, port)
             url = f"{plan.url}/v1/pipes/chaos/events"
-            sender = subprocess.Popen([sys.executable, str(HERE / "sender.py"), url, KEY, str(rate), str(books["sent"])])
+            sender = subprocess.Popen(
+                [sys.executable, str(HERE / "sender.py"), url, KEY, str(rate), str(books["sent"])]
+            )
             await _until(lambda: len(_lines(books["arrived"])) > rate, 60, "the first events arrive")
             before = mesh.rss_bytes()
             scene = Scene(mesh, f"http://127.0.0.1:{port}", dice, freeze_s)
@@ -119,7 +133,11 @@ async def _publish(mesh: Mesh, port: int) -> None:
 
     loaded, problems = load(HERE / "pipe")
     assert not problems, problems
-    text = loaded[0].pipe.model_dump_json(by_alias=True, exclude_defaults=True).replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
+    text = (
+        loaded[0]
+        .pipe.model_dump_json(by_alias=True, exclude_defaults=True)
+        .replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
+    )
     await put_in_force(mesh.bootstrap, mesh.topics, [Pipe.model_validate_json(text)])
 
 
@@ -138,7 +156,10 @@ async def _break(scene: Scene, seconds: float, names: Sequence[str]) -> list[Win
         except TimeoutError:
             console.print(f"not ready again after {name}:\n" + "\n".join(scene.mesh.reasons()))
         windows.append(window)
-        console.print(f"{window.fault} {window.target} for {window.end_s - window.start_s:.1f} s, ready again after {window.ready_again_s} s")
+        console.print(
+            f"{window.fault} {window.target} for {window.end_s - window.start_s:.1f} s, "
+            f"ready again after {window.ready_again_s} s"
+        )
         await asyncio.sleep(scene.dice.uniform(1, 4))
     return windows
 
@@ -187,14 +208,24 @@ async def _scan(mesh: Mesh) -> tuple[set[tuple[str, str]], set[tuple[str, str]],
             delivered = headers.get(event.OUTCOME) == b"delivered"
             passed = int(headers.get(event.PASS, b"0")) + int(headers.get(event.ATTEMPT, b"1")) - 1
             attempts[seq, where] = max(attempts[seq, where], passed + (not delivered))
-    return dead, {(ids[seq], where) for (seq, where), more in attempts.items() if not more and seq in ids}, order
+    return (
+        dead,
+        {(ids[seq], where) for (seq, where), more in attempts.items() if not more and seq in ids},
+        order,
+    )
 
 
 async def _records(bootstrap: str, names: Sequence[str]) -> Any:
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
     await consumer.start()
     try:
-        tps = [TopicPartition(name, part) for name in names for part in sorted(consumer.partitions_for_topic(name) or await _parts(consumer, name))]
+        tps = [
+            TopicPartition(name, part)
+            for name in names
+            for part in sorted(consumer.partitions_for_topic(name) or await _parts(consumer, name))
+        ]
         consumer.assign(tps)
         ends = await consumer.end_offsets(tps)
         todo = {tp for tp in tps if ends[tp]}
@@ -208,7 +239,7 @@ async def _records(bootstrap: str, names: Sequence[str]) -> Any:
 
 
 async def _parts(consumer: AIOKafkaConsumer, name: str) -> set[int]:
-    await consumer._client._wait_on_metadata(name)  # noqa: SLF001 - there is no public way without subscribing
+    await consumer._client._wait_on_metadata(name)
     return set(consumer.partitions_for_topic(name) or ())
 
 

@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any, TextIO
 
 from aiohttp import web
@@ -39,7 +40,14 @@ class Destination:
         event = json.loads(await request.read())
         answer = getattr(self, "_" + mode.replace("-", "_"))
         clean = mode in {"ok", "slow"} or (mode == "retry-after" and event["id"] in self._told_off)
-        line = {"to": name, "id": event["id"], "key": event["key"], "n": event["n"], "at_s": time.time(), "mode": mode}
+        line = {
+            "to": name,
+            "id": event["id"],
+            "key": event["key"],
+            "n": event["n"],
+            "at_s": time.time(),
+            "mode": mode,
+        }
         self._book.write(json.dumps(line | {"clean": clean}) + "\n")
         self._book.flush()
         response: web.StreamResponse = await answer(request, event["id"])
@@ -100,5 +108,5 @@ async def serve(port: int, book: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    with open(sys.argv[2], "a", encoding="utf-8") as file:
+    with Path(sys.argv[2]).open("a", encoding="utf-8") as file:
         asyncio.run(serve(int(sys.argv[1]), file))

@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 import aiohttp
 import psutil
+from tests.chaos.judge import Window
 
 from hifi_infra.mesh import Mesh, processes
 from hifi_infra.process import Process
-from tests.chaos.judge import Window
 
 MODES: Final = ("hang", "reset", "slow", "late", "error", "refuse", "truncate", "retry-after")
 
@@ -116,7 +116,15 @@ async def misbehave(scene: Scene) -> Window:
 FAULTS: Final[dict[str, Fault]] = {
     fault.__name__: fault
     for fault in (
-        kill, terminate, freeze, kill_driver, kill_broker, freeze_broker, kill_all_brokers, scale, misbehave,
+        kill,
+        terminate,
+        freeze,
+        kill_driver,
+        kill_broker,
+        freeze_broker,
+        kill_all_brokers,
+        scale,
+        misbehave,
     )
 }
 

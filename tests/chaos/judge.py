@@ -23,7 +23,9 @@ class Window:
     @property
     def may_repeat(self) -> bool:
         """Faults in which DESIGN allows a delivery to come twice: egest dies or loses its lease while it sends."""
-        return self.target.startswith("egest") and self.fault in {"kill", "freeze", "cut"} or self.target == "brokers"
+        return (
+            self.target.startswith("egest") and self.fault in {"kill", "freeze", "cut"}
+        ) or self.target == "brokers"
 
 
 @dataclass(slots=True)
@@ -78,17 +80,25 @@ def judge(
         verdict.dead[to] = len(buried)
         verdict.lost += [f"{to}:{event}" for event in sorted(acknowledged - clean.keys() - buried)]
         _count_repeats(verdict, to, lines, clean, windows)
-        verdict.out_of_order += _disorder(lines, {event for event, where in first_pass if where == to}, raw_order)
+        verdict.out_of_order += _disorder(
+            lines, {event for event, where in first_pass if where == to}, raw_order
+        )
     if verdict.lost:
-        verdict.failures.append(f"{len(verdict.lost)} acknowledged deliveries neither arrived nor are dead letters")
+        verdict.failures.append(
+            f"{len(verdict.lost)} acknowledged deliveries neither arrived nor are dead letters"
+        )
     if verdict.twice > verdict.twice_explained:
-        verdict.failures.append(f"{verdict.twice - verdict.twice_explained} deliveries arrived twice without a reason")
+        verdict.failures.append(
+            f"{verdict.twice - verdict.twice_explained} deliveries arrived twice without a reason"
+        )
     if verdict.out_of_order:
         verdict.failures.append(f"{verdict.out_of_order} deliveries overtook an earlier one of their key")
     return verdict
 
 
-def _count_repeats(verdict: Verdict, to: str, lines: Lines, clean: Counter[str], windows: Sequence[Window]) -> None:
+def _count_repeats(
+    verdict: Verdict, to: str, lines: Lines, clean: Counter[str], windows: Sequence[Window]
+) -> None:
     times = defaultdict(list)
     for line in lines:
         if line["clean"] and clean[line["id"]] > 1:

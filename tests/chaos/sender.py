@@ -1,6 +1,6 @@
 """An outside sender: an open loop at a fixed rate that never sends an event twice, and writes down every answer.
 
-Run as a file: `python sender.py URL KEY RATE BOOK`, until SIGTERM. BOOK gets one line of JSON an event: `id`, `key`, `n`,
+Run as a file: `python sender.py URL KEY RATE BOOK`, until SIGTERM. BOOK gets a line of JSON an event: `id`, `key`, `n`,
 `at_s` (when it was sent), `status` (the HTTP status, or 0 where there was no answer).
 """
 
@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import uuid
+from pathlib import Path
 from typing import TextIO
 
 import aiohttp
@@ -55,5 +56,5 @@ async def send(url: str, write_key: str, per_second: float, book: TextIO) -> Non
 
 
 if __name__ == "__main__":
-    with open(sys.argv[4], "a", encoding="utf-8") as file:
+    with Path(sys.argv[4]).open("a", encoding="utf-8") as file:
         asyncio.run(send(sys.argv[1], sys.argv[2], float(sys.argv[3]), file))

@@ -17,7 +17,9 @@ GOOD = {
 
 
 def test_identity_reads_what_ingest_wrote() -> None:
-    assert event.identity(GOOD) == event.Identity("flights", 7, "00000000000000ff", 12, 1700000000000000, 28333333)
+    assert event.identity(GOOD) == event.Identity(
+        "flights", 7, "00000000000000ff", 12, 1700000000000000, 28333333
+    )
 
 
 @given(epoch=st.integers(0, 2**64 - 1), sequence=st.integers(0, 2**63))
@@ -36,8 +38,8 @@ def test_a_record_without_one_of_our_headers_is_not_an_event(missing: str) -> No
 def test_any_bytes_are_an_identity_or_not_an_event(headers: dict[str, bytes]) -> None:
     try:
         event.identity(headers)
-    except NotAnEvent as error:
-        assert error.reason == "not-an-event"
+    except NotAnEvent:
+        return
 
 
 def test_with_headers_sets_once_removes_and_keeps_order() -> None:

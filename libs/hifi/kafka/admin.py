@@ -12,7 +12,9 @@ from hifi.topics import Topics
 _ALREADY_EXISTS = 36
 
 
-async def create_topics(bootstrap: str, topics: Topics, *, partitions: int, replication: int, timeout_s: float = 30) -> list[str]:
+async def create_topics(
+    bootstrap: str, topics: Topics, *, partitions: int, replication: int, timeout_s: float = 30
+) -> list[str]:
     """Create what is missing of a stream; repeating it changes nothing.
 
     Args:
@@ -77,13 +79,22 @@ async def _create(admin: Any, topics: Topics, partitions: int, replication: int)
     missing = [topic for topic in declared.values() if topic.name not in existing]
     if missing:
         min_isr = {"min.insync.replicas": str(max(1, replication - 1))}
-        answer = await admin.create_topics([
-            NewTopic(topic.name, topic.partitions or partitions, replication, topic_configs=topic.configs() | min_isr)
-            for topic in missing
-        ])
+        answer = await admin.create_topics(
+            [
+                NewTopic(
+                    topic.name,
+                    topic.partitions or partitions,
+                    replication,
+                    topic_configs=topic.configs() | min_isr,
+                )
+                for topic in missing
+            ]
+        )
         for name, code, *rest in answer.topic_errors:
             if code not in (0, _ALREADY_EXISTS):
-                raise Misconfigured(f"Kafka refuses the topic {name}: {for_code(code).__name__} {rest[0] if rest else ''}")
+                raise Misconfigured(
+                    f"Kafka refuses the topic {name}: {for_code(code).__name__} {rest[0] if rest else ''}"
+                )
     while len(await _counts(admin, list(declared))) < len(declared):
         await asyncio.sleep(0.1)
     return [topic.name for topic in missing]

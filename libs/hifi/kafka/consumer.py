@@ -179,16 +179,18 @@ class Consumer:
             metadata_max_age_ms=60_000,
         )
         consumer.subscribe(list(reading.topics), listener=_Listener(self))
-        helpers: list[asyncio.Task[None]] = []
+        helpers: list[asyncio.Future[Any]] = []
         try:
             await consumer.start()
-            helpers = [asyncio.create_task(self._commit_often()), asyncio.create_task(self._watch())]
-            stop = asyncio.create_task(self._service.stopping.wait())
-            helpers.append(stop)  # type: ignore[arg-type]
-            await asyncio.wait({stop, self._failed, *helpers}, return_when=asyncio.FIRST_COMPLETED)
+            helpers = [
+                asyncio.create_task(self._commit_often()),
+                asyncio.create_task(self._watch()),
+                asyncio.create_task(self._service.stopping.wait()),
+            ]
+            ended, _ = await asyncio.wait({self._failed, *helpers}, return_when=asyncio.FIRST_COMPLETED)
             await self._release(set(self._works))
-            if self._failed.done():
-                self._failed.result()
+            for one in ended:
+                one.result()
         finally:
             for task in helpers:
                 task.cancel()
@@ -230,8 +232,10 @@ class Consumer:
             await self._step(work, records)
         except (Fenced, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - any step may fail on any record: find the one and go on
-            logger.exception("step-failed", topic=work.topic, partition=work.partition, first=records[0].offset)
+        except Exception as error:
+            logger.exception(
+                "step-failed", topic=work.topic, partition=work.partition, first=records[0].offset
+            )
             if len(records) == 1:
                 await self._retry(work, records[0], error)
                 return
@@ -260,7 +264,9 @@ class Consumer:
             return
         # Compaction and transactions leave gaps too, but no event topic has either.
         metrics.SKIPPED.labels(work.topic).inc(first - expected)
-        logger.error("offsets-lost", topic=work.topic, partition=work.partition, first=expected, last=first - 1)
+        logger.error(
+            "offsets-lost", topic=work.topic, partition=work.partition, first=expected, last=first - 1
+        )
 
     async def _commit_often(self) -> None:
         while True:
@@ -293,11 +299,15 @@ class Consumer:
             idle = [work for work in self._works.values() if work.waiting and not work.offsets.pending]
             try:
                 ends = await self._consumer.end_offsets([work.tp for work in idle]) if idle else {}
-                positions = {work.tp: await asyncio.wait_for(self._consumer.position(work.tp), 5) for work in idle}
+                positions = {
+                    work.tp: await asyncio.wait_for(self._consumer.position(work.tp), 5) for work in idle
+                }
             except (KafkaError, OSError, TimeoutError) as error:
                 logger.warning("kafka-unreachable", group=self._reading.group, error=repr(error))
                 continue
-            stuck = [tp for tp, position in positions.items() if position < ends[tp] and seen.get(tp) == position]
+            stuck = [
+                tp for tp, position in positions.items() if position < ends[tp] and seen.get(tp) == position
+            ]
             seen = positions
             if stuck and self._failed is not None and not self._failed.done():
                 metrics.CONSUMER_RESTARTS.inc()
@@ -367,7 +377,8 @@ class Consumer:
     def _count(self, kind: str, changed: set[TopicPartition]) -> None:
         if changed:
             metrics.REBALANCES.labels(kind).inc()
-            logger.info("partitions-" + kind, partitions=[f"{tp.topic}[{tp.partition}]" for tp in sorted(changed)])
+            names = [f"{tp.topic}[{tp.partition}]" for tp in sorted(changed)]
+            logger.info("partitions-changed", kind=kind, partitions=names)
         for topic in self._reading.topics:
             metrics.PARTITIONS.labels(topic).set(sum(tp.topic == topic for tp in self._works))
 

@@ -60,7 +60,8 @@ class Producer:
         ack_timeout_s: float = 10,
         compression: str | None = None,
     ) -> None:
-        """
+        """Nothing is connected before `start`.
+
         Args:
             bootstrap: `HOST:PORT,…`.
             client_id: name in the broker's logs.
@@ -130,7 +131,10 @@ class Producer:
             raise Overloaded("the producer is stopping")
         sizes = [record.size_bytes() + _FRAMING_BYTES for record in records]
         if max(sizes, default=0) > _LARGEST_RECORD_BYTES:
-            raise Rejected("too-large", f"a record of {max(sizes)} bytes; {_LARGEST_RECORD_BYTES} is the most a topic takes")
+            raise Rejected(
+                "too-large",
+                f"a record of {max(sizes)} bytes; {_LARGEST_RECORD_BYTES} is the most a topic takes",
+            )
         size = sum(sizes)
         if self._buffered_bytes and self._buffered_bytes + size > self._buffer_bytes:
             raise Overloaded("the buffer towards Kafka is full")
@@ -156,7 +160,9 @@ class Producer:
 
     def stalled_s(self, now_s: float) -> float:
         """How long the oldest batch has been waiting for its acknowledgement, seconds; `now_s` of the loop's clock."""
-        return max((now_s - lane.since_s for lane in self._lanes.values() if lane.since_s is not None), default=0.0)
+        return max(
+            (now_s - lane.since_s for lane in self._lanes.values() if lane.since_s is not None), default=0.0
+        )
 
     def _count(self, change_bytes: int) -> None:
         self._buffered_bytes += change_bytes
@@ -224,12 +230,17 @@ class Producer:
                 logger.warning("batch-failed", topic=topic, partition=partition, error=repr(error))
                 await self._rebuild(client)
 
-    async def _attempt(self, client: AIOKafkaProducer, batch: list[Sending], topic: str, partition: int) -> None:
+    async def _attempt(
+        self, client: AIOKafkaProducer, batch: list[Sending], topic: str, partition: int
+    ) -> None:
         builders = [client.create_batch()]
         for sending in batch:
             for record in sending.records:
                 fields: dict[str, Any] = {
-                    "timestamp": None, "key": record.key, "value": record.value, "headers": record.headers
+                    "timestamp": None,
+                    "key": record.key,
+                    "value": record.value,
+                    "headers": record.headers,
                 }
                 if builders[-1].append(**fields) is None:
                     builders.append(client.create_batch())

@@ -60,7 +60,12 @@ def load(folder: Path) -> tuple[list[Loaded], list[Problem]]:
             continue
         twin = next((other for other in loaded if other.pipe.pipe == one.pipe.pipe), None)
         if twin is not None:
-            problems.append(one.problem(["pipe"], f"the pipe {one.pipe.pipe!r} is declared in {twin.file.name} too; names must differ"))
+            problems.append(
+                one.problem(
+                    ["pipe"],
+                    f"the pipe {one.pipe.pipe!r} is declared in {twin.file.name} too; names must differ",
+                )
+            )
         else:
             loaded.append(one)
     problems += _shared_keys(loaded)
@@ -72,7 +77,9 @@ def _load_file(file: Path, problems: list[Problem]) -> Loaded | None:
         tree = YAML(typ="rt").load(file.read_text("utf-8"))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problems.append(Problem(file, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem or error.context}"))
+        problems.append(
+            Problem(file, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem or error.context}")
+        )
         return None
     except (OSError, UnicodeDecodeError) as error:
         problems.append(Problem(file, 1, "", f"cannot be read: {error}"))
@@ -102,13 +109,24 @@ def _stand_alone(pipe: Pipe, file: Path, tree: Any, problems: list[Problem]) -> 
         try:
             schema = orjson.loads((folder / schema).read_bytes())
         except (OSError, orjson.JSONDecodeError) as error:
-            problems.append(Problem(file, line_of(tree, where), dotted(where), f"the schema {schema} cannot be read: {error}"))
+            problems.append(
+                Problem(
+                    file, line_of(tree, where), dotted(where), f"the schema {schema} cannot be read: {error}"
+                )
+            )
             return pipe
     if schema is not None:
         try:
             jsonschema_rs.validator_for(schema)
         except (ValueError, jsonschema_rs.ValidationError) as error:
-            problems.append(Problem(file, line_of(tree, where), dotted(where), f"not a JSON Schema: {str(error).splitlines()[0]}"))
+            problems.append(
+                Problem(
+                    file,
+                    line_of(tree, where),
+                    dotted(where),
+                    f"not a JSON Schema: {str(error).splitlines()[0]}",
+                )
+            )
             return pipe
         changes["normalize"]["schema"] = schema
     for name, lookup in pipe.enrich.lookups.items():
@@ -138,7 +156,12 @@ def _shared_keys(loaded: list[Loaded]) -> list[Problem]:
         for index, key in enumerate(one.pipe.source.keys):
             owner = owners.setdefault(key.model_dump_json(), one)
             if owner is not one:
-                problems.append(one.problem(["source", "keys", index], f"the pipe {owner.pipe.pipe!r} has the same write key; give each its own"))
+                problems.append(
+                    one.problem(
+                        ["source", "keys", index],
+                        f"the pipe {owner.pipe.pipe!r} has the same write key; give each its own",
+                    )
+                )
     return problems
 
 
@@ -167,7 +190,11 @@ def dotted(path: Sequence[str | int]) -> str:
 
 def _in_tree(part: str | int) -> bool:
     """Pydantic names the branches of unions in its locations too; those are no keys of the YAML."""
-    return isinstance(part, int) or not (part[:1].isupper() or part.startswith(("function-", "constrained-", "literal[", "lax-or-strict", "dict[")) or part in {"str", "[key]"})
+    return isinstance(part, int) or not (
+        part[:1].isupper()
+        or part.startswith(("function-", "constrained-", "literal[", "lax-or-strict", "dict["))
+        or part in {"str", "[key]"}
+    )
 
 
 def _sentence(error: Any) -> str:

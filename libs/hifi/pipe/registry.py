@@ -124,7 +124,10 @@ class PipeRegistry:
 
     async def _read(self, *, once: bool = False) -> None:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap, auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=100
+            bootstrap_servers=self._bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
         )
         tp = TopicPartition(self._topics.pipes, 0)
         await consumer.start()
@@ -150,7 +153,10 @@ class PipeRegistry:
 
     async def _finish_load(self) -> None:
         if self.partitions is None:
-            self._health.wait(_CONDITION, f"the stream {self._topics.stream} has not been created yet; run `hifi up` or create it")
+            self._health.wait(
+                _CONDITION,
+                f"the stream {self._topics.stream} has not been created yet; run `hifi up` or create it",
+            )
             return
         self._loaded.set()
         self._health.hold(_CONDITION)
@@ -179,7 +185,9 @@ class PipeRegistry:
             if pipe.pipe != name:
                 raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
         except (ValidationError, ValueError) as error:
-            logger.error("pipe-refused", pipe=name, version=record.offset, error=str(error), kept=name in self._pipes)
+            logger.error(  # noqa: TRY400 - a bad record needs no traceback of ours
+                "pipe-refused", pipe=name, version=record.offset, error=str(error), kept=name in self._pipes
+            )
             return
         self._pipes[name] = Known(pipe, record.offset)
         logger.info("pipe-in-force", pipe=name, version=record.offset)

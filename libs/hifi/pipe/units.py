@@ -42,13 +42,17 @@ Seconds = Annotated[
     float,
     BeforeValidator(seconds),
     Field(ge=0),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_DURATION.pattern}$"}]}
+    ),
 ]
 PerSecond = Annotated[
     float,
     BeforeValidator(per_second),
     Field(gt=0),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_RATE.pattern}$"}]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_RATE.pattern}$"}]}
+    ),
 ]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 """Of a pipe, destination or lookup: it becomes a header, a metric's label and a part of a URL."""

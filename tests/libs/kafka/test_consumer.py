@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
-from hifi_infra.broker import KafkaCluster
 
 from hifi import metrics
 from hifi.event import Record
@@ -18,6 +16,7 @@ from hifi.kafka.consumer import Batch, Consumer, Reading, Work
 from hifi.kafka.producer import Producer
 from hifi.service import Service
 from hifi.settings import ServiceSettings
+from hifi_infra.broker import KafkaCluster
 
 
 async def until(condition: Callable[[], bool], within_s: float = 40) -> None:
@@ -29,14 +28,20 @@ async def until(condition: Callable[[], bool], within_s: float = 40) -> None:
 class Node:
     """Copies a topic to another, as every node does, and keeps a list of what it saw."""
 
-    def __init__(self, kafka: str, source: str, target: str, group: str, name: str, bad: bytes | None = None) -> None:
-        self.settings = ServiceSettings(kafka=kafka, instance=name, commit_interval_s=0.1, session_timeout_s=6)
+    def __init__(
+        self, kafka: str, source: str, target: str, group: str, name: str, bad: bytes | None = None
+    ) -> None:
+        self.settings = ServiceSettings(
+            kafka=kafka, instance=name, commit_interval_s=0.1, session_timeout_s=6
+        )
         self.service = Service("copy", self.settings)
         self.producer = Producer(kafka, name)
         self.seen: list[tuple[int, int]] = []
         self.poisoned: list[bytes] = []
         self.source, self.target, self.bad = source, target, bad
-        self.consumer = Consumer(self.service, self.settings, Reading([source], group), self.step, self.put_away)
+        self.consumer = Consumer(
+            self.service, self.settings, Reading([source], group), self.step, self.put_away
+        )
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> "Node":
@@ -55,7 +60,9 @@ class Node:
         if any(record.value == self.bad for record in records):
             raise RuntimeError("cannot digest it")
         self.seen += [(work.partition, record.offset) for record in records]
-        await self.producer.deliver(self.target, work.partition, [Record(r.key, r.value, list(r.headers)) for r in records])
+        await self.producer.deliver(
+            self.target, work.partition, [Record(r.key, r.value, list(r.headers)) for r in records]
+        )
         work.finish_through(records[-1].offset)
 
     async def put_away(self, _: Work, record: ConsumerRecord, __: Exception) -> None:
@@ -87,7 +94,9 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
 
 
 async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
     await consumer.start()
     tps = [TopicPartition(topic, partition) for partition in range(partitions)]
     try:
@@ -125,7 +134,9 @@ async def test_members_come_and_go_and_every_record_passes_once_in_order(kafka: 
         assert found[partition] == [number for number in sent if number % 4 == partition]
 
 
-async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(kafka: str, topic: Any) -> None:
+async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
+    kafka: str, topic: Any
+) -> None:
     source, target = await topic(partitions=2), await topic(partitions=2)
     group = "g." + source
     async with sender(kafka, source, 2, 200) as sent:
@@ -137,13 +148,15 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(k
         for work in list(first.consumer.works.values()):
             assert work.task is not None
             work.task.cancel()
-        coordinator = first.consumer.member._coordinator  # noqa: SLF001
-        coordinator._coordination_task.cancel()  # noqa: SLF001
-        coordinator._heartbeat_task.cancel()  # noqa: SLF001
+        coordinator = first.consumer.member._coordinator
+        coordinator._coordination_task.cancel()
+        coordinator._heartbeat_task.cancel()
         await until(lambda: len(second.consumer.works) == 2, within_s=60)
         goal = len(sent)
         await until(lambda: len(first.seen) + len(second.seen) >= goal)
-    await until(lambda: set(sent) <= set(sum(seen_numbers(first, second), [])), within_s=60)
+    await until(
+        lambda: set(sent) <= {number for seen in seen_numbers(first, second) for number in seen}, within_s=60
+    )
     await second.stop()
     first.service.stop()
     await first.task
@@ -179,7 +192,9 @@ async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any)
             await until(lambda node=node: len(node.seen) > 50)  # type: ignore[misc]
             await node.stop()
     node = await Node(kafka, source, target, "g." + source, "n").start()
-    await until(lambda: bool(node.consumer.works) and next(iter(node.consumer.works.values())).committed == len(sent))
+    await until(
+        lambda: bool(node.consumer.works) and next(iter(node.consumer.works.values())).committed == len(sent)
+    )
     await node.stop()
     assert (await stored(kafka, target, 1))[0] == sent
 
@@ -197,12 +212,12 @@ async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: s
     await admin.start()
     await admin.delete_records({TopicPartition(source, 0): RecordsToDelete(before_offset=25)})
     await admin.close()
-    before = metrics.SKIPPED.labels(source)._value.get()  # noqa: SLF001
+    before = metrics.SKIPPED.labels(source)._value.get()
     node = await Node(kafka, source, target, "g." + source, "n").start()
     await until(lambda: len(node.seen) == 5)
     await node.stop()
     await producer.stop()
-    assert metrics.SKIPPED.labels(source)._value.get() - before == 15  # noqa: SLF001
+    assert metrics.SKIPPED.labels(source)._value.get() - before == 15
 
 
 async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
@@ -218,7 +233,13 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
             await cluster.start_broker(1)
             goal = len(node.seen) + 200
             await until(lambda: len(node.seen) > goal, within_s=60)
-        await until(lambda: set(sent) <= {2 * offset + partition for partition, offset in node.seen} or len(node.seen) > len(sent) + 5000, within_s=60)
+        await until(
+            lambda: (
+                set(sent) <= {2 * offset + partition for partition, offset in node.seen}
+                or len(node.seen) > len(sent) + 5000
+            ),
+            within_s=60,
+        )
         await until(lambda: sum(work.offsets.pending for work in node.consumer.works.values()) == 0)
         await node.stop()
         found = await stored(cluster.bootstrap, "to", 2)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from hifi_infra.broker import KafkaCluster
 
 from hifi.errors import Overloaded, Rejected
 from hifi.event import Record
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
+from hifi_infra.broker import KafkaCluster
 
 
 async def make_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
@@ -25,7 +25,9 @@ async def make_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
 
 async def stored(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
     """Every value of a partition, from its beginning to its end now."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
     await consumer.start()
     tp = TopicPartition(topic, partition)
     try:
@@ -59,10 +61,14 @@ async def test_records_arrive_in_order_over_several_batches(kafka: str, topic: "
     assert producer.buffered_bytes == 0
     assert await producer.stop()
     for partition in (0, 1):
-        assert [int(value) for value in await stored(kafka, name, partition)] == list(range(partition, 2000, 2))
+        assert [int(value) for value in await stored(kafka, name, partition)] == list(
+            range(partition, 2000, 2)
+        )
 
 
-async def test_a_record_larger_than_a_batch_arrives_and_one_too_large_is_rejected(kafka: str, topic: "object") -> None:
+async def test_a_record_larger_than_a_batch_arrives_and_one_too_large_is_rejected(
+    kafka: str, topic: "object"
+) -> None:
     name = await topic(partitions=1)  # type: ignore[operator]
     producer = Producer(kafka, "test")
     await producer.start()
@@ -128,7 +134,9 @@ async def test_a_broker_killed_under_load_costs_nothing_that_was_acknowledged(cl
             assert list(dict.fromkeys(mine)) == list(range(lane * 1000, lane * 1000 + 600))
 
 
-async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_on(cluster: KafkaCluster) -> None:
+async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_on(
+    cluster: KafkaCluster,
+) -> None:
     await make_topic(cluster.bootstrap, "pause")
     producer = Producer(cluster.bootstrap, "test", ack_timeout_s=2)
     await producer.start()

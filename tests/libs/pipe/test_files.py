@@ -36,13 +36,30 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
         (("keys: [{env: ORDERS_KEY}]", "keys: []"), 3, "source.keys", "at least 1 item"),
         (("{env: ORDERS_KEY}", "{env: A, file: b}"), 3, "source.keys[0]", "exactly one of"),
         (("pipe: orders", "pipe: Orders!"), 1, "pipe", "pattern"),
-        (("    url: http://127.0.0.1:9/orders", "    timeout: soon\n    url: http://h/"), 6, "destinations[0].timeout", "not a duration"),
-        (("    url: http://127.0.0.1:9/orders", "    rate: 5\n    url: nowhere"), 7, "destinations[0].url", "URL"),
+        (
+            ("    url: http://127.0.0.1:9/orders", "    timeout: soon\n    url: http://h/"),
+            6,
+            "destinations[0].timeout",
+            "not a duration",
+        ),
+        (
+            ("    url: http://127.0.0.1:9/orders", "    rate: 5\n    url: nowhere"),
+            7,
+            "destinations[0].url",
+            "URL",
+        ),
         (("source:\n", "source:\n  time: [\n"), 5, "", "not YAML"),
-        (("destinations:", "enrich: {derive: {late: x > 1}, fields: {late: int}}\ndestinations:"), 4, "enrich", "sets 'late'"),
+        (
+            ("destinations:", "enrich: {derive: {late: x > 1}, fields: {late: int}}\ndestinations:"),
+            4,
+            "enrich",
+            "sets 'late'",
+        ),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, change: tuple[str, str], line: int, where: str, message: str) -> None:
+def test_a_mistake_is_told_with_its_line(
+    tmp_path: Path, change: tuple[str, str], line: int, where: str, message: str
+) -> None:
     found = problems(tmp_path, GOOD.replace(*change))
     assert any((one.line, one.where) == (line, where) and message in one.message for one in found), found
 
@@ -51,17 +68,22 @@ def test_two_files_may_not_declare_the_same_pipe_or_share_a_key(tmp_path: Path) 
     (tmp_path / "a.yaml").write_text(GOOD)
     assert "declared in a.yaml too" in str(problems(tmp_path, GOOD, "b.yaml")[0])
     (tmp_path / "b.yaml").unlink()
-    assert "same write key" in str(problems(tmp_path, GOOD.replace("pipe: orders", "pipe: other"), "c.yaml")[0])
+    assert "same write key" in str(
+        problems(tmp_path, GOOD.replace("pipe: orders", "pipe: other"), "c.yaml")[0]
+    )
 
 
 def test_a_schema_file_is_taken_in_and_a_lookup_file_made_absolute(tmp_path: Path) -> None:
     (tmp_path / "order.json").write_text('{"type": "object"}')
-    text = GOOD + """\
+    text = (
+        GOOD
+        + """\
 normalize: {schema: order.json}
 enrich:
   fields: {sku: string}
   lookups: {items: {file: items.csv, key: {sku: sku}, fields: {title: title}}}
 """
+    )
     assert problems(tmp_path, text) == []
     pipe = load(tmp_path)[0][0].pipe
     assert pipe.normalize.json_schema == {"type": "object"}

@@ -16,9 +16,9 @@ from hifi.topics import Topics
 
 
 def pipe(name: str, url: str = "http://127.0.0.1:9/") -> Pipe:
-    return Pipe.model_validate({
-        "pipe": name, "source": {"keys": [{"env": "KEY"}]}, "destinations": [{"name": "there", "url": url}]
-    })
+    return Pipe.model_validate(
+        {"pipe": name, "source": {"keys": [{"env": "KEY"}]}, "destinations": [{"name": "there", "url": url}]}
+    )
 
 
 @pytest.fixture
@@ -53,18 +53,34 @@ async def test_everything_published_is_there_at_the_start(registry: PipeRegistry
     assert (known.pipe, known.version) == (pipe("old"), 1)
 
 
-async def test_changes_arrive_in_order_and_are_announced(kafka: str, topics: Topics, registry: PipeRegistry) -> None:
+async def test_changes_arrive_in_order_and_are_announced(
+    kafka: str, topics: Topics, registry: PipeRegistry
+) -> None:
     changes: list[int] = []
     registry.on_change(lambda: changes.append(registry.version))
-    await publish(kafka, topics, [pipe_record(pipe("new")), pipe_record(pipe("old", "http://127.0.0.1:10/")), deletion_record("new")])
+    await publish(
+        kafka,
+        topics,
+        [pipe_record(pipe("new")), pipe_record(pipe("old", "http://127.0.0.1:10/")), deletion_record("new")],
+    )
     assert await registry.reached(4, timeout_s=20)
     assert registry.get("new") is None
     assert str(registry.all()[0].pipe.destinations[0].url) == "http://127.0.0.1:10/"
     assert changes[-1] == 4
 
 
-async def test_a_broken_version_is_refused_and_the_old_one_goes_on(kafka: str, topics: Topics, registry: PipeRegistry) -> None:
-    await publish(kafka, topics, [Record(b"old", b"{}", []), Record(b"old", b"\xff", []), Record(b"old", pipe_record(pipe("other")).value, [])])
+async def test_a_broken_version_is_refused_and_the_old_one_goes_on(
+    kafka: str, topics: Topics, registry: PipeRegistry
+) -> None:
+    await publish(
+        kafka,
+        topics,
+        [
+            Record(b"old", b"{}", []),
+            Record(b"old", b"\xff", []),
+            Record(b"old", pipe_record(pipe("other")).value, []),
+        ],
+    )
     assert await registry.reached(4, timeout_s=20)
     known = registry.get("old")
     assert known is not None

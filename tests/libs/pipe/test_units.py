@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from hifi.pipe.units import per_second, seconds
 
 
-@pytest.mark.parametrize(("text", "value"), [("250ms", 0.25), ("10s", 10), ("2m", 120), ("24h", 86400), ("1.5h", 5400), ("30d", 2592000)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("250ms", 0.25), ("10s", 10), ("2m", 120), ("24h", 86400), ("1.5h", 5400), ("30d", 2592000)],
+)
 def test_durations(text: str, value: float) -> None:
     assert seconds(text) == value
 
