@@ -155,6 +155,7 @@ class Producer:
             except Overloaded:
                 if self._stopped:
                     raise
+                self._room.clear()  # there may be room for others, only not for this much
                 await self._room.wait()
         await sending.acknowledged
 

@@ -156,3 +156,16 @@ async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_o
     there = [int(value) for value in await stored(cluster.bootstrap, "pause")]
     assert set(range(2, 50)) <= set(there)
     assert 99 not in there
+
+
+async def test_deliver_of_more_than_half_the_buffer_waits_without_holding_up_others(
+    kafka: str, topic: "object"
+) -> None:
+    name = await topic(partitions=2)  # type: ignore[operator]
+    producer = Producer(kafka, "test", buffer_bytes=1_000_000)
+    await producer.start()
+    first = producer.send(name, 0, [record(0, 400_000)])
+    async with asyncio.timeout(10):
+        await producer.deliver(name, 1, [record(1, 700_000)])
+    assert first.acknowledged.done()
+    assert await producer.stop()
