@@ -1,8 +1,8 @@
-"""The attributes of a CloudEvent: which names and values there may be, and what they make of it on a topic. Pure.
+"""The attributes of a CloudEvent: which names and values there may be, and what becomes of them on a topic. Pure.
 
-CloudEvents 1.0.2: names in section 3.1, values in 3.1.1 and 3.2 of the core specification; headers as in the Kafka
-protocol binding, binary content mode. More than the specification demands is not asked for: a name may be longer
-than 20 characters, a source or schema may hold characters outside of ASCII.
+CloudEvents 1.0.2, core specification: names and types of values; headers as in the Kafka protocol binding, binary
+content mode. More than the specification demands is not asked for: a name may be longer than 20 characters, a
+source or schema may hold characters outside of ASCII.
 """
 
 import re
@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from hifi.event import CE_PREFIX, CONTENT_TYPE, Headers
+from hifi.media import media_type
 from hifi_ingest import instant
 from hifi_ingest.problem import Flaw
 
@@ -20,9 +21,6 @@ _RESERVED: Final = frozenset({"data", "data_base64"})
 _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _NO_URI: Final = re.compile(rb'[\x00-\x20<>"{}|\\^`\x7f]')
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:.")
-_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_MEDIA_TYPE: Final = re.compile(rb"(" + _TOKEN + rb"/" + _TOKEN + rb")\s*(?:;.*)?")
-_JSON_TYPE: Final = re.compile(rb"[^/]+/(?:json|[^/]*\+json)", re.IGNORECASE)
 
 REQUIRED: Final = ("specversion", "id", "source", "type")
 JSON_TYPE: Final = b"application/json"
@@ -56,13 +54,12 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> Incoming:
     Raises:
         Flaw: an attribute is missing or wrong.
     """
-    missing = [name for name in REQUIRED if not values.get(name)]
-    if missing:
-        raise Flaw(_missing(values, missing))
+    identifier, source = values.get("id"), values.get("source")
+    if not (identifier and source and values.get("type") and values.get("specversion")):
+        raise Flaw(_missing(values))
     if values["specversion"] != b"1.0":
         raise Flaw("specversion must be 1.0", "/specversion")
-    identifier, source = values["id"], values["source"]
-    if _NO_URI.search(source):
+    if not _is_uri_like(source):
         raise Flaw("source must be a URI reference: it holds a character that none may hold", "/source")
     subject, time = values.get("subject"), values.get("time")
     if subject == b"":
@@ -74,7 +71,7 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> Incoming:
         except ValueError:
             raise Flaw("time must be a time of RFC 3339 such as 2026-01-31T23:59:59.5Z", "/time") from None
     schema = values.get("dataschema")
-    if schema is not None and (not _SCHEME.match(schema) or _NO_URI.search(schema)):
+    if schema is not None and not (_SCHEME.match(schema) and _is_uri_like(schema)):
         raise Flaw("dataschema must be an absolute URI", "/dataschema")
     content_type = values.get("datacontenttype")
     if content_type is not None and media_type(content_type) is None:
@@ -96,20 +93,6 @@ def text(name: str, value: str) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def media_type(content_type: bytes) -> bytes | None:
-    """The media type of a Content-Type, lower case and without parameters; None when it is none."""
-    match = _MEDIA_TYPE.fullmatch(content_type)
-    return match[1].lower() if match else None
-
-
-@lru_cache(maxsize=4096)
-def is_json(content_type: bytes) -> bool:
-    """Whether a Content-Type declares JSON: `*/json` or `*/*+json`."""
-    kind = media_type(content_type)
-    return kind is not None and _JSON_TYPE.fullmatch(kind) is not None
-
-
-@lru_cache(maxsize=4096)
 def _header(name: str) -> str:
     if name in _RESERVED or not _NAME.fullmatch(name):
         raise Flaw(
@@ -118,10 +101,15 @@ def _header(name: str) -> str:
     return CE_PREFIX + name
 
 
-def _missing(values: Mapping[str, bytes], missing: list[str]) -> str:
-    absent = [name for name in missing if name not in values]
+@lru_cache(maxsize=4096)
+def _is_uri_like(value: bytes) -> bool:
+    return _NO_URI.search(value) is None
+
+
+def _missing(values: Mapping[str, bytes]) -> str:
+    absent = [name for name in REQUIRED if name not in values]
     if not absent:
-        return f"{' and '.join(missing)} must not be empty"
+        return f"{' and '.join(name for name in REQUIRED if not values[name])} must not be empty"
     return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing"
 
 

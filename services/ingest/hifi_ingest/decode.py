@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from hifi.media import media_type
 from hifi.pipe.model import Format, Source
 from hifi_ingest import cloudevents, plain
-from hifi_ingest.attributes import JSON_TYPE, Incoming, media_type
+from hifi_ingest.attributes import JSON_TYPE, Incoming
 from hifi_ingest.problem import Flaw, Problem, flawed
 
 T = TypeVar("T")

@@ -1,0 +1,42 @@
+"""normalize: raw > each event's pipe: schema, mapping, masks > normalized, at the same partition; or dead letters."""
+
+import asyncio
+
+from hifi.kafka.consumer import Consumer, Reading
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeRegistry
+from hifi.service import Service, run
+from hifi.topics import Topics
+from hifi_normalize.programs import Programs
+from hifi_normalize.settings import NormalizeSettings
+from hifi_normalize.step import NODE, Normalizer
+
+
+async def normalize(service: Service, settings: NormalizeSettings) -> None:
+    """Normalize events until the service stops."""
+    topics = Topics(settings.stream)
+    registry = PipeRegistry(settings.kafka, topics, service.health)
+    programs = Programs(registry, service.health, settings.normalize_refresh_s)
+    producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.normalize_buffer_bytes)
+    normalizer = Normalizer(
+        registry, programs, producer, topics, service.health, pipe_wait_s=settings.normalize_pipe_wait_s
+    )
+    reading = Reading([topics.raw], topics.group(NODE))
+    consumer = Consumer(service, settings, reading, normalizer.step, normalizer.poisoned)
+    if await service.unless_stopped(registry.start()):
+        programs.start()
+        trying = asyncio.create_task(programs.keep_trying())
+        service.health.state = "running"
+        await consumer.run()
+        trying.cancel()
+    await producer.stop()
+    await registry.stop()
+
+
+def main() -> None:
+    """The program `hifi-normalize`."""
+    run("normalize", NormalizeSettings, normalize)
+
+
+if __name__ == "__main__":
+    main()
