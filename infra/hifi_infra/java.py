@@ -74,7 +74,9 @@ def ensure_java() -> Java:
         package = next((name for name in APT_PACKAGES if _apt_knows(name)), APT_PACKAGES[0])
         _run([*apt, "install", "-y", "--no-install-recommends", package])
     except subprocess.CalledProcessError as error:
-        raise Misconfigured(f"Java could not be installed: `{' '.join(error.cmd)}` failed") from error
+        raise Misconfigured(
+            f"Java could not be installed: `{' '.join(error.cmd)}` failed: {error.stderr.strip()}"
+        ) from error
     return find_java()
 
 
@@ -90,7 +92,8 @@ def _as_root() -> list[str] | None:
 
 def _run(command: Sequence[str]) -> None:
     print("+", *command, file=sys.stderr, flush=True)
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=quiet)
 
 
 def _apt_knows(package: str) -> bool:

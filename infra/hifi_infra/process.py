@@ -135,7 +135,7 @@ class Process:
         """
         if self.running:
             raise RuntimeError(f"{self.name} runs already as process {self.pid}")
-        if shutil.which(self.argv[0]) is None:
+        if shutil.which(self.argv[0], path=(self._env or os.environ).get("PATH")) is None:
             raise Misconfigured(f"{self.name}: there is no program {self.argv[0]}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._bound_log()

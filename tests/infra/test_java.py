@@ -124,6 +124,8 @@ def test_nothing_is_installed_where_that_takes_a_password(
 
 
 def test_an_installation_that_fails_is_told(debian: Path) -> None:
-    program(debian / "bin" / "apt-get", "exit 100")
-    with pytest.raises(Misconfigured, match=r"Java could not be installed: `apt-get .*update` failed"):
+    program(debian / "bin" / "apt-get", "echo no network >&2; exit 100")
+    with pytest.raises(
+        Misconfigured, match=r"Java could not be installed: `apt-get .*update` failed: no network"
+    ):
         ensure_java()
