@@ -12,3 +12,4 @@ for s in ingest normalize enrich egest retrier; do
     "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock "services/$s/pyproject.toml" -o "requirements/$s.lock"
 done
 "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock infra/pyproject.toml -o requirements/infra.lock
+"$UV" pip compile "${opts[@]}" -c requirements/all.lock requirements/destination.in -o requirements/destination.lock

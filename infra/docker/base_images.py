@@ -12,7 +12,6 @@ JDK_IMAGE. Needs nothing but the standard library.
 import os
 import re
 import shutil
-import ssl
 import stat
 import subprocess
 import sys
@@ -23,11 +22,50 @@ from pathlib import Path
 from typing import Final
 
 TOOLS: Final = (
-    "bash cat chmod chown cp cut date dirname env false find grep head hostname id ldconfig ldd ln ls mkdir mktemp mv "
-    "readlink rm rmdir sed sh sleep sort tail test touch tr true uname uniq wc xargs"
-).split()
+    *(
+        "bash",
+        "sh",
+        "cat",
+        "cp",
+        "mv",
+        "rm",
+        "ln",
+        "ls",
+        "mkdir",
+        "rmdir",
+        "mktemp",
+        "touch",
+        "chmod",
+        "chown",
+        "readlink",
+    ),
+    *(
+        "cut",
+        "grep",
+        "head",
+        "sed",
+        "sort",
+        "tail",
+        "tr",
+        "uniq",
+        "wc",
+        "find",
+        "xargs",
+        "dirname",
+        "date",
+        "sleep",
+    ),
+    *("true", "false", "test", "env", "id", "hostname", "uname", "ldd", "ldconfig"),
+)
 DLOPENED: Final = (
-    *("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libpthread.so.0", "libdl.so.2", "librt.so.1"),
+    *(
+        "libnss_files.so.2",
+        "libnss_dns.so.2",
+        "libresolv.so.2",
+        "libpthread.so.0",
+        "libdl.so.2",
+        "librt.so.1",
+    ),
     *("libm.so.6", "libutil.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libz.so.1"),
 )
 """What the resolver, threads and binary wheels open by name."""
@@ -86,7 +124,9 @@ class Root:
 
     def add_libraries(self) -> None:
         """Every shared library that something in the image asks for, and the loader."""
-        system = next(Path(line).parent for line in _linked([Path(sys.executable).resolve()]) if "libc.so" in line)
+        system = next(
+            Path(line).parent for line in _linked([Path(sys.executable).resolve()]) if "libc.so" in line
+        )
         for name in DLOPENED:
             if (system / name).exists():
                 self.add(system / name, str(system / name))
@@ -135,7 +175,8 @@ def add_python(root: Root) -> list[str]:
         shutil.copytree(about, site / about.name)
     for name in ("pip", "pip3"):
         script = target / "bin" / name
-        script.write_text("#!/usr/local/bin/python3\nfrom pip._internal.cli.main import main\nraise SystemExit(main())\n")
+        start = "from pip._internal.cli.main import main\nraise SystemExit(main())\n"
+        script.write_text(f"#!/usr/local/bin/python3\n{start}")
         script.chmod(0o755)
     return ["ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", 'CMD ["python3"]']
 
@@ -168,7 +209,8 @@ def main() -> None:
         changes += [f"ENV {name}={CERTIFICATES}" for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
         options = [argument for change in changes for argument in ("--change", change)]
         archive = subprocess.Popen(
-            ["tar", "-C", path, "--numeric-owner", "--owner=0", "--group=0", "-c", "."], stdout=subprocess.PIPE
+            ["tar", "-C", path, "--numeric-owner", "--owner=0", "--group=0", "-c", "."],
+            stdout=subprocess.PIPE,
         )
         subprocess.run(["docker", "import", *options, "-", sys.argv[2]], stdin=archive.stdout, check=True)
         if archive.wait() != 0:

@@ -7,12 +7,15 @@ import os
 import socket
 import sys
 
-with socket.create_connection(("127.0.0.1", int(os.environ["HIFI_PORT"])), timeout=2) as connection:
-    connection.settimeout(2)
-    connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
-    answer = b""
-    while part := connection.recv(65536):
-        answer += part
-status, _, rest = answer.partition(b"\r\n")
-sys.stdout.buffer.write(rest.partition(b"\r\n\r\n")[2])
-sys.exit(b" 200 " not in status)
+answer = b""
+try:
+    with socket.create_connection(("127.0.0.1", int(os.environ["HIFI_PORT"])), timeout=2) as connection:
+        connection.settimeout(2)
+        connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+        while part := connection.recv(65536):
+            answer += part
+except OSError as error:
+    sys.exit(f"/readyz gives no answer yet: {error}")
+head, _, body = answer.partition(b"\r\n\r\n")
+sys.stdout.buffer.write(body)
+sys.exit(b" 200 " not in head.partition(b"\r\n")[0])

@@ -1,6 +1,6 @@
 """A destination that knows nothing of hifi: a plain HTTP server that keeps books of every request.
 
-Run as a file: `python destination.py PORT BOOKS`. Every POST is answered with 204. `BOOKS` gets, for each, a line
+Run as a file: `python destination.py PORT BOOKS [HOST]`. Every POST is answered with 204. `BOOKS` gets, for each, a line
 of JSON (`path`, `first_ns`, `answered_ns`, `headers` whose names start with `ce-`, `bytes`) and then the body and a
 line break. `GET /books` answers with counts, once all that was counted is in the file.
 """
@@ -103,13 +103,13 @@ class Connection(asyncio.Protocol):
         self._first_ns = 0
 
 
-async def serve(port: int, file: BinaryIO) -> None:
+async def serve(host: str, port: int, file: BinaryIO) -> None:
     """Serve until SIGTERM."""
     books = Books(file)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    server = await loop.create_server(lambda: Connection(books), "127.0.0.1", port, backlog=1024)
+    server = await loop.create_server(lambda: Connection(books), host, port, backlog=1024)
     async with server:
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
@@ -118,13 +118,13 @@ async def serve(port: int, file: BinaryIO) -> None:
 
 
 def main() -> None:
-    """`destination.py PORT BOOKS`."""
-    port, books = int(sys.argv[1]), sys.argv[2]
+    """`destination.py PORT BOOKS [HOST]`."""
+    port, books, host = int(sys.argv[1]), sys.argv[2], (sys.argv[3:] or ["127.0.0.1"])[0]
     with (
         Path(books).open("ab", buffering=1 << 20) as file,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(serve(port, file))
+        runner.run(serve(host, port, file))
 
 
 if __name__ == "__main__":

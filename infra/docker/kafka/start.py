@@ -96,10 +96,14 @@ def check_volume(identity: str) -> None:
         probe.write_bytes(bytes(4096))
         probe.unlink()
     except OSError as error:
-        fail(f"the volume {DATA} cannot be written ({error.strerror}): it must belong to user 10001 and have room")
+        fail(
+            f"the volume {DATA} cannot be written ({error.strerror}): it must belong to user 10001 and have room"
+        )
     free = shutil.disk_usage(DATA).free
     if free < LEAST_FREE_BYTES:
-        fail(f"the volume {DATA} has {free >> 20} MiB left, at least {LEAST_FREE_BYTES >> 20} are needed: make room")
+        fail(
+            f"the volume {DATA} has {free >> 20} MiB left, at least {LEAST_FREE_BYTES >> 20} are needed: make room"
+        )
     about = DATA / "log" / "meta.properties"
     if about.exists() and f"cluster.id={identity}" not in about.read_text().split():
         fail(f"the volume {DATA} belongs to another cluster: use its KAFKA_CLUSTER name, or another volume")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 LOG4J: Final = "hifi_enrich/log4j2.properties"
+SCRATCH: Final = "/tmp"  # noqa: S108 - the container's own
 
 
 def main() -> None:
@@ -26,15 +27,31 @@ def main() -> None:
     own = socket.gethostbyname(socket.gethostname())  # other containers know each other's address, not its id
     role, *rest = sys.argv[1:] or [""]
     if role == "master":
-        arguments = ["--host", os.environ.get("SPARK_MASTER_NAME", own), "--port", "7077", "--webui-port", "8080"]
+        arguments = [
+            "--host",
+            os.environ.get("SPARK_MASTER_NAME", own),
+            "--port",
+            "7077",
+            "--webui-port",
+            "8080",
+        ]
     elif role == "worker" and len(rest) == 1:
         memory, cores = os.environ.get("SPARK_MEMORY_MB", "1024"), os.environ.get("SPARK_CORES", "2")
-        arguments = ["--host", own, "--cores", cores, "--memory", f"{memory}M", "--work-dir", "/tmp/work"]  # noqa: S108
+        arguments = [
+            "--host",
+            own,
+            "--cores",
+            cores,
+            "--memory",
+            f"{memory}M",
+            "--work-dir",
+            f"{SCRATCH}/work",
+        ]
         arguments += ["--webui-port", "8081", *rest]
     else:
         sys.exit("usage: cluster.py master | cluster.py worker spark://MASTER:7077")
     java = Path(os.environ["JAVA_HOME"], "bin/java")
-    environment = dict(os.environ) | {"SPARK_HOME": str(spark), "SPARK_LOCAL_DIRS": "/tmp", "SPARK_SCALA_VERSION": "2.13"}
+    environment = dict(os.environ) | {"SPARK_HOME": str(spark), "SPARK_LOCAL_DIRS": SCRATCH}
     command = [
         str(java),
         "-Xmx256m",
