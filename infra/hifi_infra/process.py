@@ -2,7 +2,7 @@
 
 The child leads a session of its own, so a Ctrl-C in the terminal reaches only the supervisor, and one signal
 to its process group reaches its children too (the JVM behind a Spark driver). Nothing outlives the
-supervisor, not even its SIGKILL: `launch.py` binds the child to it, `guard.py` the rest of the group.
+supervisor, not even when that is killed: see `leash.py`.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,56 +19,12 @@ from pathlib import Path
 import psutil
 
 from hifi.errors import Misconfigured
+from hifi_infra.leash import bound_to_this_process, guard
 
-HERE = Path(__file__).parent
-ISOLATED = (sys.executable, "-I", "-S")
 POLL_S = 0.05
 LOG_CHECK_S = 5.0
 GROUP_GONE_S = 5.0
 """The kernel takes a moment to tear down a killed JVM with a large heap."""
-
-
-class Guard:
-    """The one helper of this process that kills the groups it started, should this process vanish."""
-
-    def __init__(self) -> None:
-        self._helper: subprocess.Popen[str] | None = None
-        self._groups: set[int] = set()
-
-    def add(self, group: int) -> None:
-        """From now on the group dies with this process."""
-        self._groups.add(group)
-        self._tell(f"+{group}\n")
-
-    def remove(self, group: int) -> None:
-        """The group is gone; its number may soon belong to somebody else."""
-        self._groups.discard(group)
-        self._tell(f"-{group}\n")
-
-    def _tell(self, line: str) -> None:
-        try:
-            self._write(line)
-        except BrokenPipeError:  # somebody killed the helper: a new one learns the whole list
-            self._helper = None
-            self._write("")
-
-    def _write(self, line: str) -> None:
-        if self._helper is None:
-            self._helper = subprocess.Popen(
-                [*ISOLATED, str(HERE / "guard.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                text=True,
-            )
-            line = "".join(f"+{group}\n" for group in self._groups)
-        assert self._helper.stdin is not None
-        self._helper.stdin.write(line)
-        self._helper.stdin.flush()
-
-
-_guard = Guard()
 
 
 class Process:
@@ -141,7 +96,7 @@ class Process:
         self._bound_log()
         self._cpu_s = 0.0
         self._popen = self._spawn()
-        _guard.add(self.pid)
+        guard.add(self.pid)
         self._log_keeper = asyncio.create_task(self._keep_log(), name=f"log of {self.name}")
 
     async def wait(self) -> int:
@@ -213,7 +168,7 @@ class Process:
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as output:
             return subprocess.Popen(
-                [*_bound_to_this_process(), *self.argv],
+                [*bound_to_this_process(), *self.argv],
                 env=self._env,
                 cwd=self._cwd,
                 stdin=subprocess.DEVNULL,
@@ -248,7 +203,7 @@ class Process:
         _, status, usage = os.wait4(popen.pid, 0)
         popen.returncode = os.waitstatus_to_exitcode(status)
         self._cpu_s = max(self._cpu_s, usage.ru_utime + usage.ru_stime)
-        _guard.remove(popen.pid)
+        guard.remove(popen.pid)
         if self._log_keeper is not None:
             with contextlib.suppress(RuntimeError):  # its loop may be closed
                 self._log_keeper.cancel()
@@ -283,13 +238,6 @@ def _runs(group: int) -> bool:
             if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
                 return True
     return False
-
-
-def _bound_to_this_process() -> Sequence[str]:
-    # The kernel binds a child to the *thread* that made it: only the main one lives as long as the process.
-    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
-        return ()
-    return (*ISOLATED, str(HERE / "launch.py"), str(os.getpid()))
 
 
 async def _exited(pid: int, process: Process) -> None:

@@ -37,13 +37,13 @@ time.sleep(600)
 # Arguments: log folder, code of the children, how many, thread or main.
 SUPERVISOR = """
 import asyncio, pathlib, sys, threading, time
-from hifi_infra import process as module
+from hifi_infra.leash import guard
 from hifi_infra.process import Process
 def run():
     for number in range(int(sys.argv[3])):
         if number:
-            module._guard._helper.kill()
-            module._guard._helper.wait()
+            guard._helper.kill()
+            guard._helper.wait()
         log = pathlib.Path(sys.argv[1], f"{number}.log")
         child = Process("child", [sys.executable, "-c", sys.argv[2]], log=log)
         asyncio.run(child.start())
@@ -54,7 +54,7 @@ if sys.argv[4] == "thread":
     thread.join()
 else:
     run()
-print(module._guard._helper.pid, flush=True)
+print(guard._helper.pid, flush=True)
 time.sleep(600)
 """
 
