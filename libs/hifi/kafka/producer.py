@@ -8,6 +8,7 @@ again by it, in order.
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,6 +19,7 @@ from aiokafka.errors import KafkaError
 from hifi import log, metrics
 from hifi.errors import Overloaded, Rejected, Unacknowledged
 from hifi.event import Record
+from hifi.health import Health
 from hifi.topics import MAX_RECORD_BYTES
 
 MAX_BATCH_BYTES: Final = 512 * 1024
@@ -25,6 +27,7 @@ MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _FRAMING_BYTES: Final = 32
 """About what a record costs beyond its content, here and in Kafka's format."""
 _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
+_CONDITION: Final = "producer"
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 logger = log.get(__name__)
@@ -99,6 +102,17 @@ class Producer:
             aiokafka.errors.KafkaError: no broker answers.
         """
         self._client = await self._connect()
+
+    async def connect(self, health: Health) -> None:
+        """Connect, however long Kafka stays away; the service is not ready meanwhile."""
+        for turn in itertools.count():
+            try:
+                await self.start()
+                break
+            except (KafkaError, OSError) as error:
+                health.wait(_CONDITION, f"no broker answers: {error!r}")
+                await asyncio.sleep(_BACKOFF_S[min(turn, len(_BACKOFF_S) - 1)])
+        health.hold(_CONDITION)
 
     async def stop(self, timeout_s: float = 10) -> bool:
         """Flush and disconnect. False: after `timeout_s` seconds something was still unacknowledged."""

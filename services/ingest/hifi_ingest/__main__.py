@@ -1,4 +1,4 @@
-"""ingest: HTTP requests > events > raw; every second > accepted. Answers 2xx only after Kafka's acknowledgement."""
+"""ingest: HTTP > events > raw, and each second > accepted. It answers 2xx only after Kafka acknowledged."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi.topics import Topics
-from hifi_ingest.app import App, count
+from hifi_ingest.app import App
 from hifi_ingest.keys import WriteKeys
 from hifi_ingest.lifecycle import connect, keep_telling, settle
 from hifi_ingest.settings import IngestSettings
@@ -30,7 +30,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
         connections=settings.ingest_max_connections,
     )
     sock = http.listen(settings.ingest_host, settings.ingest_port, shared=True)
-    async with http.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, refused=count):
+    async with http.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, refused=app.count):
         logger.info("taking-events", host=settings.ingest_host, port=sock.getsockname()[1])
         if not await service.unless_stopped(connect(registry, keys, producer, service.health)):
             return

@@ -1,9 +1,9 @@
 """The ASGI app: requests with events go straight to work, everything else through Starlette."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
-from prometheus_client import Counter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from hifi import log, metrics
 from hifi.clock import MICROSECONDS, now_us
 from hifi.health import Health
 from hifi.pipe.registry import Known
-from hifi_ingest.body import Body, Gone
+from hifi_ingest.body import Gone
 from hifi_ingest.decode import Sent, events
 from hifi_ingest.problem import Answer, Problem, accepted, retry_later
 from hifi_ingest.taker import Taker
@@ -26,15 +26,7 @@ _PIPE_EVENTS: Final = "/events"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi", charset="UTF-8"')
 
 logger = log.get(__name__)
-_requests: dict[int, Counter] = {}
-
-
-def count(status: int) -> None:
-    """One more request was answered."""
-    counter = _requests.get(status)
-    if counter is None:
-        counter = _requests[status] = metrics.REQUESTS.labels(str(status))
-    counter.inc()
+_requests: Final = lru_cache(maxsize=None)(lambda status: metrics.REQUESTS.labels(str(status)))
 
 
 class App:
@@ -44,8 +36,14 @@ class App:
         self.taker: Taker | None = None
         self._pages = Starlette(
             routes=[*health.routes(), Route("/openapi.json", _openapi)],
-            exception_handlers={HTTPException: _http_problem},
+            exception_handlers={HTTPException: self._http_problem},
         )
+
+    def count(self, status: int) -> None:
+        """One more request was answered."""
+        _requests(status).inc()
+        if self.taker is not None:
+            self.taker.tally.answers[status] += 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -66,6 +64,7 @@ class App:
         except Exception:
             logger.exception("request-failed")
             answer = Problem(500, "ingest failed on this request; the log says why").answer()
+        self.count(answer[0])
         await _send(send, answer, head=scope["method"] == "HEAD")
 
     async def _take(self, scope: Scope, receive: Receive, pipe: str | None) -> Answer:
@@ -93,6 +92,13 @@ class App:
         taker.counter(known.pipe.pipe).inc(len(found))
         return accepted([event.id for event in found])
 
+    async def _http_problem(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        status, body, headers = Problem(error.status_code, error.detail).answer()
+        self.count(status)
+        more = {name.decode(): value.decode() for name, value in headers}
+        return Response(body, status, headers={**(error.headers or {}), **more})
+
 
 def _authorized(taker: Taker, headers: Mapping[bytes, bytes], pipe: str | None) -> Known:
     """The pipe that the request may write to.
@@ -119,7 +125,6 @@ def _authorized(taker: Taker, headers: Mapping[bytes, bytes], pipe: str | None) 
 
 async def _send(send: Send, answer: Answer, *, head: bool = False) -> None:
     status, body, headers = answer
-    count(status)
     length = (b"content-length", b"%d" % len(body))
     start: Message = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     await send(start)
@@ -130,11 +135,3 @@ async def _openapi(_: Request) -> Response:
     from hifi_ingest.openapi import DOCUMENT
 
     return Response(DOCUMENT, media_type="application/json")
-
-
-async def _http_problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    status, body, headers = Problem(error.status_code, error.detail).answer()
-    count(status)
-    more = {name.decode(): value.decode() for name, value in headers}
-    return Response(body, status, headers={**(error.headers or {}), **more})

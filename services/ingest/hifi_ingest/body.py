@@ -11,7 +11,7 @@ from hifi_ingest.load import Memory
 from hifi_ingest.problem import Problem
 
 
-class Gone(Exception):  # noqa: N818 - the client is gone: there is nobody to answer
+class Gone(Exception):
     """The client went away before its request was whole, or was cut off for being slow."""
 
 

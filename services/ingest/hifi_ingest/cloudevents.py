@@ -20,6 +20,8 @@ STRUCTURED: Final = b"application/cloudevents+json"
 BATCHED: Final = b"application/cloudevents-batch+json"
 PREFIX: Final = b"ce-"
 
+_QUOTE: Final = ord('"')
+_DATA: Final = frozenset({"data", "data_base64"})
 _INTEGER: Final = re.compile(rb"-?(?:0|[1-9][0-9]{0,9})")
 _STRINGS: Final = frozenset(
     {"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"}
@@ -105,33 +107,35 @@ def event(members: document.Members, depth: int, *, clean: bool) -> Incoming:
         Flaw: it is none.
     """
     values: dict[str, bytes] = {}
-    data: bytes | None = None
-    encoded: bytes | None = None
     for name, raw in members.items():
         slice_ = bytes(raw)
-        if name == "data":
-            data = slice_
-        elif name == "data_base64":
-            encoded = slice_
-        elif clean and slice_[0] == 34:
+        if name in _DATA:
+            continue
+        if clean and slice_[0] == _QUOTE:
             values[name] = slice_[1:-1]
         else:
             value = _value(name, slice_)
             if value is not None:
                 values[name] = value
-    if encoded is not None and encoded != b"null":
+    return assemble(values, _data(members, values, depth))
+
+
+def _data(members: document.Members, values: dict[str, bytes], depth: int) -> bytes:
+    """The data of an event; where it is JSON by default, that is set among the attributes."""
+    encoded = members.get("data_base64")
+    data = members.get("data")
+    if encoded is not None and bytes(encoded) != b"null":
         if data is not None:
             raise Flaw("data and data_base64 exclude each other", "/data_base64")
-        return assemble(values, _base64(encoded))
+        return _base64(bytes(encoded))
     if data is None:
-        return assemble(values, b"")
-    content_type = values.get("datacontenttype")
-    if content_type is None:
-        values["datacontenttype"] = JSON_TYPE
-    elif not is_json(content_type):
-        return assemble(values, _string_data(data))
-    document.shallow(data, depth)
-    return assemble(values, data)
+        return b""
+    content_type = values.setdefault("datacontenttype", JSON_TYPE)
+    if not is_json(content_type):
+        return _string_data(bytes(data))
+    text_ = bytes(data)
+    document.shallow(text_, depth)
+    return text_
 
 
 def _value(name: str, slice_: bytes) -> bytes | None:
@@ -154,10 +158,8 @@ def _value(name: str, slice_: bytes) -> bytes | None:
 def _base64(slice_: bytes) -> bytes:
     content = document.value(slice_)
     try:
-        if not isinstance(content, str):
-            raise ValueError(content)
         return base64.b64decode(content, validate=True)
-    except (ValueError, binascii.Error):
+    except (TypeError, ValueError, binascii.Error):
         raise Flaw("data_base64 must be a string in base64", "/data_base64") from None
 
 

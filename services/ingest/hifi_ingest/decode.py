@@ -19,13 +19,8 @@ T = TypeVar("T")
 _TURN: Final = 250
 """Events that are decoded before other requests get their turn."""
 _CLOUDEVENTS: Final = b"application/cloudevents"
-_ACCEPTED_TYPES: Final = ", ".join(
-    [
-        "application/cloudevents+json",
-        "application/cloudevents-batch+json",
-        "application/json",
-        "application/x-ndjson",
-    ]
+_ACCEPTED_TYPES: Final = (
+    "application/cloudevents+json, application/cloudevents-batch+json, application/json, application/x-ndjson"
 )
 
 

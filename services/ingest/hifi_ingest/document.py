@@ -111,6 +111,6 @@ def _decoded(decoder: Any, text: bytes) -> Any:
 
 
 def _sentence(message: str) -> str:
-    """msgspec's message without its own way of naming places."""
+    """The message without msgspec's own way of naming places."""
     sentence, _, _ = message.removeprefix("JSON is malformed: ").partition(" - at ")
     return sentence[:1].lower() + sentence[1:].replace("`", "")

@@ -18,8 +18,8 @@ def murmur2(data: bytes) -> int:
     length = len(data)
     whole = length & ~3
     h = _SEED ^ length
-    for k in unpack("<%dI" % (length >> 2), data[:whole]):  # noqa: UP031 - the fastest way to say it
-        k = k * _M & _MASK
+    for word in unpack("<%dI" % (length >> 2), data[:whole]):  # noqa: UP031 - the fastest way to say it
+        k = word * _M & _MASK
         h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
     if length & 3:
         h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK

@@ -50,7 +50,7 @@ class Problem(HifiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw(Exception):  # noqa: N818 - it is a finding, collected with others
+class Flaw(Exception):
     """What is wrong with one event. `pointer` is a JSON pointer (RFC 6901) into it."""
 
     detail: str

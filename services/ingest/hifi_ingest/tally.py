@@ -5,6 +5,8 @@ docs/decisions/epochs.md has the format. Only what a sender was told 202 for is 
 
 import asyncio
 import secrets
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -49,12 +51,13 @@ class Lane:
                 for first, last in ranges:
                     self.add(pipe, minute, first, last)
 
-    def message(self, taken: Ranges, *, closed: bool) -> bytes:
-        """The value of the record that tells it."""
+    def message(self, taken: Ranges, answers: Mapping[int, int], *, closed: bool) -> bytes:
+        """The value of the record that tells it; `answers` are HTTP statuses with how often they were given."""
         body: dict[str, Any] = {
             "epoch": f"{self.epoch:016x}",
             "next": self.next,
             "closed": closed,
+            "answers": {str(status): number for status, number in answers.items()},
             "pipes": {
                 pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
                 for pipe, minutes in taken.items()
@@ -69,7 +72,9 @@ class Tally:
     def __init__(self, producer: Producer, topic: str, partitions: int) -> None:
         self._producer = producer
         self._topic = topic
-        self._flying: dict[int, tuple[Sending, Ranges]] = {}
+        self._flying: dict[int, tuple[Sending, Ranges, Counter[int]]] = {}
+        self.answers: Counter[int] = Counter()
+        """HTTP statuses answered since they were last told. They belong to no partition: the first one tells them."""
         self.lanes = [Lane(secrets.randbits(_EPOCH_BITS)) for _ in range(partitions)]
 
     def tell(self) -> None:
@@ -85,26 +90,35 @@ class Tally:
             if flying is not None:
                 await asyncio.wait([flying[0].acknowledged])
             self._landed(partition)
-            record = Record(b"%016x" % lane.epoch, lane.message(lane.take(), closed=True), [])
+            answers = self._take_answers(partition)
+            record = Record(b"%016x" % lane.epoch, lane.message(lane.take(), answers, closed=True), [])
             await self._producer.deliver(self._topic, partition, [record])
 
     def _landed(self, partition: int) -> bool:
         flying = self._flying.get(partition)
         if flying is None:
             return True
-        sending, taken = flying
+        sending, taken, answers = flying
         if not sending.acknowledged.done():
             return False
         del self._flying[partition]
         if sending.acknowledged.cancelled() or sending.acknowledged.exception() is not None:
             self.lanes[partition].give_back(taken)
+            self.answers += answers
         return True
+
+    def _take_answers(self, partition: int) -> Counter[int]:
+        if partition:
+            return Counter()
+        taken, self.answers = self.answers, Counter()
+        return taken
 
     def _send(self, partition: int) -> None:
         lane = self.lanes[partition]
-        taken = lane.take()
-        record = Record(b"%016x" % lane.epoch, lane.message(taken, closed=False), [])
+        taken, answers = lane.take(), self._take_answers(partition)
+        record = Record(b"%016x" % lane.epoch, lane.message(taken, answers, closed=False), [])
         try:
-            self._flying[partition] = (self._producer.send(self._topic, partition, [record]), taken)
+            self._flying[partition] = (self._producer.send(self._topic, partition, [record]), taken, answers)
         except Overloaded:
             lane.give_back(taken)
+            self.answers += answers

@@ -23,7 +23,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     )
     reading = Reading([topics.raw], topics.group(NODE))
     consumer = Consumer(service, settings, reading, normalizer.step, normalizer.poisoned)
-    if await service.unless_stopped(registry.start()):
+    if await service.unless_stopped(asyncio.gather(registry.start(), producer.connect(service.health))):
         programs.start()
         trying = asyncio.create_task(programs.keep_trying())
         service.health.state = "running"
