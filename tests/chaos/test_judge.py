@@ -1,0 +1,62 @@
+"""The judge of the chaos suite sees what is wrong, and only that."""
+
+from typing import Any
+
+from tests.chaos.judge import Verdict, Window, judge
+
+
+def sent(*ids: str, status: int = 202) -> list[dict[str, Any]]:
+    return [{"id": one, "key": one[0], "n": 0, "at_s": 0.0, "status": status} for one in ids]
+
+
+def arrived(*ids: str, clean: bool = True, at_s: float = 100.0) -> list[dict[str, Any]]:
+    return [{"to": "steady", "id": one, "key": one[0], "n": 0, "at_s": at_s, "mode": "ok", "clean": clean} for one in ids]
+
+
+def verdict(book: list[dict[str, Any]], arrivals: list[dict[str, Any]], **more: Any) -> Verdict:
+    facts = {"dead": [], "first_pass": [], "raw_order": {}, "windows": []} | more
+    return judge(book, arrivals, destinations=["steady"], **facts)
+
+
+def test_all_there_once_is_no_failure() -> None:
+    assert verdict(sent("a1", "a2"), arrived("a1", "a2")).failures == []
+
+
+def test_what_was_acknowledged_and_is_nowhere_is_lost() -> None:
+    found = verdict(sent("a1", "a2", "a3"), arrived("a1") + arrived("a3", clean=False))
+    assert found.lost == ["steady:a2", "steady:a3"]
+    assert "2 acknowledged" in found.failures[0]
+
+
+def test_a_dead_letter_is_an_outcome_for_its_destination_or_for_all() -> None:
+    assert verdict(sent("a1"), [], dead=[("a1", "steady")]).failures == []
+    assert verdict(sent("a1"), [], dead=[("a1", "")]).failures == []
+    assert verdict(sent("a1"), [], dead=[("a1", "other")]).lost == ["steady:a1"]
+
+
+def test_what_was_not_acknowledged_is_owed_nothing() -> None:
+    assert verdict(sent("a1", status=503) + sent("a2", status=0), []).failures == []
+
+
+def test_twice_is_a_failure_unless_egest_died_while_it_sent() -> None:
+    twice = arrived("a1", at_s=100) + arrived("a1", at_s=130)
+    assert verdict(sent("a1"), twice).failures == ["1 deliveries arrived twice without a reason"]
+    near = Window("kill", "egest-1", 101, 102)
+    assert verdict(sent("a1"), twice, windows=[near]).failures == []
+    assert verdict(sent("a1"), twice, windows=[Window("kill", "normalize-1", 101, 102)]).failures != []
+    assert verdict(sent("a1"), twice, windows=[Window("terminate", "egest-1", 101, 102)]).failures != []
+    assert verdict(sent("a1"), twice, windows=[Window("kill", "egest-1", 300, 301)]).failures != []
+
+
+def test_an_ambiguous_answer_may_come_again() -> None:
+    assert verdict(sent("a1"), arrived("a1", clean=False) + arrived("a1")).failures == []
+
+
+def test_first_passes_keep_the_order_of_their_key() -> None:
+    order = {"a1": 1, "a2": 2, "b1": 0}
+    first = [(one, "steady") for one in order]
+    book = sent("a1", "a2", "b1")
+    assert verdict(book, arrived("a1", "b1", "a2"), first_pass=first, raw_order=order).failures == []
+    assert verdict(book, arrived("a2", "a1", "b1"), first_pass=first, raw_order=order).out_of_order == 1
+    retried = [("a2", "steady"), ("b1", "steady")]
+    assert verdict(book, arrived("a2", "a1", "b1"), first_pass=retried, raw_order=order).out_of_order == 0
