@@ -10,7 +10,7 @@ from hifi_ingest.problem import Problem
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
-    from backports import zstd  # type: ignore[import-untyped]
+    from backports import zstd
 
 _INPUT_BYTES: Final = 64 * 1024
 _OUTPUT_BYTES: Final = 256 * 1024

@@ -76,19 +76,21 @@ class Programs:
         try:
             program = compile_pipe(known.pipe)
         except Misconfigured as error:
-            kept = self._good.get(name)
-            if self._broken.get(name) != (version, str(error)):
-                logger.error(
-                    "pipe-broken", pipe=name, version=version, error=str(error), kept=kept and kept[0]
-                )
-            self._broken[name] = (version, str(error))
-            goes_on = f"version {kept[0]} goes on" if kept else "its events go to the dead letters"
-            self._health.warn(_subject(name), f"version {version} cannot be used, {goes_on}: {error}")
+            self._keep_old(name, version, str(error))
             return
         self._good[name] = (version, program)
         self._broken.pop(name, None)
         self._health.warn(_subject(name), None)
         logger.info("pipe-compiled", pipe=name, version=version)
+
+    def _keep_old(self, name: str, version: int, why: str) -> None:
+        """A version cannot be used: say so, once for each reason."""
+        kept = self._good[name][0] if name in self._good else None
+        if self._broken.get(name) != (version, why):
+            logger.error("pipe-broken", pipe=name, version=version, error=why, kept=kept)
+        self._broken[name] = (version, why)
+        goes_on = "its events go to the dead letters" if kept is None else f"version {kept} goes on"
+        self._health.warn(_subject(name), f"version {version} cannot be used, {goes_on}: {why}")
 
 
 def _subject(name: str) -> str:

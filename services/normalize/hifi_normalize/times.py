@@ -1,6 +1,5 @@
 """Reading times as a pipe declares them; writing RFC 3339 in UTC with microseconds. Pure."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -25,16 +24,14 @@ def reader(rule: TimeRule) -> Converter:
         per_second = _PER_SECOND[rule.format]
         return lambda value: write(_since_1970(_text(value), per_second))
     zone = _zone(rule.zone)
-    read: Callable[[str], datetime] = datetime.fromisoformat
-    if rule.format != "iso8601":
-        pattern = rule.format
-        read = lambda text: datetime.strptime(text, pattern)  # noqa: DTZ007, E731 - the zone is added below
 
     def convert(value: Any) -> str:
-        moment = read(_text(value))
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=zone)
-        return write(moment)
+        text = _text(value)
+        if rule.format == "iso8601":
+            moment = datetime.fromisoformat(text)
+        else:
+            moment = datetime.strptime(text, rule.format)  # noqa: DTZ007 - the zone is added below
+        return write(moment if moment.tzinfo else moment.replace(tzinfo=zone))
 
     return convert
 
