@@ -74,7 +74,9 @@ class Catalyst:
         except PySparkException as error:
             raise SqlProblem(sentence(error)) from None
         if plan.nodeName() != "Project" or plan.child().nodeName() != "LogicalRDD":
-            raise SqlProblem("aggregates, window functions, generators and subqueries cannot be used on single events")
+            raise SqlProblem(
+                "aggregates, window functions, generators and subqueries cannot be used on single events"
+            )
         attributes = getattr(self._expressions, "package$AttributeSeq")(plan.child().output())
         columns = plan.projectList()
         bind = self._expressions.BindReferences.bindReference
@@ -113,14 +115,24 @@ class Catalyst:
         """
         kind = self._type(gives)
         none = self._sequence([])
-        return self._expressions.objects.Invoke(target, method, kind, self._sequence(arguments), none, True, True, False)
+        return self._expressions.objects.Invoke(
+            target, method, kind, self._sequence(arguments), none, True, True, False
+        )
 
     def static(self, cls: str, method: str, gives: str, *arguments: Java) -> Java:
         """An expression that calls a static method, likewise."""
         none = self._sequence([])
         nothing = self.jvm.scala.Option.apply(None)
         return self._expressions.objects.StaticInvoke(
-            self._class(cls), self._type(gives), method, self._sequence(arguments), none, True, True, False, nothing
+            self._class(cls),
+            self._type(gives),
+            method,
+            self._sequence(arguments),
+            none,
+            True,
+            True,
+            False,
+            nothing,
         )
 
     def tried(self, expression: Java) -> Java:

@@ -51,9 +51,14 @@ class Frame:
         micros = "org.apache.spark.sql.catalyst.util.DateTimeUtils"
         fetched = catalyst.column(catalyst.static(micros, "instantToMicros", "bigint", instant))
         headers = F.coalesce("headers", F.expr("cast(array() as array<struct<key string, value binary>>)"))
-        frame = records.select("key", "value", "partition", headers.alias("headers"), fetched.alias("fetched"))
+        frame = records.select(
+            "key", "value", "partition", headers.alias("headers"), fetched.alias("fetched")
+        )
         frame = frame.withColumn("meta", F.map_from_entries("headers"))
-        text = {name: F.col("meta")[name].cast("string") for name in (event.PIPE, event.PIPE_VERSION, event.SEQ, event.ACCEPTED, event.MINUTE)}
+        text = {
+            name: F.col("meta")[name].cast("string")
+            for name in (event.PIPE, event.PIPE_VERSION, event.SEQ, event.ACCEPTED, event.MINUTE)
+        }
         known = catalyst.constant(plan.index, BROADCAST)
         place = catalyst.call(known, "value", HASH_MAP)
         name = catalyst.call(catalyst.expression(F.col("pipe")), "toString", "java.lang.String")
@@ -61,12 +66,25 @@ class Frame:
         version = text[event.PIPE_VERSION].cast("bigint")
         seq = text[event.SEQ]
         whole = seq.substr(17, 1) == ":"
-        whole &= seq.substr(18, 20).cast("bigint").isNotNull() & text[event.ACCEPTED].cast("bigint").isNotNull()
+        whole &= (
+            seq.substr(18, 20).cast("bigint").isNotNull() & text[event.ACCEPTED].cast("bigint").isNotNull()
+        )
         whole &= text[event.MINUTE].cast("bigint").isNotNull() & version.isNotNull()
         newer = F.raise_error(F.concat(F.lit(f"{NEWER}="), F.col("version"))).cast("int")
         return (
-            frame.withColumns({"pipe": text[event.PIPE], "version": version, "whole": F.coalesce(whole, F.lit(False)) & text[event.PIPE].isNotNull()})
-            .withColumn("place", F.when(~F.col("whole"), None).when(F.col("version") > plan.version, newer).otherwise(catalyst.column(place)))
+            frame.withColumns(
+                {
+                    "pipe": text[event.PIPE],
+                    "version": version,
+                    "whole": F.coalesce(whole, F.lit(False)) & text[event.PIPE].isNotNull(),
+                }
+            )
+            .withColumn(
+                "place",
+                F.when(~F.col("whole"), None)
+                .when(F.col("version") > plan.version, newer)
+                .otherwise(catalyst.column(place)),
+            )
             .select("key", "value", "partition", "headers", "fetched", "whole", "place")
         )
 
@@ -90,11 +108,16 @@ class Frame:
     def _row(self, tables: Java, key: Column) -> Column:
         catalyst = self._catalyst
         java_string = "java.lang.String"
-        table, text = (catalyst.call(catalyst.expression(key[name]), "toString", java_string) for name in ("table", "key"))
+        table, text = (
+            catalyst.call(catalyst.expression(key[name]), "toString", java_string)
+            for name in ("table", "key")
+        )
         known = catalyst.call(catalyst.constant(tables, BROADCAST), "value", HASH_MAP)
         rows = catalyst.call(catalyst.call(known, "get", BROADCAST, table), "value", HASH_MAP)
         row = catalyst.call(rows, "get", java_string, text)
-        return catalyst.column(catalyst.static("org.apache.spark.unsafe.types.UTF8String", "fromString", "string", row))
+        return catalyst.column(
+            catalyst.static("org.apache.spark.unsafe.types.UTF8String", "fromString", "string", row)
+        )
 
     def _returned(self, frame: DataFrame, plan: Plan) -> DataFrame:
         """A column `returned`: what the UDF gave."""
@@ -102,7 +125,9 @@ class Frame:
         if plan.args is None:
             return frame.withColumn("returned", nothing)
         args = self._evaluate(plan.args, plan, "string", _rows(len(plan.keys)), nothing)
-        return frame.withColumn("args", args).withColumn("returned", udf_column(plan.udfs, F.col("place"), F.col("args")))
+        return frame.withColumn("args", args).withColumn(
+            "returned", udf_column(plan.udfs, F.col("place"), F.col("args"))
+        )
 
     def _evaluate(self, expressions: Java, plan: Plan, gives: str, rows: Column, returned: Column) -> Column:
         """The pipe's expression, evaluated on the row; null where the pipe has none or it throws."""

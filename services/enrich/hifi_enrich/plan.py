@@ -1,6 +1,6 @@
 """All pipes as broadcast variables that a small constant plan calls into."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,11 +9,15 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.registry import Known
 from hifi_enrich import sql
 from hifi_enrich.catalyst import Catalyst, Java, SqlProblem
+from hifi_enrich.lookup.key import table_id
 from hifi_enrich.refuse import refusals
 from hifi_enrich.udf import Call
 
 GROUP: Final = 50
 """Pipes analysed in one go: a frame a pipe costs twice as much, a frame for all fails as one."""
+
+_NO_VERSION: Final = -1
+"""Of what stands in for a broken pipe: no version of a pipe has it, so the pipe is compiled again with the next plan."""
 
 logger = log.get(__name__)
 
@@ -30,6 +34,8 @@ class Compiled:
     args: Java | None
     result: Java
     udf: Call | None
+    known: Known | None
+    """What it was compiled from; None where a failure stands in for it."""
 
 
 @dataclass(slots=True)
@@ -51,11 +57,23 @@ class Plan:
     copies: int = 1
     """Tasks that can run at the same time without sharing an expression."""
 
-    def destroy(self) -> None:
-        """Free the broadcasts, once no query uses them any more."""
-        own = [self.index, self.result, *(keys for keys, _ in self.keys), *([self.args] if self.args else [])]
-        for broadcast in own:
-            broadcast.destroy(False)
+    def broadcasts(self) -> list[Java]:
+        """Its own broadcasts, to be destroyed once no query uses them any more."""
+        return [
+            self.index,
+            self.result,
+            *(keys for keys, _ in self.keys),
+            *([self.args] if self.args else []),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The tables that there are."""
+
+    rows: Java
+    """See `Plan.tables`."""
+    ids: Set[str]
 
 
 class Compiler:
@@ -65,7 +83,9 @@ class Compiler:
         self._catalyst = catalyst
         self._compiled: dict[str, Compiled] = {}
 
-    def plan(self, pipes: Sequence[Known], version: int, tables: Java, copies: int, broken: Mapping[str, str] = {}) -> Plan:
+    def plan(
+        self, pipes: Sequence[Known], version: int, tables: Served, copies: int, broken: Mapping[str, str]
+    ) -> Plan:
         """A plan of all pipes.
 
         A pipe that Spark refuses goes on in the version that was compiled last; where there is none, its events become
@@ -74,11 +94,11 @@ class Compiler:
         Args:
             pipes: every pipe in force.
             version: what the registry has read through.
-            tables: see `Plan`.
+            tables: that lookups are served from.
             copies: at least the partitions of the stream.
             broken: pipe to the reason why it cannot run, told from outside (a lookup that cannot be read).
         """
-        compiled = self._compile(pipes, broken)
+        compiled = self._compile(pipes, tables.ids, broken)
         place = self._catalyst.jvm.java.util.HashMap()
         for index, one in enumerate(compiled):
             place.put(one.name, index)
@@ -93,45 +113,53 @@ class Compiler:
         udfs = {index: one.udf for index, one in enumerate(compiled) if one.udf is not None}
         args = self._spread([one.args for one in compiled], copies) if udfs else None
         result = self._spread([one.result for one in compiled], copies)
-        return Plan(version, self._catalyst.broadcast(place), keys, args, result, tables, udfs, copies)
+        return Plan(version, self._catalyst.broadcast(place), keys, args, result, tables.rows, udfs, copies)
+
+    def in_force(self) -> list[Known]:
+        """The versions of pipes that the last plan was made of."""
+        return [one.known for one in self._compiled.values() if one.known is not None]
 
     def _spread(self, expressions: Sequence[Java | None], copies: int) -> Java:
         return self._catalyst.broadcast(self._catalyst.copies(self._catalyst.array(expressions), copies))
 
-    def _compile(self, pipes: Sequence[Known], broken: Mapping[str, str]) -> list[Compiled]:
-        fresh = [known for known in pipes if not self._has(known)]
+    def _compile(self, pipes: Sequence[Known], tables: Set[str], broken: Mapping[str, str]) -> list[Compiled]:
+        fresh = [known for known in pipes if not self._usable(known.pipe.pipe, tables, known.version)]
         for start in range(0, len(fresh), GROUP):
-            self._compile_group(fresh[start : start + GROUP], broken)
+            self._compile_group(fresh[start : start + GROUP], tables, broken)
         names = {known.pipe.pipe for known in pipes}
         self._compiled = {name: one for name, one in self._compiled.items() if name in names}
         return [self._compiled[known.pipe.pipe] for known in pipes]
 
-    def _has(self, known: Known) -> bool:
-        one = self._compiled.get(known.pipe.pipe)
-        return one is not None and one.version == known.version
+    def _usable(self, name: str, tables: Set[str], version: int | None = None) -> bool:
+        """Whether a pipe has been compiled (in that version) and its lookups are there."""
+        one = self._compiled.get(name)
+        if one is None or one.known is None or (version is not None and version != one.version):
+            return False
+        return tables >= {table_id(lookup) for lookup in one.known.pipe.enrich.lookups.values()}
 
-    def _compile_group(self, group: Sequence[Known], broken: Mapping[str, str]) -> None:
+    def _compile_group(self, group: Sequence[Known], tables: Set[str], broken: Mapping[str, str]) -> None:
         try:
             if any(known.pipe.pipe in broken for known in group):
                 raise SqlProblem("at least one of them is broken")
             self._keep(group, [self._texts(known.pipe) for known in group])
         except SqlProblem:
             for known in group:
-                self._compile_alone(known, broken.get(known.pipe.pipe))
+                self._compile_alone(known, tables, broken.get(known.pipe.pipe))
 
-    def _compile_alone(self, known: Known, reason: str | None) -> None:
+    def _compile_alone(self, known: Known, tables: Set[str], reason: str | None) -> None:
         name = known.pipe.pipe
         try:
             if reason is not None:
                 raise SqlProblem(reason)
             self._keep([known], [self._texts(known.pipe)])
         except SqlProblem as problem:
-            old = self._compiled.get(name)
-            logger.error("pipe-broken", pipe=name, version=known.version, error=str(problem), goes_on_with=old and old.version)
+            old = self._compiled[name].version if self._usable(name, tables) else None
+            logger.error(
+                "pipe-broken", pipe=name, version=known.version, error=str(problem), goes_on_with=old
+            )
             if old is None:
                 failing = sql.Texts((), None, None, sql.failing(f"pipe-broken: {problem}"))
-                # No version has the number -1, so the pipe is compiled again with the next plan.
-                self._keep([Known(known.pipe, -1)], [failing])
+                self._keep([Known(known.pipe, _NO_VERSION)], [failing])
 
     def _texts(self, pipe: Pipe) -> sql.Texts:
         for path, text in sql.user_texts(pipe):
@@ -148,5 +176,14 @@ class Compiler:
             if one.typed_args and known.pipe.enrich.udf:
                 udf = Call(known.pipe.enrich.udf, self._catalyst.struct_type(next(expressions)))
             slots = tuple(len(names) for names in sql.lookup_waves(known.pipe.enrich)) if keys else ()
-            compiled = Compiled(known.pipe.pipe, known.version, keys, slots, args, next(expressions), udf)
+            compiled = Compiled(
+                known.pipe.pipe,
+                known.version,
+                keys,
+                slots,
+                args,
+                next(expressions),
+                udf,
+                known if known.version != _NO_VERSION else None,
+            )
             self._compiled[compiled.name] = compiled

@@ -88,7 +88,9 @@ class Query:
         writer = frame.writeStream.format("kafka").options(**sink_options(settings))
         writer = writer.option("checkpointLocation", str(checkpoint))
         if settings.enrich_trigger == "real-time":
-            writer = writer.outputMode("update").trigger(realTime=f"{round(settings.enrich_batch_s * 1000)} milliseconds")
+            writer = writer.outputMode("update").trigger(
+                realTime=f"{round(settings.enrich_batch_s * 1000)} milliseconds"
+            )
         else:
             writer = writer.outputMode("append").trigger(processingTime="0 seconds")
         self._query: StreamingQuery = writer.start()
@@ -110,7 +112,14 @@ class Query:
         self._last = progress.batchId()
         offsets = json.loads(source.endOffset())
         end = {int(partition): int(offset) for partition, offset in next(iter(offsets.values())).items()}
-        return Done(self._last, end, source.numInputRows(), int(progress.durationMs().get("triggerExecution") or 0))
+        return Done(
+            self._last, end, source.numInputRows(), int(progress.durationMs().get("triggerExecution") or 0)
+        )
+
+    @property
+    def idle(self) -> bool:
+        """It works on no batch at this moment."""
+        return not self._query._jsq.status().isTriggerActive()  # noqa: SLF001
 
     def error(self) -> str | None:
         """Why it died, None when it did not."""

@@ -21,10 +21,15 @@ CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp"})
 _WHY: Final = (
     (RAISING, "would stop every pipe when it raises; use `required` or `filter`"),
     (OUTSIDE, "reaches outside the event"),
-    (CLOCK, "reads the clock, so a replayed event would get another result; have the sender or a field say the time"),
+    (
+        CLOCK,
+        "reads the clock, so a replayed event would get another result; have the sender or a field say the time",
+    ),
     (RANDOM, "is random, so a replayed event would get another result; hash a field instead"),
 )
-_CLOCK_NODES: Final = frozenset({"CurrentDate", "CurrentTimestamp", "CurrentTime", "LocalTimestamp", "Now", "CurDateExpressionBuilder"})
+_CLOCK_NODES: Final = frozenset(
+    {"CurrentDate", "CurrentTimestamp", "CurrentTime", "LocalTimestamp", "Now", "CurDateExpressionBuilder"}
+)
 _NO_FIELDS: Final = frozenset({"UnresolvedStar", "UnresolvedRegex"})
 
 

@@ -23,7 +23,9 @@ ROWS: Final = "`hifi.rows`"
 """array<array<string>>: by wave and place, the row that a lookup found, as a JSON array."""
 RETURNED: Final = "`hifi.returned`"
 """string: what the UDF returned, as a JSON object; or `!` and why it failed."""
-INPUT: Final = "`hifi.data` variant, `hifi.object` boolean, `hifi.rows` array<array<string>>, `hifi.returned` string"
+INPUT: Final = (
+    "`hifi.data` variant, `hifi.object` boolean, `hifi.rows` array<array<string>>, `hifi.returned` string"
+)
 """The columns that every text may use, in the order in which a row gives them. Dots keep them apart from fields."""
 
 TIME_FORMATS: Final = {
@@ -72,7 +74,9 @@ def write(pipe: Pipe) -> Texts:
     """The texts of a pipe."""
     enrich = pipe.enrich
     waves = lookup_waves(enrich)
-    places = {name: Place(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)}
+    places = {
+        name: Place(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
+    }
     keys = tuple(_keys(enrich, places, names) for names in waves)
     args = typed_args = None
     if enrich.udf:
@@ -111,7 +115,9 @@ def user_texts(pipe: Pipe) -> list[tuple[str, str]]:
     texts = [(f"enrich.derive.{name}", derived_sql(derived)) for name, derived in pipe.enrich.derive.items()]
     if pipe.enrich.filter:
         texts.append(("enrich.filter", pipe.enrich.filter))
-    texts += [(f"destinations[{index}].when", one.when) for index, one in enumerate(pipe.destinations) if one.when]
+    texts += [
+        (f"destinations[{index}].when", one.when) for index, one in enumerate(pipe.destinations) if one.when
+    ]
     return texts
 
 
@@ -124,7 +130,9 @@ def columns(enrich: Enrich) -> dict[str, str]:
     """Name to SQL type of the fields that a derived expression can name: declared ones and lookups'."""
     typed = {name: kind.value for name, kind in enrich.fields.items()}
     for lookup in enrich.lookups.values():
-        typed |= {name: lookup.types.get(column, SqlType.STRING).value for name, column in lookup.fields.items()}
+        typed |= {
+            name: lookup.types.get(column, SqlType.STRING).value for name, column in lookup.fields.items()
+        }
     return typed
 
 
@@ -143,12 +151,16 @@ def _keys(enrich: Enrich, places: Mapping[str, Place], names: Iterable[str]) -> 
     structs = []
     for name in names:
         lookup = enrich.lookups[name]
-        parts = [_key_part(field, lookup.types.get(column, SqlType.STRING)) for field, column in lookup.key.items()]
+        parts = [
+            _key_part(field, lookup.types.get(column, SqlType.STRING)) for field, column in lookup.key.items()
+        ]
         if len(parts) > 1:
             parts = [f"concat(length({part}), ':', {part})" for part in parts]
         structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(parts)}))")
     body = f"array({', '.join(structs)})"
-    before = {name: place for name, place in places.items() if place.wave < min(places[one].wave for one in names)}
+    before = {
+        name: place for name, place in places.items() if place.wave < min(places[one].wave for one in names)
+    }
     return _bind(enrich, before, body)
 
 
@@ -160,12 +172,16 @@ def _key_part(field: str, kind: SqlType) -> str:
 
 def _bind(enrich: Enrich, places: Mapping[str, Place], body: str) -> str:
     """Bind declared fields and lookups' fields, as far as the body or a later binding names them."""
-    bindings = [(name, f"try_variant_get({DATA}, '$.{name}', '{kind.value}')") for name, kind in enrich.fields.items()]
+    bindings = [
+        (name, f"try_variant_get({DATA}, '$.{name}', '{kind.value}')") for name, kind in enrich.fields.items()
+    ]
     for name, place in places.items():
         lookup = enrich.lookups[name]
         row = f"hifi row {place.wave} {place.index}"
         bindings.append((row, f"try_parse_json({place.sql()})"))
-        bindings += [(field, _looked_up(lookup, field, index, row)) for index, field in enumerate(lookup.fields)]
+        bindings += [
+            (field, _looked_up(lookup, field, index, row)) for index, field in enumerate(lookup.fields)
+        ]
     return _bind_used(bindings, body)
 
 
@@ -189,13 +205,17 @@ def _looked_up(lookup: Lookup, field: str, index: int, row: str) -> str:
 
 def _guarded(enrich: Enrich, places: Mapping[str, Place], failed: Failed, body: str) -> str:
     """Derive and go on to the body, unless something required is missing."""
-    required = [name for name, derived in enrich.derive.items() if isinstance(derived, Derived) and derived.required]
+    required = [
+        name for name, derived in enrich.derive.items() if isinstance(derived, Derived) and derived.required
+    ]
     body = _unless([_null(name) for name in required], failed, body)
     body = _bind_used([(name, derived_sql(derived)) for name, derived in enrich.derive.items()], body)
     checks = [_null(name) for name in enrich.required if name in enrich.fields]
     for name, lookup in enrich.lookups.items():
         if lookup.miss == "dead-letter":
-            checks.append((f"{places[name].sql()} is null", f"lookup-miss: no row of the lookup {name} matches"))
+            checks.append(
+                (f"{places[name].sql()} is null", f"lookup-miss: no row of the lookup {name} matches")
+            )
     checks += [_null(name) for name in enrich.required if name not in enrich.fields]
     body = _bind(enrich, places, _unless(checks, failed, body))
     if not enrich.added():
@@ -223,7 +243,8 @@ def _after_udf(enrich: Enrich, body: str) -> str:
     assert enrich.udf is not None
     bindings = [("hifi return", f"try_parse_json({RETURNED})")]
     bindings += [
-        (name, f"try_variant_get(`hifi return`, '$.{name}', '{kind.value}')") for name, kind in enrich.udf.returns.items()
+        (name, f"try_variant_get(`hifi return`, '$.{name}', '{kind.value}')")
+        for name, kind in enrich.udf.returns.items()
     ]
     failure = _failed(f"concat('udf-failed: ', substring({RETURNED}, 2))")
     nothing = _failed(literal("udf-failed: the function gave nothing for this event"))
@@ -234,7 +255,8 @@ def _after_udf(enrich: Enrich, body: str) -> str:
 def _wanted(pipe: Pipe) -> str:
     """Names of the destinations that want the event, in declared order; null conditions count as not true."""
     names = [
-        f"if(({one.when}\n), '{one.name}', null)" if one.when else f"'{one.name}'" for one in pipe.destinations
+        f"if(({one.when}\n), '{one.name}', null)" if one.when else f"'{one.name}'"
+        for one in pipe.destinations
     ]
     wanted = f"concat_ws(',', {', '.join(names)})"
     return f"if(({pipe.enrich.filter}\n), {wanted}, '')" if pipe.enrich.filter else wanted

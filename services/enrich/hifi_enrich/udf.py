@@ -14,7 +14,15 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, DateType, DecimalType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DecimalType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from hifi.errors import Misconfigured
 from hifi.pipe.model import SqlType, Udf
@@ -42,7 +50,9 @@ def load(path: str) -> UserFunction:
     try:
         function = getattr(importlib.import_module(module), name)
     except Exception as error:  # noqa: BLE001 - importing runs the user's code, which may raise anything
-        raise Misconfigured(f"the function {path} cannot be imported: {type(error).__name__}: {error}") from None
+        raise Misconfigured(
+            f"the function {path} cannot be imported: {type(error).__name__}: {error}"
+        ) from None
     if not callable(function):
         raise Misconfigured(f"{path} is not a function")
     return function  # type: ignore[no-any-return]
@@ -62,7 +72,10 @@ def udf_column(calls: Mapping[int, Call], place: Column, args: Column) -> Column
 
 
 def call_all(
-    calls: Mapping[int, Call], functions: dict[int, UserFunction], places: Sequence[Any], texts: Sequence[str | None]
+    calls: Mapping[int, Call],
+    functions: dict[int, UserFunction],
+    places: Sequence[Any],
+    texts: Sequence[str | None],
 ) -> list[str | None]:
     """Call each pipe's function on its own rows of a batch.
 
@@ -84,7 +97,10 @@ def call_all(
         except Misconfigured as error:
             given = [f"!{error}"] * len(indexes)
         else:
-            given = halve(lambda some, call=call, function=function: _call(call, function, some), [str(texts[index]) for index in indexes])
+            given = halve(
+                lambda some, call=call, function=function: _call(call, function, some),
+                [str(texts[index]) for index in indexes],
+            )
         for index, answer in zip(indexes, given, strict=True):
             answers[index] = answer
     return answers

@@ -1,0 +1,168 @@
+"""Spark's side of the service: the session, the plan of all pipes, and queries made from them.
+
+Every method that talks to Spark does so in a thread; the event loop is never held up.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from hifi import log
+from hifi.clock import monotonic_s
+from hifi.pipe.registry import Known, PipeRegistry
+from hifi.topics import Topics
+from hifi_enrich import session
+from hifi_enrich.query import Query, read, read_range, sink_options
+from hifi_enrich.catalyst import Catalyst, Java
+from hifi_enrich.frame import Frame
+from hifi_enrich.lookup.table import Table
+from hifi_enrich.lookup.tables import Tables, lookups
+from hifi_enrich.plan import Compiler, Plan, Served
+from hifi_enrich.settings import EnrichSettings
+from hifi_enrich.warm import sample
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a plan was made from; a plan is stale when this is no longer what there is."""
+
+    version: int
+    tables: Mapping[str, Table]
+    broken: Mapping[str, str]
+
+
+class Engine:
+    """One Spark session, and the newest plan."""
+
+    def __init__(
+        self, settings: EnrichSettings, topics: Topics, registry: PipeRegistry, tables: Tables, temp: Path
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._registry = registry
+        self._tables = tables
+        self._temp = temp
+        self.partitions = 0
+        self._numbers = itertools.count()
+        self._stale: list[Java] = []
+        self._content: Content | None = None
+        self._plan: Plan | None = None
+        self._spark: SparkSession | None = None
+
+    @property
+    def version(self) -> int:
+        """The newest version of any pipe that the plan knows; -1 before there is one."""
+        return self._plan.version if self._plan else -1
+
+    async def start(self, partitions: int) -> None:
+        """Start Spark.
+
+        Raises:
+            Misconfigured: too few slots, or no jars.
+        """
+        self.partitions = partitions
+        began_s = monotonic_s()
+        master = session.choose_master(self._settings.enrich_master, partitions)
+        jars = await asyncio.to_thread(session.jars, self._settings.spark_jars)
+        spark = await asyncio.to_thread(session.start, master, self._settings, jars, self._temp)
+        self._spark = spark
+        catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark)
+        self._compiler = Compiler(catalyst)
+        self._frame = Frame(
+            catalyst, self._topics.enriched, self._topics.dead_letter, self._settings.enrich_max_record_bytes
+        )
+        logger.info("spark-started", master=master, seconds=round(monotonic_s() - began_s, 1))
+
+    async def stop(self) -> None:
+        """End Spark."""
+        if self._spark is not None:
+            await asyncio.to_thread(session.stop, self._spark)
+            self._spark = None
+
+    async def broken(self) -> dict[str, str]:
+        """Load what tables are missing. Pipe to the reason why it cannot run."""
+        return await self._tables.load(self._registry.all())
+
+    async def prepare(self, broken: Mapping[str, str]) -> bool:
+        """Bring the plan up to date; True when it changed. The query that runs goes on with the old one.
+
+        Args:
+            broken: as the method of that name gives it.
+        """
+        content = Content(self._registry.version, self._tables.current(), dict(broken))
+        if content == self._content:
+            return False
+        began_s = monotonic_s()
+        pipes = self._registry.all()
+        old = self._plan
+        self._plan = await asyncio.to_thread(self._build, pipes, content)
+        self._content = content
+        if old is not None:
+            self._stale += [
+                *old.broadcasts(),
+                *self._tables.retain(lookups([*pipes, *self._compiler.in_force()])),
+            ]
+        logger.info(
+            "plan-ready", pipes=len(pipes), version=content.version, seconds=round(monotonic_s() - began_s, 2)
+        )
+        return True
+
+    async def warm_up(self) -> None:
+        """Run the plan over made-up records, so that its code is loaded and compiled before the first event."""
+        await asyncio.to_thread(self._warm_up)
+
+    async def query(self, start: Mapping[int, int]) -> Query:
+        """Start the query at these offsets."""
+        return await asyncio.to_thread(self._query, start)
+
+    async def pass_on(self, start: Mapping[int, int], end: Mapping[int, int]) -> None:
+        """Write a range of records at once; raises what Spark raises."""
+        await asyncio.to_thread(self._pass_on, start, end)
+
+    async def clean(self) -> None:
+        """Free what replaced plans held. Call it when no query uses them."""
+        stale, self._stale = self._stale, []
+        await asyncio.to_thread(lambda: [broadcast.destroy(False) for broadcast in stale])
+
+    def _build(self, pipes: Sequence[Known], content: Content) -> Plan:
+        shared, replaced = self._tables.share(self._catalyst, content.tables)
+        self._stale += replaced
+        served = Served(shared, content.tables.keys())
+        return self._compiler.plan(pipes, content.version, served, self.partitions, content.broken)
+
+    def _query(self, start: Mapping[int, int]) -> Query:
+        records = read(self._session, self._settings, self._topics.normalized, start)
+        return Query(
+            self._sink(records), self._settings, self._temp / f"checkpoint-{next(self._numbers)}"
+        )
+
+    def _pass_on(self, start: Mapping[int, int], end: Mapping[int, int]) -> None:
+        records = read_range(self._session, self._settings, self._topics.normalized, start, end)
+        self._sink(records).write.format("kafka").options(**sink_options(self._settings)).save()
+
+    def _warm_up(self) -> None:
+        began_s = monotonic_s()
+        names = [known.pipe.pipe for known in self._registry.all()] or ["none"]
+        self._sink(sample(self._session, names)).write.format("noop").mode("overwrite").save()
+        logger.info("warmed-up", seconds=round(monotonic_s() - began_s, 1))
+
+    def _sink(self, records: DataFrame) -> DataFrame:
+        assert self._plan is not None
+        return self._frame.build(records, self._plan)
+
+    @property
+    def _session(self) -> SparkSession:
+        assert self._spark is not None
+        return self._spark
+
+    def dead(self) -> bool:
+        """The JVM has ended; nothing will work in this process any more."""
+        gateway: Any = self._session.sparkContext._gateway  # noqa: SLF001
+        return gateway.proc is not None and gateway.proc.poll() is not None
