@@ -1,8 +1,8 @@
 """A destination that knows nothing of hifi: a plain HTTP server that keeps books of every request.
 
-Run as a file: `python destination.py PORT BOOKS [HOST]`. Every POST is answered with 204. `BOOKS` gets, for each, a line
-of JSON (`path`, `first_ns`, `answered_ns`, `headers` whose names start with `ce-`, `bytes`) and then the body and a
-line break. `GET /books` answers with counts, once all that was counted is in the file.
+Run as a file: `python destination.py PORT BOOKS [HOST]`. Every POST is answered with 204. `BOOKS` gets, for each,
+a line of JSON (`path`, `first_ns`, `answered_ns`, `headers` whose names start with `ce-`, `bytes`) and then the body
+and a line break. `GET /books` answers with counts, once all that was counted is in the file.
 """
 
 import asyncio
