@@ -47,6 +47,8 @@ def run():
         log = pathlib.Path(sys.argv[1], f"{number}.log")
         child = Process("child", [sys.executable, "-c", sys.argv[2]], log=log)
         asyncio.run(child.start())
+        while "ready" not in child.tail():  # only then is the child bound to the thread, if it is
+            time.sleep(0.01)
         print(child.pid, end=" ")
 if sys.argv[4] == "thread":
     thread = threading.Thread(target=run)
@@ -218,10 +220,8 @@ class Supervisor:
         assert self.popen.stdout is not None
         *self.children, self.guard = map(int, self.popen.stdout.readline().split())
 
-    async def grandchildren(self) -> list[int]:
-        """Waits until the children say ready, and returns the numbers of their own."""
-        for log in self._logs:
-            await until(lambda log=log: log.exists() and "ready" in log.read_text(), "the child says ready")
+    def grandchildren(self) -> list[int]:
+        """The numbers of the children's own children."""
         return [int(number) for log in self._logs for number in log.read_text().split()[1:]]
 
     def __enter__(self) -> Self:
@@ -234,7 +234,7 @@ class Supervisor:
 
 async def test_nothing_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> None:
     with Supervisor(tmp_path, WITH_A_CHILD) as it:
-        everyone = [*it.children, *await it.grandchildren(), it.guard]
+        everyone = [*it.children, *it.grandchildren(), it.guard]
         assert len(everyone) == 3
         assert all(map(alive, everyone))
         it.popen.kill()
@@ -243,7 +243,6 @@ async def test_nothing_outlives_a_supervisor_that_was_killed(tmp_path: Path) -> 
 
 async def test_a_child_dies_with_its_supervisor_even_when_the_guard_was_killed_before(tmp_path: Path) -> None:
     with Supervisor(tmp_path, SAYS_READY_AND_WAITS) as it:
-        await it.grandchildren()
         os.kill(it.guard, signal.SIGKILL)
         assert all(map(alive, it.children))
         it.popen.kill()
@@ -252,7 +251,7 @@ async def test_a_child_dies_with_its_supervisor_even_when_the_guard_was_killed_b
 
 async def test_a_child_started_in_a_thread_outlives_the_thread_but_not_the_process(tmp_path: Path) -> None:
     with Supervisor(tmp_path, WITH_A_CHILD, where="thread") as it:
-        everyone = [*it.children, *await it.grandchildren()]  # ready long after the thread has ended
+        everyone = [*it.children, *it.grandchildren()]
         assert all(map(alive, everyone))
         it.popen.kill()
         await until(lambda: not any(map(alive, everyone)), "all are gone")
@@ -260,7 +259,7 @@ async def test_a_child_started_in_a_thread_outlives_the_thread_but_not_the_proce
 
 async def test_a_guard_that_was_killed_is_replaced_by_one_that_knows_all(tmp_path: Path) -> None:
     with Supervisor(tmp_path, WITH_A_CHILD, children=2) as it:
-        everyone = [*it.children, *await it.grandchildren()]
+        everyone = [*it.children, *it.grandchildren()]
         assert len(everyone) == 4
         assert all(map(alive, everyone))
         it.popen.kill()
