@@ -31,7 +31,9 @@ WITH_A_CHILD = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
 print('ready', child.pid, flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.05)
+    print(flush=True)  # a sign of life
 """
 # Starts children from a thread or not, having lost its guard before the second, and says all numbers.
 # Arguments: log folder, code of the children, how many, thread or main.
@@ -47,13 +49,15 @@ def run():
         log = pathlib.Path(sys.argv[1], f"{number}.log")
         child = Process("child", [sys.executable, "-c", sys.argv[2]], log=log)
         asyncio.run(child.start())
-        while "ready" not in child.tail():  # only then is the child bound to the thread, if it is
+        while "ready" not in log.read_text():  # only then is the child bound to the thread, if it is
             time.sleep(0.01)
         print(child.pid, end=" ")
 if sys.argv[4] == "thread":
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
+    while len(list(pathlib.Path("/proc/self/task").iterdir())) > 1:  # the kernel's side of it
+        time.sleep(0.01)
 else:
     run()
 print(guard._helper.pid, flush=True)
@@ -88,7 +92,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
         process = Process("it", [sys.executable, "-c", code], log=tmp_path / "it.log")
         started.append(process)
         await process.start()
-        await until(lambda: "ready" in process.tail(), "the process says ready")
+        await until(lambda: "ready" in process.log.read_text(), "the process says ready")
         return process
 
     yield begin
@@ -97,7 +101,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 def child_of(process: Process) -> int:
-    return int(process.tail().split()[1])
+    return int(process.log.read_text().split()[1])
 
 
 async def test_it_runs_the_very_program_and_its_exit_code_is_told(start: Start, tmp_path: Path) -> None:
@@ -251,8 +255,10 @@ async def test_a_child_dies_with_its_supervisor_even_when_the_guard_was_killed_b
 
 async def test_a_child_started_in_a_thread_outlives_the_thread_but_not_the_process(tmp_path: Path) -> None:
     with Supervisor(tmp_path, WITH_A_CHILD, where="thread") as it:
+        log = tmp_path / "0.log"
+        size = log.stat().st_size
+        await until(lambda: log.stat().st_size > size + 2, "it gives signs of life")
         everyone = [*it.children, *it.grandchildren()]
-        assert all(map(alive, everyone))
         it.popen.kill()
         await until(lambda: not any(map(alive, everyone)), "all are gone")
 
