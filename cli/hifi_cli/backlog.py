@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
+from aiokafka.structs import OffsetAndMetadata
 
 from hifi.errors import Retryable
 from hifi.topics import Topics
@@ -37,6 +38,13 @@ async def backlog(bootstrap: str, topics: Topics) -> dict[str, int]:
         raise Retryable(f"Kafka at {bootstrap} does not tell its offsets: {error!r}") from error
 
 
+async def _committed(admin: Any, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    try:
+        return dict(await admin.list_consumer_group_offsets(group))
+    except GroupCoordinatorNotAvailableError:  # nobody has joined any group of this cluster yet
+        return {}
+
+
 async def _backlog(bootstrap: str, topics: Topics) -> dict[str, int]:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
@@ -52,7 +60,7 @@ async def _backlog(bootstrap: str, topics: Topics) -> dict[str, int]:
             ]
             ends = await consumer.end_offsets(partitions)
             starts = await consumer.beginning_offsets(partitions)
-            committed = await admin.list_consumer_group_offsets(topics.group(node))
+            committed = await _committed(admin, topics.group(node))
             waiting[node] = sum(
                 end - max(starts[tp], committed[tp].offset if tp in committed else 0)
                 for tp, end in ends.items()

@@ -1,15 +1,18 @@
 """Everything that can be said about pipes without running them, with file and line."""
 
+import contextlib
 import hashlib
 import importlib
+import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hifi.errors import Misconfigured
 from hifi.pipe import files
 from hifi.pipe.files import Loaded, Problem
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import Enrich, Pipe
 from hifi_infra.plan import Trigger
 
 
@@ -31,6 +34,8 @@ def check_folder(
     for one in loaded:
         problems += _functions(one, folder)
         problems += _lookups(one)
+        problems += _mapping(one)
+        problems += _destinations(one)
     if sql and not problems:
         fresh = [one for one in loaded if not _has_passed(one, trigger, seen)]
         found = _sql(fresh, trigger)
@@ -81,14 +86,59 @@ def _lookups(one: Loaded) -> Iterator[Problem]:
             yield one.problem(("enrich", "lookups", name, "file"), str(error))
 
 
+def _mapping(one: Loaded) -> Iterator[Problem]:
+    from hifi_normalize.mapping import mapper
+
+    try:
+        mapper(one.pipe.normalize)
+    except Misconfigured as error:
+        yield one.problem(("normalize", "fields"), str(error))
+
+
+def _destinations(one: Loaded) -> Iterator[Problem]:
+    """Transforms and headers, as egest makes requests of them; secrets are looked at where egest runs."""
+    from hifi_egest.binding import Binding
+
+    for index, destination in enumerate(one.pipe.destinations):
+        try:
+            written = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
+            Binding(destination, written, None)
+        except Misconfigured as error:
+            yield one.problem(("destinations", index), str(error))
+
+
 def _sql(loaded: Sequence[Loaded], trigger: Trigger) -> list[Problem]:
+    loaded = [one for one in loaded if _has_sql(one.pipe)]
     if not loaded:
         return []
     from hifi_enrich.check import check_sql
 
     by_name = {one.pipe.pipe: one for one in loaded}
-    found = check_sql([one.pipe for one in loaded], trigger)
+    with _quiet():
+        found = check_sql([one.pipe for one in loaded], trigger)
     return [by_name[problem.pipe].problem(problem.path, problem.message) for problem in found]
+
+
+def _has_sql(pipe: Pipe) -> bool:
+    """Whether there is anything that Spark would have to look at."""
+    return pipe.enrich != Enrich() or any(one.when for one in pipe.destinations)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what Spark's JVM says on its own standard error; it is shown when the check itself fails."""
+    with tempfile.TemporaryFile() as said:
+        terminal = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            said.seek(0)
+            tail = said.read()[-2000:].decode(errors="replace")
+            raise Misconfigured(f"Spark could not check the SQL expressions: {error}\n{tail}") from error
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
 
 
 def _mark(one: Loaded, trigger: Trigger, seen: Path) -> Path:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hifi.errors import Misconfigured
+from hifi.settings import StreamSettings, load
 from hifi.topics import Topics
 from hifi_infra import running
 from hifi_infra.running import Running
@@ -25,14 +26,19 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
         Misconfigured: none is named and no mesh runs on the folder.
     """
     if kafka:
-        return Target(kafka, Topics(stream or "hifi"), None)
+        return Target(kafka, _topics(stream or "hifi"), None)
     mesh = running.find(data)
     if mesh is None or not mesh.kafka:
         raise Misconfigured(
             f"no mesh runs on {data}: start one with `hifi up`, name its folder with --data, "
             "or name a Kafka cluster with --kafka"
         )
-    return Target(mesh.kafka, Topics(stream or mesh.stream), mesh)
+    return Target(mesh.kafka, _topics(stream or mesh.stream), mesh)
+
+
+def _topics(stream: str) -> Topics:
+    """Of a stream, with the retry tiers that HIFI_TIERS tells every node."""
+    return Topics(stream, load(StreamSettings).tiers)
 
 
 def ingest_url(data: Path, url: str | None) -> str:

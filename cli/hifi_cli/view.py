@@ -31,7 +31,7 @@ class View:
         self._console = console
         self._footer = footer
         self._began_s = time.monotonic()
-        self._phase = ""
+        self._phase = mesh.phase
         self._counts: dict[int, scrape.Counts | None] = {}
         self._rates: dict[int, float | None] = {}
         self._memory: dict[str, int] = {}

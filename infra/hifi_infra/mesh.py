@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING, Final, Self
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics
 from hifi_infra import running
 from hifi_infra.broker import KafkaCluster
 from hifi_infra.instance import Instance
@@ -42,7 +41,7 @@ class Mesh:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.journal = Journal()
-        self.topics = Topics(plan.stream)
+        self.topics = plan.topics
         self.instances: dict[str, list[Instance]] = {service: [] for service in FLOW}
         self.cluster: KafkaCluster | None = None
         self.brokers: BrokerKeeper | None = None

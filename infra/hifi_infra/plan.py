@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from hifi.errors import Misconfigured
+from hifi.settings import StreamSettings, load
+from hifi.topics import Topics
 
 FLOW: Final = ("ingest", "normalize", "enrich", "egest", "retrier")
 """The services, in the order in which an event meets them."""
@@ -50,6 +52,11 @@ class Plan:
     def instances(self, service: str) -> int:
         """How many instances of a service are wanted."""
         return self.scale.get(service, 1)
+
+    @property
+    def topics(self) -> Topics:
+        """The stream's topics; the retry tiers are told to every node by the variable HIFI_TIERS."""
+        return Topics(self.stream, load(StreamSettings).tiers)
 
     @property
     def url(self) -> str:

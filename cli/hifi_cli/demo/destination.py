@@ -100,6 +100,8 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.write(ANSWER)
             self._books.add(self._url.decode(), self._first_ns, self._headers, b"".join(self._body))
+        if not self._parser.should_keep_alive():
+            self._transport.close()
         self._first_ns = 0
 
 

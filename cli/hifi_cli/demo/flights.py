@@ -105,3 +105,9 @@ def _present(row: Row) -> dict[str, Any]:
     return {
         name: int(value) if value.isdecimal() else value for name, value in row.items() if value != NOTHING
     }
+
+
+if __name__ == "__main__":
+    import sys
+
+    write_lookups(Path(sys.argv[1]))

@@ -33,7 +33,7 @@ class Run:
 
 
 def report(run: Run) -> dict[str, Any]:
-    """The report. Lags in milliseconds, from hifi's acceptance unless the name says otherwise."""
+    """The report. Lags in milliseconds, from the first byte of the sender's request unless the name says otherwise."""
     accepted = [name for name, one in run.sent.items() if one.accepted]
     delivered = [name for name in accepted if _complete(run, name)]
     dead = [name for name in accepted if name in run.hops.dead]
@@ -53,8 +53,8 @@ def report(run: Run) -> dict[str, Any]:
         "rate": run.rate,
         "trigger": run.trigger,
         "start_seconds": round(run.start_seconds, 1),
-        "lag_ms": quantiles(lags["accepted"]),
-        "lag_from_sent_ms": quantiles(lags["sent"]),
+        "lag_ms": quantiles(lags["sent"]),
+        "lag_from_accepted_ms": quantiles(lags["accepted"]),
         "lag_from_due_ms": quantiles(lags["due"]),
         "answer_ms": quantiles(
             (one.answered_ns - one.sent_ns) / 1e6 for one in run.sent.values() if one.status

@@ -1,0 +1,52 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hifi_cli.__main__ import app
+
+HIFI = Path(sys.executable).with_name("hifi")
+COMMANDS = (
+    "demo",
+    "up",
+    "down",
+    "status",
+    "check",
+    "apply",
+    "pipes",
+    "send",
+    "dead list",
+    "dead show",
+    "dead replay",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_commands_help_teaches_with_an_example(command):
+    result = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert re.search(rf"^ +(\S+=\S+ |.*\| )?hifi {command}( |$)", result.output, re.MULTILINE), result.output
+
+
+def test_without_a_command_the_help_says_where_to_start():
+    output = CliRunner().invoke(app, []).output
+    assert "Start here" in output
+    assert "hifi demo" in output
+
+
+def test_completion_can_be_had():
+    env = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = subprocess.run(
+        [HIFI, "--show-completion", "bash"], check=True, env=os.environ | env, capture_output=True, text=True
+    )
+    assert "complete -o default -F _hifi_completion hifi" in done.stdout
+
+
+def test_version_names_what_matters():
+    output = CliRunner().invoke(app, ["version", "--json"]).output
+    assert '"hifi-cli"' in output
+    assert '"pyspark": "4.2.0"' in output
