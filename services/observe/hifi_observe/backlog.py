@@ -1,7 +1,7 @@
 """Records of a topic that its reading node has not committed past, in 24 bytes each."""
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from typing import Final
 
 from hifi_observe.cell import Cell
@@ -31,6 +31,8 @@ class Backlog:
         self._chunks: deque[_Chunk] = deque()
         self.committed = -1
         """The offset that the node committed last; -1: none yet."""
+        self.waiting: Counter[tuple[str, str]] = Counter()
+        """Pipe and destination (or empty) to records that wait."""
 
     def put(self, offset: int, append_ms: int, cell: Cell, stage: Stage, epoch: str, sequence: int) -> None:
         """A record was read. Offsets ascend."""
@@ -43,6 +45,7 @@ class Backlog:
         if number is None:
             number = chunk.numbers[group] = len(chunk.groups)
             chunk.groups.append(group)
+        self.waiting[cell.pipe, stage.who] += 1
         chunk.offsets.append(offset)
         chunk.append_ms.append(append_ms)
         chunk.sequences.append(sequence)
@@ -61,6 +64,7 @@ class Backlog:
             for number, sequences in gone.items():
                 cell, stage, epoch = chunk.groups[number]
                 cell.pass_by(stage, epoch, sequences)
+                self.waiting[cell.pipe, stage.who] -= len(sequences)
             chunk.start = index
             if index < length:
                 return

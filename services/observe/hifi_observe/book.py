@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hifi.errors import NotAnEvent
-from hifi.event import IN, SEQ
+from hifi.event import IN, REASON, SEQ, STATUS
 from hifi_observe import facts, hops, measures, stage, tally
 from hifi_observe.backlog import Backlog
 from hifi_observe.cell import Cell, Count
@@ -71,6 +71,9 @@ class Book:
         self.positions: dict[str, int] = {}
         self.closed_minute = -1
         """The newest minute that was closed."""
+        self._closed_before = -1
+        self.reached_us = 0
+        """The moment up to which everything was read, microseconds since 1970 UTC."""
         self.foreign: Counter[str] = Counter()
         """Topic to records that are not hifi's."""
         self.too_late: Counter[str] = Counter()
@@ -93,7 +96,14 @@ class Book:
 
     def marker(self) -> dict[str, Any]:
         """What a restart needs beside the closed cells; to be written after them."""
-        return {"minute": self.closed_minute, "through": self._through, "restart": self.restart_points()}
+        first = max(self._closed_before + 1, self.closed_minute - 1500)
+        gaps = {minute: self.ingest.gap_s(minute) for minute in range(first, self.closed_minute + 1)}
+        return {
+            "minute": self.closed_minute,
+            "through": self._through,
+            "restart": self.restart_points(),
+            "gaps": gaps if self.ingest.heard else {},
+        }
 
     def begin(self, snapshot: Snapshot) -> None:
         """Work towards a snapshot: records below its committed offsets count as passed, and are judged at its end."""
@@ -101,6 +111,16 @@ class Book:
         for topic, committed in snapshot.committed.items():
             self._backlog(topic).commit(committed)
         self._apply_tallies()
+
+    @property
+    def busy(self) -> bool:
+        """It works towards a snapshot."""
+        return self._snapshot is not None
+
+    def drop_snapshot(self) -> None:
+        """Nothing is to be judged now; what was passed stays passed."""
+        if self._snapshot is not None:
+            self.reached_us, self._snapshot = self._snapshot.taken_us, None
 
     @property
     def reached(self) -> bool:
@@ -127,8 +147,11 @@ class Book:
         """Judge at the snapshot that was reached: what closes now, and what changed since it closed."""
         if self._snapshot is None:
             return []
-        taken_us, self._snapshot = self._snapshot.taken_us, None
-        self.closed_minute = max(self.closed_minute, closable(taken_us, self.rules))
+        taken_us = self._snapshot.taken_us
+        self.drop_snapshot()
+        newest = closable(taken_us, self.rules)
+        if newest > self.closed_minute:
+            self._closed_before, self.closed_minute = self.closed_minute, newest
         verdicts = []
         for key, cell in list(self.cells.items()):
             if (cell.open and cell.minute <= self.closed_minute) or cell.dirty:
@@ -136,7 +159,7 @@ class Book:
             if self._forgettable(cell, taken_us):
                 del self.cells[key]
         self._through = self._counted()
-        self.ingest.forget(self.closed_minute - 120)
+        self.ingest.forget(self.closed_minute - 3000)
         return verdicts
 
     def restart_points(self) -> dict[str, int]:
@@ -149,9 +172,9 @@ class Book:
         for topic, backlog in self.backlogs.items():
             if backlog.head is not None:
                 points[topic] = min(backlog.head, points.get(topic, backlog.head))
-        first = self.ingest.first_offset(self.closed_minute)
-        if first is not None and stage.ACCEPTED in points:
-            points[stage.ACCEPTED] = min(first, points[stage.ACCEPTED])
+        tally_first = self.ingest.first_offset(self.closed_minute)
+        if tally_first is not None and stage.ACCEPTED in points:
+            points[stage.ACCEPTED] = min(tally_first, points[stage.ACCEPTED])
         return points
 
     def pending(self, cell: Cell, at: Stage) -> IdSet:
@@ -211,6 +234,9 @@ class Book:
                 for name, value_us in self._durations(kind, headers, record.timestamp * 1000):
                     durations[cell, name].append(value_us)
                 self.live.note(fact.pipe, at, record.timestamp)
+                if kind == stage.RECEIPTS:
+                    reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
+                    self.live.outcome(fact.pipe, at, reason.decode("utf-8", "replace"), record.timestamp)
             if backlog is not None and record.offset < backlog.committed:
                 passed[cell, at, fact.epoch].append(fact.sequence)
             elif backlog is not None:

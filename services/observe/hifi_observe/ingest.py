@@ -17,15 +17,15 @@ class Ingest:
         self._last_ms: dict[str, int] = {}
         self._closed: set[str] = set()
         self._firsts: dict[int, int] = {}
-        self.beats: defaultdict[int, set[int]] = defaultdict(set)
-        """Minute to the seconds of it in which any ingest process told a tally."""
+        self._beats: defaultdict[int, int] = defaultdict(int)
+        """Minute to a bit for each second of it in which any ingest process told a tally."""
         self.failures: Counter[int] = Counter()
         """Minute to answers that said that ingest could not accept."""
 
     def tell(self, offset: int, append_ms: int, tally: Tally) -> None:
         """A tally was read."""
         minute, second = divmod(append_ms // 1000, 60)
-        self.beats[minute].add(second)
+        self._beats[minute] |= 1 << second
         self.failures[minute] += tally.failed
         self._last_ms[tally.epoch] = append_ms
         if tally.closed:
@@ -41,6 +41,16 @@ class Ingest:
             offset, tally = self._waiting.popleft()
             for pipe, minute, first, last in tally.ranges:
                 yield offset, pipe, minute, tally.epoch, first, last
+
+    @property
+    def last_ms(self) -> int:
+        """Append time of the newest tally, milliseconds since 1970 UTC; 0: none."""
+        return max(self._last_ms.values(), default=0)
+
+    @property
+    def heard(self) -> bool:
+        """Any tally was ever read."""
+        return bool(self._last_ms)
 
     @property
     def first_waiting(self) -> int | None:
@@ -63,10 +73,10 @@ class Ingest:
 
     def gap_s(self, minute: int) -> int:
         """The longest time within a minute without any tally, whole seconds; 60: none at all."""
-        beats = sorted(self.beats.get(minute, ()))
+        beats = self._beats.get(minute, 0)
         if not beats:
             return 60
-        edges = [-1, *beats, 60]
+        edges = [-1, *(second for second in range(60) if beats >> second & 1), 60]
         return max(after - before - 1 for before, after in zip(edges, edges[1:], strict=False))
 
     def first_offset(self, closed_minute: int) -> int | None:
@@ -75,7 +85,7 @@ class Ingest:
 
     def forget(self, minute: int) -> None:
         """Drop what concerns minutes up to this one."""
-        for kept in (self.beats, self.failures, self._firsts):
+        for kept in (self._beats, self.failures, self._firsts):
             for one in [one for one in kept if one <= minute]:
                 del kept[one]
         if len(self._last_ms) > 1000:

@@ -1,33 +1,56 @@
-"""What happened just now, for the views that move: records by stage, and end-to-end lags."""
+"""What happened just now, for the views that move: records by stage, end-to-end lags, and destinations that keep failing."""
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 
+from hifi_observe.sketch import Sketch
 from hifi_observe.stage import Stage
 
-_KEEP = 2000
-"""Lags of a pipe that are kept for its momentary p95."""
+
+@dataclass(slots=True)
+class Streak:
+    """Outcomes of a destination in a row that were the same failure."""
+
+    reason: str
+    count: int
+    since_ms: int
 
 
 class Live:
-    """Counts since the start, and the newest lags."""
+    """Counts since the start, and the lags since they were last taken."""
 
     def __init__(self) -> None:
         self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """Pipe to kind of stage to records seen."""
         self.newest_ms = 0
-        self._lags: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=_KEEP))
+        """Append time of the newest record seen, milliseconds since 1970 UTC."""
+        self.streaks: dict[tuple[str, str], Streak] = {}
+        """Pipe and destination to its run of equal failures."""
+        self._lags: defaultdict[str, Sketch] = defaultdict(Sketch)
 
     def note(self, pipe: str, at: Stage, append_ms: int) -> None:
         """A record was seen."""
         self.counts[pipe][at.kind] += 1
         self.newest_ms = max(self.newest_ms, append_ms)
 
+    def outcome(self, pipe: str, at: Stage, reason: str, append_ms: int) -> None:
+        """A receipt was seen; `reason` is the answer's status, or a code where there was no answer."""
+        key = (pipe, at.who)
+        if at.kind in ("delivered", "filtered", "duplicate"):
+            self.streaks.pop(key, None)
+            return
+        streak = self.streaks.get(key)
+        if streak is None or streak.reason != reason:
+            self.streaks[key] = Streak(reason, 1, append_ms)
+        else:
+            streak.count += 1
+
     def lags(self, pipe: str, values_us: list[int]) -> None:
         """Deliveries succeeded with these lags from accepted time, microseconds."""
         self._lags[pipe].extend(values_us)
 
-    def take_lags(self) -> dict[str, list[int]]:
-        """The newest lags of each pipe since it was last asked, microseconds."""
-        taken = {pipe: list(values) for pipe, values in self._lags.items() if values}
+    def take_lags(self) -> dict[str, Sketch]:
+        """The lags of each pipe since they were last taken."""
+        taken = dict(self._lags)
         self._lags.clear()
         return taken

@@ -1,0 +1,118 @@
+"""What is wrong now, by the merged minutes and the momentary figures. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hifi_observe import figures, stage
+from hifi_observe.alarm import Key
+from hifi_observe.availability import Limits
+from hifi_observe.store import Store
+
+SAME_ANSWERS = 10
+"""Equal failures in a row that make a destination's alarm."""
+RECENT_MINUTES = 5
+"""Closed minutes that are looked at: a minute that lost events and was amended since is looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """From the settings. Seconds, and events per second."""
+
+    behind_s: float
+    silence_s: float
+    rating: float = 0
+    rating_share: float = 0.8
+
+
+def holding(
+    store: Store, limits: Mapping[str, Limits], skipped: Mapping[str, int], now_us: int, partitions: int, thresholds: Thresholds
+) -> dict[Key, str]:
+    """Conditions that hold now, each with its cause.
+
+    Args:
+        store: what is known.
+        limits: pipe to what it promises.
+        skipped: topic to offsets that were jumped over.
+        now_us: microseconds since 1970 UTC.
+        partitions: of the stream.
+        thresholds: see there.
+    """
+    found: dict[Key, str] = {}
+    closed = store.closed_minute(partitions)
+    rate = 0.0
+    for pipe, one in sorted(limits.items()):
+        now = figures.of_pipe(pipe, store.live, store.before)
+        rate += now["rate_in"]
+        found |= _minutes(store, pipe, closed)
+        if now["lag"]["count"] >= 20 and now["lag"]["p95"] > one.p95_us:
+            found["lag", pipe, ""] = f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, the SLO {one.p95_us / 1e6:.2f} s"
+        if now["rate_dead"] > 0:
+            found["dead-letters", pipe, ""] = f"{now['rate_dead']:.1f} dead letters a second"
+        for bad in now["failing"]:
+            if bad["in_a_row"] >= SAME_ANSWERS:
+                held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])
+                found["destination", pipe, bad["destination"]] = (
+                    f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries wait for it"
+                )
+    found |= _groups(store)
+    found |= _observe(store, skipped, now_us, partitions, thresholds)
+    if thresholds.rating and rate > thresholds.rating * thresholds.rating_share:
+        found["traffic", "", ""] = f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
+    return found
+
+
+def _minutes(store: Store, pipe: str, closed: int) -> dict[Key, str]:
+    found: dict[Key, str] = {}
+    for minute in range(closed - RECENT_MINUTES + 1, closed + 1):
+        if store.states.get(pipe, {}).get(minute) != "down":
+            continue
+        merged = store.minute(pipe, minute)
+        if merged is None:
+            continue
+        at = clock(minute)
+        found["availability", pipe, ""] = f"{at} was down: {', '.join(merged['causes'])}"
+        if "loss" in merged["causes"]:
+            where = sorted({f"{one['hop']} {one['destination']}".strip() for one in merged["hops"] if one["lost"]})
+            found["loss", pipe, ""] = f"{at} lost {merged['lost']} events at {', '.join(where)}"
+    return found
+
+
+def _groups(store: Store) -> dict[Key, str]:
+    """Nodes whose committed offsets stand still although records wait. A retry that is not due is no standstill."""
+    found: dict[Key, str] = {}
+    for partition, now in sorted(store.live.items()):
+        old = store.before.get(partition)
+        for topic, (records, seconds, committed) in now["backlogs"].items():
+            kind = stage.kind_of(topic)
+            if old is None or not records or kind == stage.RETRY_IN or seconds < 5:
+                continue
+            if old["backlogs"].get(topic, [0, 0, None])[2] == committed:
+                node = stage.READERS[kind]
+                found["no-progress", "", node] = f"{node} committed nothing on {topic}[{partition}]; {records} records wait"
+    return found
+
+
+def _observe(
+    store: Store, skipped: Mapping[str, int], now_us: int, partitions: int, thresholds: Thresholds
+) -> dict[Key, str]:
+    found: dict[Key, str] = {}
+    known = [one["reached"] for one in store.live.values()]
+    if known:
+        behind_s = (now_us - min(known)) / 1e6
+        missing = sorted(set(range(partitions)) - set(store.live))
+        if behind_s > thresholds.behind_s:
+            found["observe-behind", "", ""] = f"what it shows is {behind_s:.0f} s old"
+        elif missing:
+            found["observe-behind", "", ""] = f"nobody observes the partitions {missing}"
+        tallied = [one["tallied"] for one in store.live.values() if one["tallied"]]
+        if tallied and behind_s <= thresholds.behind_s and now_us / 1e6 - max(tallied) / 1e3 > thresholds.silence_s:
+            found["ingest-silent", "", ""] = f"the last tally is {now_us / 1e6 - max(tallied) / 1e3:.0f} s old"
+    if skipped:
+        found["offsets-lost", "", ""] = ", ".join(f"{count} records of {topic}" for topic, count in sorted(skipped.items()))
+    return found
+
+
+def clock(minute: int) -> str:
+    """A minute for a person, `2026-11-21 10:04Z`."""
+    return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%d %H:%MZ")

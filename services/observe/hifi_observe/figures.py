@@ -1,0 +1,113 @@
+"""Momentary figures: made from a book by the instance that holds it, added up from all partitions by everyone. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hifi_observe import stage
+from hifi_observe.book import Book
+from hifi_observe.minute import summary
+from hifi_observe.sketch import Sketch
+
+
+def of_book(book: Book, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, Any]:
+    """The figures of a partition number as JSON."""
+    waiting: Counter[tuple[str, str, str]] = Counter()
+    for topic, backlog in book.backlogs.items():
+        for (pipe, who), number in backlog.waiting.items():
+            if number > 0:
+                waiting[pipe, topic, who] += number
+    return {
+        "at": now_us,
+        "reached": book.reached_us,
+        "newest": book.live.newest_ms,
+        "counts": {pipe: dict(counts) for pipe, counts in book.live.counts.items()},
+        "lags": {pipe: sketch.dump() for pipe, sketch in lags.items() if len(sketch)},
+        "waiting": [[*key, number] for key, number in sorted(waiting.items())],
+        "backlogs": {
+            topic: [len(backlog), round(backlog.waiting_s(now_us // 1000), 3), backlog.committed]
+            for topic, backlog in sorted(book.backlogs.items())
+        },
+        "streaks": [
+            [pipe, who, one.reason, one.count, one.since_ms] for (pipe, who), one in sorted(book.live.streaks.items())
+        ],
+        "tallied": book.ingest.last_ms,
+        "foreign": sum(book.foreign.values()),
+        "too_late": sum(book.too_late.values()),
+        "cells": len(book.cells),
+    }
+
+
+class Window:
+    """The lags of the last few looks, so that a momentary p95 rests on more than one of them."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+        self._kept: list[dict[str, Sketch]] = []
+
+    def put(self, taken: dict[str, Sketch]) -> dict[str, Sketch]:
+        """Add one look; returns the lags of the last few together."""
+        self._kept = [*self._kept, taken][-self._looks :]
+        merged: defaultdict[str, Sketch] = defaultdict(Sketch)
+        for one in self._kept:
+            for pipe, sketch in one.items():
+                merged[pipe].merge(sketch)
+        return dict(merged)
+
+
+def of_pipe(pipe: str, live: Mapping[int, dict[str, Any]], before: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """A pipe's figures over all partition numbers: rates per second, momentary lags, what waits where."""
+    lags = Sketch()
+    rates: defaultdict[str, float] = defaultdict(float)
+    waiting: Counter[tuple[str, str]] = Counter()
+    streaks = []
+    for partition, now in live.items():
+        if pipe in now["lags"]:
+            lags.merge(Sketch.load(now["lags"][pipe]))
+        old = before.get(partition)
+        if old is not None and now["at"] > old["at"]:
+            seconds = (now["at"] - old["at"]) / 1e6
+            for kind, count in now["counts"].get(pipe, {}).items():
+                rates[kind] += max(0, count - old["counts"].get(pipe, {}).get(kind, 0)) / seconds
+        for name, topic, who, number in now["waiting"]:
+            if name == pipe:
+                waiting[topic, who] += number
+        streaks += [one[1:] for one in now["streaks"] if one[0] == pipe]
+    dead = rates["dead-event"] + rates["dead-delivery"]
+    retrying = sum(number for (topic, _), number in waiting.items() if stage.kind_of(topic) == stage.RETRY_IN)
+    return {
+        "rate_in": round(rates[stage.RAW], 1),
+        "rate_out": round(rates["delivered"], 1),
+        "rate_dead": round(dead, 2),
+        "lag": summary(lags),
+        "retrying": retrying,
+        "in_flight": sum(waiting.values()) - retrying,
+        "waiting": [{"topic": topic, "destination": who, "records": number} for (topic, who), number in sorted(waiting.items())],
+        "failing": failing(streaks),
+    }
+
+
+def failing(streaks: Iterable[list[Any]]) -> list[dict[str, Any]]:
+    """Destinations whose last outcomes were all the same failure, over all partition numbers."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for who, reason, count, since_ms in streaks:
+        one = found.setdefault((who, reason), [0, since_ms])
+        one[0] += count
+        one[1] = min(one[1], since_ms)
+    return [
+        {"destination": who, "reason": reason, "in_a_row": count, "since_ms": since_ms}
+        for (who, reason), (count, since_ms) in sorted(found.items())
+    ]
+
+
+def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lag of the nodes' consumer groups by topic, in records and in seconds."""
+    made: dict[str, dict[str, Any]] = {}
+    for now in live.values():
+        for topic, (records, seconds, _) in now["backlogs"].items():
+            one = made.setdefault(
+                topic, {"topic": topic, "node": stage.READERS[stage.kind_of(topic)], "records": 0, "seconds": 0.0}
+            )
+            one["records"] += records
+            one["seconds"] = max(one["seconds"], seconds)
+    return [made[topic] for topic in sorted(made)]

@@ -1,0 +1,175 @@
+"""Everything that runs in an instance of observe: reading, closing, merging, telling; each outlives Kafka's absence."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.clock import monotonic_s, now_us
+from hifi.errors import HifiError
+from hifi.health import Health
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeRegistry
+from hifi.topics import Topics
+from hifi_observe import conditions, figures, metrics
+from hifi_observe.alarm import Alarm
+from hifi_observe.availability import Limits
+from hifi_observe.follower import Follower
+from hifi_observe.herald import Herald
+from hifi_observe.owner import Owner
+from hifi_observe.publish import Publisher
+from hifi_observe.reader import Reader
+from hifi_observe.settings import ObserveSettings
+from hifi_observe.store import Store
+
+_AGAIN_S: Final = 2.0
+_TELL_S: Final = 1.0
+_LIVE_LOOKS: Final = 15
+
+logger = log.get(__name__)
+
+
+class Observatory:
+    """One instance's state and its tasks."""
+
+    def __init__(self, settings: ObserveSettings, health: Health) -> None:
+        self.settings = settings
+        self.health = health
+        self.topics = Topics(settings.stream)
+        self.store = Store()
+        self.herald = Herald(settings)
+        self.registry = PipeRegistry(settings.kafka, self.topics, health)
+        self.producer = Producer(settings.kafka, settings.instance, compression="zstd")
+        self.publisher: Publisher | None = None
+        self.reader: Reader | None = None
+        self.follower = Follower(settings, self.topics, self.store, self.herald.read)
+        self.since_us = now_us()
+        health.wait("books", "the topics have not been read yet")
+
+    @property
+    def partitions(self) -> int:
+        """Of the stream; 0 as long as nobody knows."""
+        return self.registry.partitions or 0
+
+    @property
+    def mine(self) -> set[int]:
+        """Partition numbers that this instance observes."""
+        return set(self.reader.books) if self.reader is not None else set()
+
+    def limits(self) -> dict[str, Limits]:
+        """Pipe to what it promises."""
+        silence_s = self.settings.observe_silence_s
+        return {
+            known.pipe.pipe: Limits(round(known.pipe.slo.p95 * 1e6), known.pipe.slo.loss, silence_s)
+            for known in self.registry.all()
+        }
+
+    def alarms(self) -> list[Alarm]:
+        """Active alarms, as the topic tells them, so that every instance says the same."""
+        return [alarm for alarm in self.herald.told if alarm.ended_us is None]
+
+    async def start(self) -> None:
+        """Load the pipes and connect; as long as it takes."""
+        await self.registry.start()
+        while True:
+            try:
+                await self.producer.start()
+                break
+            except (KafkaError, OSError) as error:
+                logger.warning("kafka-unreachable", error=repr(error))
+                await asyncio.sleep(_AGAIN_S)
+        self.publisher = Publisher(self.producer, self.topics, self.partitions)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._again("follower", lambda: self.follower.run(self.partitions)))
+            await self.follower.loaded.wait()
+            tasks.create_task(self._again("reader", self._read))
+            tasks.create_task(self._merge())
+            tasks.create_task(self._figures())
+            tasks.create_task(self._tell())
+            tasks.create_task(self.herald.post())
+
+    async def stop(self) -> None:
+        """Flush and disconnect."""
+        await self.producer.stop(timeout_s=5)
+        await self.registry.stop()
+
+    async def _again(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await work()
+            except* (KafkaError, OSError, HifiError, asyncio.TimeoutError) as errors:
+                logger.warning("reading-failed", what=name, error=repr(errors.exceptions[0]))
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _read(self) -> None:
+        assert self.publisher is not None
+        self.reader = Reader(self.settings, self.topics, self.publisher)
+        running = asyncio.create_task(self.reader.run())
+        joined = asyncio.create_task(self.reader.joined.wait())
+        await asyncio.wait({running, joined}, return_when=asyncio.FIRST_COMPLETED)
+        joined.cancel()
+        if not running.done():
+            self.health.hold("books")
+        try:
+            await running
+        finally:
+            running.cancel()
+            self.reader.books.clear()
+
+    async def _merge(self) -> None:
+        assert self.publisher is not None
+        settings = self.settings
+        owner = Owner(
+            self.store, self.partitions, lambda pipe: self.limits().get(pipe),
+            keep_h=settings.observe_keep_h, amend_s=settings.observe_amend_s,
+        )
+        while True:
+            pipes = set(self.limits()) | {pipe for pipe, _ in self.store.changed}
+            for pipe in owner.owned(sorted(pipes), self.mine):
+                records = owner.merge(pipe)
+                if records:
+                    await self.publisher.pipe(pipe, records)
+            await asyncio.sleep(min(1.0, settings.observe_amend_every_s))
+
+    async def _figures(self) -> None:
+        assert self.publisher is not None
+        windows: dict[int, figures.Window] = {}
+        while True:
+            await asyncio.sleep(self.settings.observe_live_s)
+            for partition, book in list((self.reader.books if self.reader else {}).items()):
+                window = windows.setdefault(partition, figures.Window(_LIVE_LOOKS))
+                made = figures.of_book(book, now_us(), window.put(book.live.take_lags()))
+                await self.publisher.live(partition, made)
+                metrics.CELLS.labels(str(partition)).set(len(book.cells))
+
+    async def _tell(self) -> None:
+        """The instance that holds partition 0 tells alarms; without Kafka, whoever held it last."""
+        telling = False
+        thresholds = conditions.Thresholds(
+            max(15.0, self.settings.observe_look_s * 5 + self.settings.observe_live_s),
+            self.settings.observe_silence_s,
+            self.settings.observe_rating,
+            self.settings.observe_rating_share,
+        )
+        while True:
+            await asyncio.sleep(_TELL_S)
+            before, telling = telling, 0 in self.mine or (telling and not self.mine)
+            if not telling:
+                continue
+            if not before:
+                self.herald.restore()
+            skipped = self.reader.skipped if self.reader is not None else {}
+            found = conditions.holding(self.store, self.limits(), skipped, now_us(), self.partitions, thresholds)
+            await self.herald.step(found, self.publisher if self.mine else None)
+            metrics.show(self.store, self.limits(), self.herald.alarms.active)
+
+    @property
+    def silent_s(self) -> float:
+        """How long Kafka has not answered, seconds."""
+        answered = [self.follower.answered_s] + ([self.reader.answered_s] if self.reader else [])
+        return monotonic_s() - max(answered)

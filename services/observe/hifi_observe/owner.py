@@ -1,0 +1,95 @@
+"""Merging the partitions' shares of the pipes that this instance owns, and letting go of what is old. Pure."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+
+from hifi_observe import keys
+from hifi_observe.availability import DAY_MINUTES, Limits
+from hifi_observe.minute import load_part, merge
+from hifi_observe.store import Store
+
+Records = list[tuple[bytes, dict[str, Any] | None]]
+_BACK = 1440
+"""Minutes that a new owner goes back to merge what nobody merged."""
+
+
+class Owner:
+    """Decides what to write for a pipe."""
+
+    def __init__(self, store: Store, partitions: int, limits: Callable[[str], Limits | None], *, keep_h: float, amend_s: float) -> None:
+        """
+        Args:
+            store: what is known.
+            partitions: of the stream.
+            limits: of a pipe; None: there is no such pipe any more.
+            keep_h: how long minutes are kept, hours.
+            amend_s: how long minutes are amended, seconds.
+        """
+        self._store = store
+        self._partitions = partitions
+        self._limits = limits
+        self._keep = int(keep_h * 60)
+        self._amend = int(amend_s // 60) + 10
+        self._merged_to: dict[str, int] = {}
+
+    def owned(self, pipes: Iterable[str], mine: set[int]) -> list[str]:
+        """Those of the pipes that belong to the partition numbers of this instance."""
+        return [pipe for pipe in pipes if keys.partition_of(pipe, self._partitions) in mine]
+
+    def merge(self, pipe: str) -> Records:
+        """Records to write for the minutes of a pipe that closed or changed."""
+        closed = self._store.closed_minute(self._partitions)
+        limits = self._limits(pipe) or Limits(2**62, 2**62)
+        due = {minute for name, minute in self._store.changed if name == pipe and minute <= closed}
+        if closed >= 0 and self._limits(pipe) is not None:
+            known = self._store.minutes.get(pipe, {})
+            last = self._merged_to.get(pipe, max(known, default=closed - 1))
+            due.update(minute for minute in range(max(last + 1, closed - _BACK), closed + 1) if minute not in known)
+            self._merged_to[pipe] = closed
+        records: Records = []
+        days = set()
+        for minute in sorted(due):
+            merged = self._merged(pipe, minute, limits)
+            if merged is not None:
+                records.append((keys.minute(pipe, minute), merged))
+                days.add(minute // DAY_MINUTES)
+                self._store.take(keys.minute(pipe, minute), orjson.dumps(merged))
+            self._store.changed.discard((pipe, minute))
+        return records + [(keys.day(pipe, number), self._day(pipe, number)) for number in sorted(days)] + self._old(pipe, closed)
+
+    def _merged(self, pipe: str, minute: int, limits: Limits) -> dict[str, Any] | None:
+        parts = [load_part(orjson.loads(value)) for value in self._store.parts.get((pipe, minute), {}).values()]
+        before = self._store.minute(pipe, minute)
+        if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
+            return None
+        gaps = self._store.gaps.get(minute)
+        return merge(pipe, minute, parts, limits, max(gaps.values()) if gaps else None)
+
+    def _day(self, pipe: str, number: int) -> dict[str, int]:
+        states = self._store.states[pipe]
+        made = {"up": 0, "down": 0, "unknown": 0}
+        for minute in range(number * DAY_MINUTES, (number + 1) * DAY_MINUTES):
+            if minute in states:
+                made[states[minute]] += 1
+        known = self._store.days[pipe].get(number)
+        if known is not None and sum(known.values()) > sum(made.values()):
+            return known  # some of its minutes were let go already
+        self._store.days[pipe][number] = made
+        return made
+
+    def _old(self, pipe: str, closed: int) -> Records:
+        """Deletions of what nobody needs any more."""
+        gone: Records = []
+        if closed < 0:
+            return gone
+        for minute in [minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep]:
+            gone.append((keys.minute(pipe, minute), None))
+            self._store.take(keys.minute(pipe, minute), None)
+        for name, minute in [at for at in self._store.parts if at[0] == pipe and at[1] < closed - self._amend]:
+            for partition, value in list(self._store.parts[name, minute].items()):
+                if minute < closed - self._keep or not orjson.loads(value)["cell"]["unresolved"]:
+                    gone.append((keys.part(name, minute, partition), None))
+                    self._store.take(keys.part(name, minute, partition), None)
+        return gone

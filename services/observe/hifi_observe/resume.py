@@ -1,0 +1,51 @@
+"""Rebuilding the book of a partition number from the topic `minutes`."""
+
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from hifi import log
+from hifi.settings import ServiceSettings
+from hifi.topics import Topics
+from hifi_observe import keys
+from hifi_observe.book import Book
+from hifi_observe.closing import Rules
+from hifi_observe.minute import load_cell
+
+logger = log.get(__name__)
+
+
+async def load_book(settings: ServiceSettings, topics: Topics, rules: Rules, partition: int) -> Book:
+    """The book as its last owner published it; a new one where nothing was published.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka did not answer.
+    """
+    cells: dict[bytes, bytes | None] = {}
+    marker: dict[str, Any] | None = None
+    wanted = keys.closed(partition)
+    ending = f"/{partition}".encode()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=settings.kafka, client_id=settings.instance, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        await consumer.topics()
+        tps = [TopicPartition(topics.minutes, one) for one in consumer.partitions_for_topic(topics.minutes) or ()]
+        ends = await consumer.end_offsets(tps)
+        consumer.assign(tps)
+        while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                for record in records:
+                    if record.key == wanted and record.value:
+                        marker = max(orjson.loads(record.value), marker or {}, key=lambda one: one.get("minute", -1))
+                    elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
+                        cells[record.key] = record.value
+    finally:
+        await consumer.stop()
+    loaded = [load_cell(orjson.loads(value)) for value in cells.values() if value]
+    logger.info("book-loaded", partition=partition, minutes=len(loaded), resumed=marker is not None)
+    if marker is None:
+        marker = {"minute": -1, "through": {}, "restart": {}}
+    return Book.resume(partition, rules, marker, loaded)

@@ -1,0 +1,99 @@
+"""What this instance knows of the topic `minutes`: merged minutes, shares, markers and momentary figures. Pure."""
+
+from collections import defaultdict
+from typing import Any
+
+import orjson
+
+from hifi_observe import keys
+
+
+class Store:
+    """A view of the topic, kept record by record. Merged minutes stay as JSON until somebody asks."""
+
+    def __init__(self) -> None:
+        self.minutes: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
+        """Pipe to minute to merged minute."""
+        self.states: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        """Pipe to minute to up, down or unknown."""
+        self.days: defaultdict[str, dict[int, dict[str, int]]] = defaultdict(dict)
+        """Pipe to day to minutes up, down and unknown."""
+        self.parts: defaultdict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
+        """Pipe and minute to partition to its share."""
+        self.markers: dict[int, dict[str, Any]] = {}
+        """Partition number to how far it is closed."""
+        self.gaps: dict[int, dict[int, int]] = defaultdict(dict)
+        """Minute to partition number to ingest's longest silence, seconds."""
+        self.live: dict[int, dict[str, Any]] = {}
+        """Partition number to its momentary figures."""
+        self.before: dict[int, dict[str, Any]] = {}
+        """The momentary figures before those, for rates."""
+        self.changed: set[tuple[str, int]] = set()
+        """Pipes and minutes whose shares changed since they were last merged."""
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """One record of the topic."""
+        kind, *rest = keys.split(key or b"")
+        match kind, rest:
+            case "minute", [pipe, minute]:
+                self._minute(pipe, int(minute), value)
+            case "part", [pipe, minute, partition]:
+                self._part((pipe, int(minute)), int(partition), value)
+            case "day", [pipe, number]:
+                if value is None:
+                    self.days[pipe].pop(int(number), None)
+                else:
+                    self.days[pipe][int(number)] = orjson.loads(value)
+            case "closed", [partition] if value is not None:
+                self._marker(int(partition), orjson.loads(value))
+            case "live", [partition] if value is not None:
+                self._live(int(partition), orjson.loads(value))
+            case _:
+                pass  # what a later version writes is not ours to judge
+
+    def _minute(self, pipe: str, minute: int, value: bytes | None) -> None:
+        if value is None:
+            self.minutes[pipe].pop(minute, None)
+            self.states[pipe].pop(minute, None)
+            return
+        self.minutes[pipe][minute] = value
+        self.states[pipe][minute] = orjson.loads(value)["state"]
+
+    def _part(self, at: tuple[str, int], partition: int, value: bytes | None) -> None:
+        if value is None:
+            self.parts[at].pop(partition, None)
+            if not self.parts[at]:
+                del self.parts[at]
+            return
+        if self.parts[at].get(partition) != value:
+            self.parts[at][partition] = value
+            self.changed.add(at)
+
+    def _marker(self, partition: int, marker: dict[str, Any]) -> None:
+        self.markers[partition] = marker
+        for minute, gap_s in marker.get("gaps", {}).items():
+            self.gaps[int(minute)][partition] = gap_s
+        for old in [minute for minute in self.gaps if minute < marker["minute"] - 3000]:
+            del self.gaps[old]
+
+    def _live(self, partition: int, value: dict[str, Any]) -> None:
+        old = self.live.get(partition)
+        if old is not None and old["at"] != value["at"]:
+            self.before[partition] = old
+        self.live[partition] = value
+
+    def closed_minute(self, partitions: int) -> int:
+        """The newest minute that every partition number has closed; -1: none yet."""
+        if len(self.markers) < partitions:
+            return -1
+        return min(int(marker["minute"]) for marker in self.markers.values())
+
+    def minute(self, pipe: str, minute: int) -> dict[str, Any] | None:
+        """A merged minute."""
+        value = self.minutes.get(pipe, {}).get(minute)
+        return None if value is None else orjson.loads(value)
+
+    def latest(self, pipe: str) -> dict[str, Any] | None:
+        """The newest merged minute of a pipe."""
+        known = self.minutes.get(pipe)
+        return self.minute(pipe, max(known)) if known else None
