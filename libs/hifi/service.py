@@ -81,11 +81,12 @@ async def _run(node: str, settings: S, main: Callable[[Service, S], Awaitable[No
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)
     sock = http.listen(settings.host, settings.port)
+    work = asyncio.ensure_future(main(service, settings))
+    await asyncio.sleep(0)  # by now it has said what it waits for: /readyz never says yes too early
     async with http.serve(service.health.app(), sock, drain_s=1):
         logger.info(
             "service-started", port=sock.getsockname()[1], stream=settings.stream, kafka=settings.kafka
         )
-        work = asyncio.ensure_future(main(service, settings))
         stop = asyncio.create_task(service.stopping.wait())
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         service.stop()

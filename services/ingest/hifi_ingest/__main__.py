@@ -34,12 +34,13 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
         logger.info("taking-events", host=settings.ingest_host, port=sock.getsockname()[1])
         if not await service.unless_stopped(connect(registry, keys, producer, service.health)):
             return
-        app.taker = Taker(settings, registry, keys, producer)
+        taker = Taker(settings, registry, keys, producer)
+        app.open(taker)
         service.health.state = "running"
-        telling = asyncio.create_task(keep_telling(app.taker.tally, producer, service.health))
+        telling = asyncio.create_task(keep_telling(taker.tally, producer, service.health))
         await service.stopping.wait()
     telling.cancel()
-    await settle(app.taker.tally, producer)
+    await settle(taker.tally, producer)
     await keys.stop()
     await registry.stop()
 

@@ -23,6 +23,7 @@ from hifi_ingest.taker import Taker
 EVENTS: Final = "/v1/events"
 _PIPES: Final = "/v1/pipes/"
 _PIPE_EVENTS: Final = "/events"
+_TAKING: Final = "taking events"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi", charset="UTF-8"')
 
 logger = log.get(__name__)
@@ -30,14 +31,21 @@ _requests: Final = lru_cache(maxsize=None)(lambda status: metrics.REQUESTS.label
 
 
 class App:
-    """Takes events when `taker` is set; until then it asks to come again."""
+    """Takes events once it is open; until then it asks to come again."""
 
     def __init__(self, health: Health) -> None:
         self.taker: Taker | None = None
+        self._health = health
+        health.wait(_TAKING, "events are not taken yet")
         self._pages = Starlette(
             routes=[*health.routes(), Route("/openapi.json", _openapi)],
             exception_handlers={HTTPException: self._http_problem},
         )
+
+    def open(self, taker: Taker) -> None:
+        """From now on events are taken."""
+        self.taker = taker
+        self._health.hold(_TAKING)
 
     def count(self, status: int) -> None:
         """One more request was answered."""
