@@ -110,7 +110,7 @@ class Process:
     async def stop(self, grace_s: float = 10.0) -> int:
         """Asks it to end (SIGTERM), and kills the whole group after `grace_s`. Returns the exit code."""
         self.cpu_seconds()
-        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM, alone=True)  # its children are its own to end, in its own order
         self._signal(signal.SIGCONT)  # a paused one could not hear
         try:
             async with asyncio.timeout(grace_s):
@@ -185,11 +185,11 @@ class Process:
             yield leader
             yield from leader.children(recursive=True)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals, *, alone: bool = False) -> None:
         # While its exit is not reaped (only `_reap` does) the number cannot belong to anybody else.
         if self.running:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, number)
+                os.kill(self.pid, number) if alone else os.killpg(self.pid, number)
 
     def _reap(self) -> None:
         popen = self._popen

@@ -65,6 +65,19 @@ time.sleep(600)
 """
 
 
+DRAINS_WITH_ITS_CHILD = """
+import signal, subprocess, sys, time
+child = subprocess.Popen(["sleep", "600"])
+def drain(*_):
+    time.sleep(0.2)  # a signal to the child too would have ended it by now
+    sys.exit(5 if child.poll() is None else 6)
+signal.signal(signal.SIGTERM, drain)
+print("ready", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
 async def until(true: Callable[[], object], what: str) -> None:
     end = time.monotonic() + WITHIN_S
     while not true():
@@ -133,6 +146,11 @@ async def test_a_second_start_while_it_runs_is_refused_and_one_after_its_end_wor
 async def test_stop_lets_it_end_in_order(start: Start) -> None:
     process = await start(POLITE)
     assert await process.stop(grace_s=WITHIN_S) == 7
+
+
+async def test_its_children_are_its_own_to_end_while_it_drains(start: Start) -> None:
+    process = await start(DRAINS_WITH_ITS_CHILD)
+    assert await process.stop(grace_s=WITHIN_S) == 5
 
 
 async def test_stop_kills_what_does_not_hear_after_the_grace(start: Start) -> None:
