@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Builds the images: all of them, or those that are named.
+#
+#   infra/docker/images.sh                      # hifi-ingest:latest, hifi-normalize:latest, ...
+#   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
+#
+# BASE_IMAGE and JDK_IMAGE name other base images. Where they are not set and the public ones can neither be found nor
+# pulled, base images are made of this machine's own Python and JDK. HIFI_BUILD_ARGS are further arguments of every
+# `docker build`, such as "--build-arg PIP_INDEX_URL=…" in a network with a package mirror.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+PUBLIC_PYTHON=python:3.12-slim
+PUBLIC_JDK=eclipse-temurin:17-jdk
+OWN_PYTHON=hifi-base:python
+OWN_JDK=hifi-base:jdk
+TAG=${HIFI_TAG:-latest}
+ALL="kafka tools destination ingest normalize enrich egest retrier observe"
+
+say() { echo "images.sh: $*" >&2; }
+
+there() { docker image inspect "$1" >/dev/null 2>&1; }
+
+can_have() { there "$1" || timeout 60 docker pull --quiet "$1" >/dev/null 2>&1; }
+
+# Of the Pythons here the one of the public image's version, else the next that hifi runs on.
+own_python() {
+    local candidate
+    for candidate in "${PYTHON:-}" python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python3.12 \
+        python3.13 python3.11 python3; do
+        if [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+    say "no Python 3.11 or newer was found to make a base image of"
+    exit 3
+}
+
+choose_bases() {
+    if [ -z "${BASE_IMAGE:-}" ]; then
+        if can_have "$PUBLIC_PYTHON"; then
+            BASE_IMAGE=$PUBLIC_PYTHON
+        else
+            there "$OWN_PYTHON" || { say "making $OWN_PYTHON"; "$(own_python)" infra/docker/base_images.py python "$OWN_PYTHON"; }
+            BASE_IMAGE=$OWN_PYTHON
+        fi
+    fi
+    if [ -z "${JDK_IMAGE:-}" ]; then
+        if [ "$BASE_IMAGE" != "$OWN_PYTHON" ] && can_have "$PUBLIC_JDK"; then
+            JDK_IMAGE=$PUBLIC_JDK
+        else
+            there "$OWN_JDK" || { say "making $OWN_JDK"; "$(own_python)" infra/docker/base_images.py jdk "$OWN_JDK"; }
+            JDK_IMAGE=$OWN_JDK
+        fi
+    fi
+}
+
+dockerfile() {
+    if [ -f "services/$1/Dockerfile" ]; then echo "services/$1/Dockerfile"; else echo "infra/docker/$1/Dockerfile"; fi
+}
+
+choose_bases
+commit=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' libs/pyproject.toml)
+options=(--build-arg "BASE_IMAGE=$BASE_IMAGE" --build-arg "COMMIT=${HIFI_COMMIT:-$commit}")
+read -r -a further <<<"${HIFI_BUILD_ARGS:-}"
+options+=("${further[@]}")
+# An engine without a default bridge reaches the network only as the host does.
+docker network inspect bridge >/dev/null 2>&1 || options+=(--network host)
+docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
+
+for image in ${*:-$ALL}; do
+    file=$(dockerfile "$image")
+    [ -f "$file" ] || { say "there is no image called $image; there are $ALL"; exit 2; }
+    own=("${options[@]}")
+    grep -q '^ARG JDK_IMAGE' "$file" && own+=(--build-arg "JDK_IMAGE=$JDK_IMAGE")
+    [ "$image" = kafka ] || own+=(--build-arg "VERSION=$version")
+    started=$SECONDS
+    log=$(docker build --quiet "${own[@]}" -f "$file" -t "hifi-$image:$TAG" . 2>&1) || { echo "$log" >&2; exit 1; }
+    size=$(docker image inspect -f '{{.Size}}' "hifi-$image:$TAG")
+    echo "hifi-$image:$TAG $((size / 1000000)) MB in $((SECONDS - started)) s"
+done
