@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
 import orjson
@@ -15,19 +15,19 @@ from rich.table import Table
 from hifi_observe.conditions import clock
 
 app = typer.Typer(no_args_is_help=True, help="Loss, lag and availability, as observe knows them.")
-URL: Final = Annotated[
+Url: TypeAlias = Annotated[
     str, typer.Option("--url", envvar="HIFI_OBSERVE_URL", help="Where observe's API is, such as http://127.0.0.1:8090.")
 ]
-AS_JSON: Final = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
 
 
 @app.command()
 def minutes(
     pipe: Annotated[str, typer.Argument(help="Name of the pipe.")],
-    url: URL,
+    url: Url,
     last: Annotated[int, typer.Option(help="How many minutes before now.", min=1)] = 60,
-    as_json: AS_JSON = False,
+    as_json: AsJson = False,
 ) -> None:
     """What became of every event, minute by minute."""
     body = ask(url, f"/api/v1/pipes/{quote(pipe)}/minutes?last={last}")
@@ -44,8 +44,8 @@ def minutes(
 def lost(
     pipe: Annotated[str, typer.Argument(help="Name of the pipe.")],
     minute: Annotated[str, typer.Argument(help="`2026-11-21T10:04` in UTC, or minutes since 1970.")],
-    url: URL,
-    as_json: AS_JSON = False,
+    url: Url,
+    as_json: AsJson = False,
 ) -> None:
     """The very events that a minute lost. Exit status 1 when there are any."""
     body = ask(url, f"/api/v1/pipes/{quote(pipe)}/minutes/{quote(minute)}/lost?limit=100000")
@@ -61,7 +61,7 @@ def lost(
 
 @app.command()
 def top(
-    url: URL,
+    url: Url,
     every: Annotated[float, typer.Option(help="Seconds between looks.", min=0.5)] = 2,
     once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
 ) -> None:

@@ -87,7 +87,9 @@ class Reader:
             for partition in taken:
                 self.books.pop(partition, None)
             for partition in sorted(added):
-                self.books[partition] = await load_book(self._settings, self._topics, self._rules, partition)
+                self.books[partition] = await load_book(
+                    self._settings, self._topics, self._publisher.partitions, self._rules, partition
+                )
             await self._assign(added)
         logger.info("observing", partitions=sorted(self.books))
         self.joined.set()

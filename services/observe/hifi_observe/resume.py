@@ -16,8 +16,15 @@ from hifi_observe.minute import load_cell
 logger = log.get(__name__)
 
 
-async def load_book(settings: ServiceSettings, topics: Topics, rules: Rules, partition: int) -> Book:
+async def load_book(settings: ServiceSettings, topics: Topics, partitions: int, rules: Rules, partition: int) -> Book:
     """The book as its last owner published it; a new one where nothing was published.
+
+    Args:
+        settings: where Kafka is.
+        topics: of the stream.
+        partitions: of the stream, and so of the topic `minutes`.
+        rules: of closing.
+        partition: whose book it is.
 
     Raises:
         aiokafka.errors.KafkaError: Kafka did not answer.
@@ -31,8 +38,7 @@ async def load_book(settings: ServiceSettings, topics: Topics, rules: Rules, par
     )
     await consumer.start()
     try:
-        await consumer.topics()
-        tps = [TopicPartition(topics.minutes, one) for one in consumer.partitions_for_topic(topics.minutes) or ()]
+        tps = [TopicPartition(topics.minutes, one) for one in range(partitions)]
         ends = await consumer.end_offsets(tps)
         consumer.assign(tps)
         while any([await consumer.position(tp) < ends[tp] for tp in tps]):

@@ -1,0 +1,174 @@
+"""On a real Kafka: what was lost is named with its id, restarts and several instances change nothing."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from hifi.clock import now_us
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stream import Stream, new_stream  # noqa: E402 - a module of the tests
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+@pytest.fixture
+async def stream(kafka: str):
+    async with new_stream(kafka) as made:
+        yield made
+
+
+async def ask(url: str, path: str) -> Any:
+    async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
+        return await answer.json(content_type=None)
+
+
+async def until(url: str, path: str, good: Callable[[Any], bool], within_s: float = 30) -> Any:
+    """The answer as soon as it is good."""
+    body = None
+    try:
+        async with asyncio.timeout(within_s):
+            while not good(body := await ask(url, path)):
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pytest.fail(f"{path} stayed {body}")
+    return body
+
+
+def past_minute() -> int:
+    return now_us() // 60_000_000 - 3
+
+
+async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Stream) -> None:
+    minute = past_minute()
+    await stream.events(0, minute, 100, lose={"normalized": [3, 50], "receipts": [7]})
+    await stream.events(1, minute, 50, lose={"raw": [9]})
+    await asyncio.gather(stream.commit(0), stream.commit(1))
+    async with stream.observing() as (_, url):
+        path = f"/api/v1/pipes/flights/minutes/{minute}"
+        body = await until(url, path, lambda body: body.get("in") == 150)
+        assert (body["lost"], body["delivered"], body["in_flight"]) == (4, 146, 0)
+        assert (body["state"], body["causes"]) == ("down", ["loss"])
+        lost = (await ask(url, path + "/lost"))["lost"]
+        assert {(one["hop"], one["destination"], one["partition"], one["sequence"], one["ce_id"]) for one in lost} == {
+            ("normalize", "", 0, 3, "id-0-3"), ("normalize", "", 0, 50, "id-0-50"),
+            ("egest", "crm", 0, 7, "id-0-7"), ("ingest", "", 1, 9, None),
+        }
+
+
+async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_when_it_arrives(stream: Stream) -> None:
+    minute = past_minute()
+    await stream.events(0, minute, 20, lose={"enriched": range(20)})
+    await stream.commit(0, "normalize")
+    async with stream.observing() as (_, url):
+        path = f"/api/v1/pipes/flights/minutes/{minute}"
+        body = await until(url, path, lambda body: body.get("in") == 20)
+        assert (body["lost"], body["in_flight"]) == (0, 20)
+        assert [hop["in_flight"] for hop in body["hops"] if hop["hop"] == "enrich"] == [20]
+        await stream.commit(0, "enrich")
+        body = await until(url, path, lambda body: body["lost"] == 20)
+        assert body["in_flight"] == 0
+
+
+async def test_a_restart_goes_on_with_open_and_closed_minutes(stream: Stream) -> None:
+    minute = past_minute()
+    await stream.events(0, minute, 30, lose={"normalized": [1]})
+    await stream.commit(0)
+    path = f"/api/v1/pipes/flights/minutes/{minute}"
+    async with stream.observing() as (_, url):
+        before = await until(url, path, lambda body: body.get("in") == 30)
+    await stream.events(0, minute, 5)
+    open_minute = now_us() // 60_000_000
+    await stream.events(1, open_minute, 10)
+    await asyncio.gather(stream.commit(0), stream.commit(1))
+    async with stream.observing() as (_, url):
+        after = await until(url, path, lambda body: body.get("in") == 35)
+        assert (before["lost"], after["lost"]) == (1, 1)
+        assert (after["late"], after["delivered"], after["duplicates"]) == (5, 34, 0)
+    async with stream.observing() as (_, url):
+        again = await until(url, path, lambda body: body.get("in") == 35)
+        assert {**again, "at_us": 0} == {**after, "at_us": 0}
+
+
+async def test_two_instances_share_the_partitions_and_say_the_same(stream: Stream) -> None:
+    minute = past_minute()
+    async with stream.observing() as (one, url), stream.observing() as (other, other_url):
+        async with asyncio.timeout(30):
+            while not (one.mine and other.mine):
+                await asyncio.sleep(0.05)
+        assert one.mine | other.mine == {0, 1}
+        assert not one.mine & other.mine
+        await stream.events(0, minute, 40, lose={"normalized": [1]})
+        await stream.events(1, minute, 40)
+        await asyncio.gather(stream.commit(0), stream.commit(1))
+        path = f"/api/v1/pipes/flights/minutes/{minute}"
+        body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 1)
+        assert await until(other_url, path, lambda other: other == body) == body
+
+
+async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) -> None:
+    posted: list[dict[str, Any]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        posted.append(Webhook(SECRET).verify(await request.read(), dict(request.headers)))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    minute = past_minute() + 1
+    await stream.events(0, minute, 10, lose={"normalized": [1]})
+    await stream.commit(0)
+    hook = {"observe_webhook": f"http://127.0.0.1:{port}/", "observe_webhook_secret": SECRET}
+    async with stream.observing(**hook) as (_, url):
+        body = await until(url, "/api/v1/alarms", lambda body: any(one["kind"] == "loss" for one in body["active"]))
+        (alarm,) = [one for one in body["active"] if one["kind"] == "loss"]
+        assert "lost 1 events at normalize" in alarm["cause"]
+        assert alarm["runbook"] == "docs/observe.md#loss"
+        async with asyncio.timeout(10):
+            while not any(one["data"]["kind"] == "loss" for one in posted):
+                await asyncio.sleep(0.02)
+    assert [one["type"] for one in posted if one["data"]["kind"] == "loss"] == ["hifi.alarm.started"]
+    await runner.cleanup()
+
+
+async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
+    async with stream.observing(observe_token="open sesame") as (_, url), aiohttp.ClientSession() as session:
+        body = {"reason": "new broker", "seconds": 60}
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            async with session.post(url + "/api/v1/silences", json=body, headers=headers) as answer:
+                assert answer.status == 401
+        async with session.post(url + "/api/v1/silences", json=body, headers={"authorization": "Bearer open sesame"}) as answer:
+            assert answer.status == 200
+        known = await until(url, "/api/v1/alarms", lambda body: body["silences"])
+        assert known["silences"][0]["reason"] == "new broker"
+
+
+async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_problem(stream: Stream) -> None:
+    minute = past_minute()
+    await stream.events(0, minute, 3)
+    await stream.commit(0)
+    answers: dict[str, Awaitable[Any]] = {}
+    async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
+        await until(url, f"/api/v1/pipes/flights/minutes/{minute}", lambda body: body.get("in") == 3)
+        document = await ask(url, "/openapi.json")
+        paths = [path for path, methods in document["paths"].items() if "get" in methods]
+        pages = ["/", "/alarms", "/pipes/flights", "/pipes/flights/dead", f"/pipes/flights/minutes/{minute}", "/static/plotly.min.js"]
+        for path in [*paths, *pages]:
+            async with session.get(url + path.format(pipe="flights", minute=minute)) as answer:
+                assert answer.status == 200, path
+        for path, status in [("/api/v1/pipes/nothing", 404), ("/api/v1/pipes/flights/minutes/1", 404), ("/api/v1/pipes/flights/minutes/x", 400), ("/api/v1/pipes/flights/minutes?last=0", 400)]:
+            async with session.get(url + path) as answer:
+                assert (answer.status, answer.content_type) == (status, "application/problem+json"), path
+    assert not answers
