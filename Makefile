@@ -3,10 +3,10 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier infra cli
 ARGS ?=
 
-.PHONY: help setup demo test lint types lock clean
+.PHONY: help setup demo test chaos chaos-quick lint types lock clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed  ## make the environment, find or install Java, get the jars; leaves .venv/bin/hifi
 	.venv/bin/python -m hifi_infra.java
@@ -18,6 +18,13 @@ demo: setup  ## send real flights through a real mesh on this machine (ARGS="--r
 
 test: setup  ## run all tests against a real broker (ARGS="-k name" or --kafka=HOST:PORT)
 	.venv/bin/pytest $(ARGS)
+
+chaos: setup  ## break a loaded mesh at random, once more (ARGS="--seconds 600 --seed 7"); adds to bench/results
+	mkdir -p bench/results
+	.venv/bin/python -m tests.chaos --seconds 600 --report bench/results/chaos.ndjson $(ARGS)
+
+chaos-quick: setup  ## the same in about five minutes, on one broker
+	.venv/bin/python -m tests.chaos --seconds 120 --rate 300 --brokers 1 --freeze 6 $(ARGS)
 
 lint: .venv/.installed  ## check style, format and that every public name is documented
 	.venv/bin/ruff check
