@@ -33,7 +33,8 @@ def read_us(text: bytes) -> int:
 def write(time_us: int) -> bytes:
     """RFC 3339 in UTC with microseconds."""
     moment = _EPOCH + timedelta(microseconds=time_us)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+    # strftime's own %Y leaves the zeros of early years out.
+    return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S.%f}Z".encode()
 
 
 @lru_cache(maxsize=4096)

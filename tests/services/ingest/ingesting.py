@@ -39,7 +39,9 @@ def pipe(name: str = "flights", key: str = KEY, **source: Any) -> Pipe:
 
 async def read_all(kafka: str, topic: str) -> list[ConsumerRecord]:
     """Everything on a topic now, by partition and offset."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
     await consumer.start()
     try:
         partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
@@ -76,17 +78,18 @@ class Stream:
         return await read_all(self.kafka, self.topics.accepted)
 
 
-def make_stream(kafka: str, *pipes: Pipe) -> Stream:
-    """Create a stream with these pipes, outside of any test's event loop."""
+async def new_stream(kafka: str, *pipes: Pipe) -> Stream:
+    """Create a stream with these pipes."""
     stream = Stream(kafka, f"t{uuid.uuid4().hex[:10]}")
-
-    async def make() -> None:
-        await create_topics(kafka, stream.topics, partitions=PARTITIONS, replication=1)
-        await publish(kafka, stream.topics, [stream_record(PARTITIONS), *map(pipe_record, pipes)])
-
-    with asyncio.Runner() as runner:
-        runner.run(make())
+    await create_topics(kafka, stream.topics, partitions=PARTITIONS, replication=1)
+    await publish(kafka, stream.topics, [stream_record(PARTITIONS), *map(pipe_record, pipes)])
     return stream
+
+
+def make_stream(kafka: str, *pipes: Pipe) -> Stream:
+    """The same, outside of any event loop."""
+    with asyncio.Runner() as runner:
+        return runner.run(new_stream(kafka, *pipes))
 
 
 def free_port() -> int:

@@ -76,7 +76,7 @@ CASES = [
     ("time without zone", "/v1/events", STRUCTURED, structured(time="2026-01-01T00:00:00"), 400, "RFC 3339"),
     ("bad source", "/v1/events", STRUCTURED, structured(source="a b"), 400, "URI"),
     ("bad schema", "/v1/events", STRUCTURED, structured(dataschema="relative"), 400, "URI"),
-    ("bad attribute name", "/v1/events", STRUCTURED, structured(**{"Upper_x": "1"}), 400, "lower-case"),
+    ("bad attribute name", "/v1/events", STRUCTURED, structured(Upper_x="1"), 400, "lower-case"),
     ("float extension", "/v1/events", STRUCTURED, structured(x=1.5), 400, "integer"),
     ("large extension", "/v1/events", STRUCTURED, structured(x=2**31), 400, "32-bit"),
     ("object extension", "/v1/events", STRUCTURED, structured(x={}), 400, "32-bit"),

@@ -1,0 +1,219 @@
+"""Kafka slow, frozen, unreachable: 503 within about a second, with the outcome of each event; never a lie."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from ingesting import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
+
+from hifi_infra.broker import KafkaCluster
+
+BEARER = {"authorization": f"Bearer {KEY}"}
+PLAIN = "/v1/pipes/flights/events"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A broker that may be frozen."""
+    with asyncio.Runner() as runner:
+        one = KafkaCluster(tmp_path_factory.mktemp("kafka"))
+        runner.run(one.start())
+        yield one
+        runner.run(one.stop())
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of something that accepts connections and never says a word."""
+    held = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            while True:
+                try:
+                    held.append(server.accept()[0])
+                except OSError:
+                    return
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield "{}:{}".format(*server.getsockname())
+    for each in held:
+        each.close()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(headers=BEARER, connector=aiohttp.TCPConnector(limit=0)) as session:
+        yield session
+
+
+async def post(
+    client: aiohttp.ClientSession, one: Ingest, body: object
+) -> tuple[int, Any, float, str | None]:
+    """Status, body, seconds, Retry-After."""
+    start = time.monotonic()
+    async with client.post(one.url + PLAIN, json=body) as answer:
+        return (
+            answer.status,
+            await answer.json(content_type=None),
+            time.monotonic() - start,
+            answer.headers.get("retry-after"),
+        )
+
+
+async def test_kafka_that_never_answers_is_503_at_once_and_not_ready(
+    silent: str, client: aiohttp.ClientSession, log: Path
+) -> None:
+    with ingest(silent, "none", log, ready=False) as one:
+        status, _, took_s, retry_after = await post(client, one, {})
+        assert (status, retry_after) == (503, "1")
+        assert took_s < 1
+        code, body = one.readyz()
+        assert code == 503
+        assert "pipes" in body["waiting"]
+        assert one.stop() == 0
+
+
+async def test_a_stream_that_is_not_created_is_waited_for(
+    kafka: str, client: aiohttp.ClientSession, log: Path
+) -> None:
+    with ingest(kafka, "not-created", log, ready=False) as one:
+        assert (await post(client, one, {}))[0] == 503
+        assert one.readyz()[0] == 503
+
+
+async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_well_after(
+    cluster: KafkaCluster, client: aiohttp.ClientSession, log: Path
+) -> None:
+    stream = await new_stream(cluster.bootstrap, pipe())
+    with ingest(cluster.bootstrap, stream.name, log) as one:
+        accepted = set((await post(client, one, [{"n": n} for n in range(50)]))[1]["ids"])
+        assert len(accepted) == 50
+        cluster.pause_broker(1)
+        status, first, took_s, _ = await post(client, one, [{"n": n} for n in range(50)])
+        assert (status, took_s < 2) == (503, True)
+        assert (first["unknown"], first["accepted"], first["refused"]) == (50, 0, 0)
+        assert [each["index"] for each in first["events"]] == list(range(50))
+        answers = await asyncio.gather(*(post(client, one, {"n": n}) for n in range(300)))
+        assert {answer[0] for answer in answers} == {503}
+        assert max(answer[2] for answer in answers) < 1.5, (
+            "while Kafka is known to be stalled, nobody waits for it"
+        )
+        wait_until(lambda: one.readyz()[0] == 503)
+        cluster.resume_broker(1)
+        wait_until(lambda: one.readyz()[0] == 200, 40)
+        status, answer, _, _ = await post(client, one, {"back": True})
+        assert status == 202
+        accepted |= set(answer["ids"])
+        assert one.stop() == 0
+    await told_what_it_acknowledged(stream, accepted, maybe={each["id"] for each in first["events"]})
+
+
+async def told_what_it_acknowledged(stream: Stream, accepted: set[str], maybe: set[str]) -> None:
+    """Every acknowledged event is on raw, nothing refused is, and the tallies name exactly the acknowledged ones."""
+    raw = [dict(record.headers) | {"partition": record.partition} for record in await stream.raw()]
+    ids = {each["ce_id"].decode() for each in raw}
+    assert accepted <= ids
+    assert ids <= accepted | maybe
+    told = tallied([orjson.loads(record.value) for record in await stream.accepted()])
+    assert told == {each["hifi_seq"].decode() for each in raw if each["ce_id"].decode() in accepted}
+
+
+def tallied(tallies: list[dict[str, Any]]) -> set[str]:
+    return {
+        f"{tally['epoch']}:{sequence}"
+        for tally in tallies
+        for minutes in tally["pipes"].values()
+        for ranges in minutes.values()
+        for first, last in ranges
+        for sequence in range(first, last + 1)
+    }
+
+
+async def test_a_full_buffer_is_refused_and_memory_stays_bounded(
+    cluster: KafkaCluster, client: aiohttp.ClientSession, log: Path
+) -> None:
+    stream = await new_stream(cluster.bootstrap, pipe())
+    settings = {"ingest_ack_timeout_s": 3, "ingest_buffer_bytes": 2_000_000}
+    with ingest(cluster.bootstrap, stream.name, log, **settings) as one:
+        assert (await post(client, one, {}))[0] == 202
+        cluster.pause_broker(1)
+        try:
+            answers = await asyncio.gather(
+                *(post(client, one, {"n": n, "pad": "x" * 500_000}) for n in range(40))
+            )
+        finally:
+            cluster.resume_broker(1)
+        assert {answer[0] for answer in answers} == {503}
+        full = [answer for answer in answers if "too much is waiting" in answer[1]["detail"]]
+        assert len(full) >= 30
+        assert max(answer[2] for answer in full) < 2
+        assert sum(answer[1].get("unknown", 0) for answer in answers) <= 4
+        wait_until(lambda: one.readyz()[0] == 200, 40)
+        assert one.stop() == 0
+
+
+async def test_draining_loses_nothing_that_was_answered_and_closes_the_tally(
+    kafka: str, client: aiohttp.ClientSession, log: Path
+) -> None:
+    stream = await new_stream(kafka, pipe())
+    accepted: set[str] = set()
+    refused = 0
+    with ingest(kafka, stream.name, log) as one:
+        stopping = asyncio.Event()
+
+        async def send() -> None:
+            nonlocal refused
+            while True:
+                try:
+                    status, answer, _, _ = await post(client, one, [{"n": n} for n in range(20)])
+                except aiohttp.ClientError:
+                    return
+                if status == 202:
+                    accepted.update(answer["ids"])
+                else:
+                    refused += 1
+                if len(accepted) > 2000:
+                    stopping.set()
+
+        senders = [asyncio.create_task(send()) for _ in range(8)]
+        await asyncio.wait_for(stopping.wait(), 30)
+        one.process.terminate()
+        await asyncio.gather(*senders)
+        assert one.process.wait(20) == 0
+    await told_what_it_acknowledged(stream, accepted, maybe=set())
+    tallies = [orjson.loads(record.value) for record in await stream.accepted()]
+    closing = {tally["epoch"] for tally in tallies if tally["closed"]}
+    assert closing == {tally["epoch"] for tally in tallies}
+    assert len(closing) == 4, "an epoch for each partition"
+    answered = sum(number for tally in tallies for number in tally["answers"].values())
+    assert answered == len(accepted) // 20 + refused
+
+
+async def test_two_processes_share_the_port_and_one_may_go(
+    kafka: str, client: aiohttp.ClientSession, log: Path, tmp_path: Path
+) -> None:
+    stream = await new_stream(kafka, pipe())
+    with (
+        ingest(kafka, stream.name, log) as one,
+        ingest(kafka, stream.name, tmp_path / "two", ingest_port=one.port) as two,
+    ):
+        for _ in range(40):
+            async with client.post(one.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
+                assert answer.status == 202
+        assert one.stop() == 0
+        for _ in range(10):
+            async with client.post(two.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
+                assert answer.status == 202
+        assert two.stop() == 0
+    tallies = [orjson.loads(record.value) for record in await stream.accepted()]
+    assert len({tally["epoch"] for tally in tallies}) == 8
+    assert len(tallied(tallies)) == 50
+    assert len({tally["epoch"] for tally in tallies if tally["pipes"]}) > 4, "both took some"
