@@ -6,7 +6,7 @@ ARGS ?=
 .PHONY: help setup demo test chaos chaos-quick lint types lock clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed  ## make the environment, find or install Java, get the jars; leaves .venv/bin/hifi
 	.venv/bin/python -m hifi_infra.java
