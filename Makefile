@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier infra cli
+PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/observe infra cli
 ARGS ?=
 
 .PHONY: help setup demo test chaos chaos-quick lint types lock clean

@@ -5,10 +5,10 @@ cd "$(dirname "$0")/.."
 UV=${UV:-.venv/bin/uv}
 opts=(--quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links)
 ours=(--no-emit-package hifi-libs)
-for p in infra ingest normalize enrich egest retrier; do ours+=(--no-emit-package "hifi-$p"); done
+for p in infra ingest normalize enrich egest retrier observe; do ours+=(--no-emit-package "hifi-$p"); done
 "$UV" pip compile "${opts[@]}" requirements/build.in -o requirements/build.lock
-"$UV" pip compile "${opts[@]}" "${ours[@]}" cli/pyproject.toml requirements/dev.in -o requirements/all.lock
-for s in ingest normalize enrich egest retrier; do
+"$UV" pip compile "${opts[@]}" "${ours[@]}" cli/pyproject.toml services/observe/pyproject.toml requirements/dev.in -o requirements/all.lock
+for s in ingest normalize enrich egest retrier observe; do
     "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock "services/$s/pyproject.toml" -o "requirements/$s.lock"
 done
 "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock infra/pyproject.toml -o requirements/infra.lock
