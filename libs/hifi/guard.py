@@ -48,6 +48,7 @@ class Guarded(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._deaf = False
+        self._plain_head = b""
         self._due_s: float | None = self.loop.time() + self.limits.head_s
         self._unread_since_s: float | None = None
         if len(self.connections) > self.limits.connections:
@@ -74,10 +75,10 @@ class Guarded(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # A server may ignore the wish to upgrade (RFC 9110, 7.8); Java's client always wishes for h2c.
-            rest = data[upgrade.args[0] :]
-            if rest:
-                self._feed(rest)
+            if self._plain_head and not self._deaf:
+                head, self._plain_head = self._plain_head, b""
+                self.parser = httptools.HttpRequestParser(self)
+                self._feed(head + data[upgrade.args[0] :])
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -92,6 +93,9 @@ class Guarded(HttpToolsProtocol):
             self._refuse(431, f"the headers exceed {self.limits.head_bytes} bytes")
         if self._deaf:
             return
+        if self.parser.should_upgrade():
+            self._plain_head = self._without_upgrade()
+            return
         super().on_headers_complete()
         self._in_head = False
         self._head_bytes = 0
@@ -104,7 +108,7 @@ class Guarded(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The last byte of the request came in."""
-        if not self._deaf:
+        if not (self._deaf or self._plain_head):
             self._due_s = None
             super().on_message_complete()
 
@@ -119,6 +123,24 @@ class Guarded(HttpToolsProtocol):
             self._unread_since_s = now_s
         elif now_s - self._unread_since_s > self.limits.answer_s:
             self.transport.abort()
+
+    def _without_upgrade(self) -> bytes:
+        """The head of a request that wishes to upgrade, without the wish.
+
+        A server may ignore the wish (RFC 9110, 7.8), but the parser takes the body for the new protocol's. Java's
+        client wishes for h2c by default, so its bodies would be lost.
+        """
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse(400, "this server is no proxy")
+            return b""
+        dropped = {b"upgrade", b"connection", b"http2-settings"}
+        lines = [
+            b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        ]
+        lines += [b"%s: %s" % header for header in self.headers if header[0] not in dropped]
+        if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
+            lines.append(b"connection: close")
+        return b"\r\n".join([*lines, b"", b""])
 
     def _refuse(self, status: int, detail: str, *more: bytes) -> None:
         """Listen no more; answer in place of the application where no answer was begun; close."""

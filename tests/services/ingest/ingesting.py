@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from hifi.kafka.admin import create_topics
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import pipe_record, publish, stream_record
+from hifi.pipe.registry import deletion_record, pipe_record, publish, stream_record
 from hifi.topics import Topics
 
 T = TypeVar("T")
@@ -70,6 +70,9 @@ class Stream:
 
     async def publish(self, *pipes: Pipe) -> None:
         await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+
+    async def delete(self, name: str) -> None:
+        await publish(self.kafka, self.topics, [deletion_record(name)])
 
     async def raw(self) -> list[ConsumerRecord]:
         return await read_all(self.kafka, self.topics.raw)
