@@ -1,22 +1,25 @@
 """hifi apply and hifi pipes: publish pipes, and list what is in force."""
 
+import asyncio
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read
 from hifi_cli.check import Folder, Quick, checked
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.output import console, print_json, table
 from hifi_cli.reported import reported
-from hifi_cli.target import kafka_target
+from hifi_cli.target import Target, kafka_target
 from hifi_infra.stream import put_in_force
 
 _COLOURS = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
 
 
 @reported
-async def apply(
+def apply(
     folder: Folder,
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
@@ -39,10 +42,7 @@ async def apply(
     target = kafka_target(data, kafka, stream)
     trigger = target.running.trigger if target.running else "micro-batch"
     pipes = checked(folder, trigger, quick=quick, seen=data / "checked" if target.running else None)
-    outcome = await put_in_force(target.kafka, target.topics, pipes, delete_missing=delete_missing)
-    versions = {
-        name: known.version for name, known in (await read(target.kafka, target.topics)).pipes.items()
-    }
+    outcome, versions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing))
     if as_json:
         print_json(
             {name: {"change": change, "version": versions.get(name)} for name, change in outcome.items()}
@@ -52,6 +52,15 @@ async def apply(
     for name, change in outcome.items():
         rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]", str(versions.get(name, "-")))
     console.print(rows)
+
+
+async def _publish(
+    target: Target, pipes: list[Pipe], *, delete_missing: bool
+) -> tuple[Mapping[str, str], dict[str, int]]:
+    """What became of each pipe, and the versions in force."""
+    outcome = await put_in_force(target.kafka, target.topics, pipes, delete_missing=delete_missing)
+    published = await read(target.kafka, target.topics)
+    return outcome, {name: known.version for name, known in published.pipes.items()}
 
 
 @reported

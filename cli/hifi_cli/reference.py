@@ -21,10 +21,11 @@ from hifi_infra.plan import FLOW
 MADE: Final = "<!-- Made by `python -m hifi_cli.reference docs`; change the model, not this page. -->\n\n"
 _PIPES_INTRO: Final = """\
 One YAML file a pipe. Unknown keys are errors. `hifi check DIR` says what is wrong, with file and line; editors complete
-keys with the JSON Schema beside this page: begin the file with `# yaml-language-server: $schema=…/docs/pipe.schema.json`.
+keys with the JSON Schema beside this page, for a file that begins with
+`# yaml-language-server: $schema=…/docs/pipe.schema.json`.
 
-Durations are written `250ms`, `10s`, `2m`, `24h`, `30d`; rates `500/s`, `90/m`, `1000/h`. Paths into the data have dots:
-`address.city`. Secrets are named, never written: `{env: NAME}` or `{file: path}`.
+Durations are written `250ms`, `10s`, `2m`, `24h`, `30d`; rates `500/s`, `90/m`, `1000/h`. Paths into the data have
+dots: `address.city`. Secrets are named, never written: `{env: NAME}` or `{file: path}`.
 """
 _SETTINGS_INTRO: Final = """\
 Each service is configured by environment variables. A wrong value ends it with exit status 2 and a message that names

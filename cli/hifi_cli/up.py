@@ -1,5 +1,6 @@
 """hifi up and hifi down: the whole mesh on this machine."""
 
+import asyncio
 import os
 import signal
 import time
@@ -21,12 +22,12 @@ from hifi_infra import running
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan, Trigger, read_scale
 
-DOWN_S: Final = 240.0
-"""Each service drains within 35 s; a mesh that takes longer than all of them together hangs."""
+DOWN_S: Final = 300.0
+"""Each service drains within 55 s; a mesh that takes longer than all of them together hangs."""
 
 
 @reported
-async def up(
+def up(
     pipes: Annotated[
         Path | None,
         typer.Option("--pipes", metavar="DIR", help="Publish the pipes of this folder (see `hifi check`)."),
@@ -94,7 +95,7 @@ async def up(
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
-    await _run(mesh, found)
+    asyncio.run(_run(mesh, found))
 
 
 async def _run(mesh: Mesh, pipes: list[Pipe]) -> None:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.25
 LOOK_SELDOM_S: Final = 2.0
-STOP_GRACE_S: Final = 35.0
-"""Above the 25 s in which a service drains; after it the service is killed."""
+STOP_GRACE_S: Final = 55.0
+"""Above the 45 s in which egest drains; a service that takes longer is killed."""
 KAFKA_GRACE_S: Final = 20.0
 
 

@@ -30,7 +30,7 @@ REDRAW_S = 0.2
 
 
 @reported
-async def demo(
+def demo(
     rate: Annotated[
         float, typer.Option("--rate", min=0.1, max=20_000, metavar="EV_PER_S", help="Events a second.")
     ] = 500,
@@ -73,9 +73,13 @@ async def demo(
     if report is not None and not report.resolve().parent.is_dir():
         raise Misconfigured(f"--report {report}: there is no folder {report.resolve().parent}")
     folder = data.resolve() if data else Path(tempfile.mkdtemp(prefix="hifi-demo-"))
+    stage = Stage.at(folder)
     numbers: dict[str, Any] | None = None
     try:
-        numbers = await _run(folder, rate, seconds, trigger, orderly=data is not None)
+        mesh = Mesh(Plan(folder, port=stage.ingest_port, trigger=trigger, env=stage.secrets))
+        mesh.prepare()
+        log_to(folder / "logs" / "mesh.log")
+        numbers = asyncio.run(_run(Demo(stage, mesh, rate, seconds), orderly=data is not None))
     finally:
         whole = numbers is not None and is_good(numbers)
         if data is None and not keep and (whole or numbers is None):
@@ -87,14 +91,7 @@ async def demo(
         raise typer.Exit(FAILED)
 
 
-async def _run(
-    folder: Path, rate: float, seconds: float, trigger: Trigger, *, orderly: bool
-) -> dict[str, Any]:
-    stage = Stage.at(folder)
-    mesh = Mesh(Plan(folder, port=stage.ingest_port, trigger=trigger, env=stage.secrets))
-    mesh.prepare()
-    log_to(folder / "logs" / "mesh.log")
-    run = Demo(stage, mesh, rate, seconds)
+async def _run(run: Demo, *, orderly: bool) -> dict[str, Any]:
     interrupts = Interrupts()
     with interrupts.caught():
         try:
@@ -108,6 +105,8 @@ async def _run(
             raise typer.Exit(INTERRUPTED) from None
         finally:
             await run.kill()
+            # Threads may still write into the folder that is removed next.
+            await asyncio.get_running_loop().shutdown_default_executor()
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from hifi_cli.demo.verify import Books, Sent, Verdict, sent
 from hifi_infra.mesh import Mesh
 from hifi_infra.process import Process
 
-READY_S: Final = 180.0
+READY_S: Final = 300.0
 QUIET_S: Final = 60.0
 """Nothing new arrived for so long although something is missing: it is given up as lost."""
 LATE_S: Final = 1.0

@@ -1,0 +1,145 @@
+"""The command as a user runs it: a real process, and a way to see everything that it started."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hifi_cli.demo import destination
+from hifi_infra.ports import free_port
+
+HIFI = Path(sys.executable).with_name("hifi")
+MARK = "HIFI_TEST_MARK"
+READY_S = 150
+
+
+@dataclass
+class Command:
+    """A running `hifi …`, its output in a file, and a mark in its environment that all its descendants inherit."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    mark: str
+
+    def text(self):
+        return self.output.read_text(errors="replace")
+
+    def wait_for(self, text, within_s=READY_S):
+        end = time.monotonic() + within_s
+        while text not in self.text():
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.text()}"
+            assert time.monotonic() < end, f"no {text!r} within {within_s} s:\n{self.text()}"
+            time.sleep(0.1)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, within_s=90):
+        return self.process.wait(within_s)
+
+    def left(self):
+        """Every living process that descends from it, wherever it hangs in the tree now."""
+        return marked(self.mark)
+
+    def wait_gone(self, within_s=10):
+        end = time.monotonic() + within_s
+        while (left := self.left()) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not left, left
+
+
+def marked(mark):
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline", "status"]):
+        with contextlib.suppress(psutil.Error):
+            if process.info["status"] != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == mark:
+                found.append((process.info["pid"], " ".join(process.info["cmdline"])[-100:]))
+    return found
+
+
+@pytest.fixture(scope="session")
+def start_hifi(tmp_path_factory):
+    """Starts `hifi ARGUMENTS…`; everything that is left of it is killed at the end."""
+    started = []
+
+    def start(*arguments, **env):
+        mark = uuid.uuid4().hex
+        output = tmp_path_factory.mktemp("hifi") / "output"
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [HIFI, *map(str, arguments)],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {MARK: mark, "COLUMNS": "200"} | env,
+                start_new_session=True,
+            )
+        started.append(Command(process, output, mark))
+        return started[-1]
+
+    yield start
+    for command in started:
+        command.process.kill()
+        command.process.wait()
+        for pid, _ in command.left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def hifi():
+    """Runs `hifi ARGUMENTS…` to its end; gives exit status, standard output and standard error."""
+
+    def run(*arguments, stdin=b"", **env):
+        done = subprocess.run(
+            [HIFI, *map(str, arguments)],
+            input=stdin,
+            capture_output=True,
+            check=False,
+            timeout=100,
+            env=os.environ | {"COLUMNS": "200"} | env,
+        )
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    return run
+
+
+@dataclass
+class Destination:
+    """The demo's destination as somebody's own server: it knows nothing of hifi."""
+
+    port: int
+    books: Path
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+
+@pytest.fixture(scope="module")
+def outside_destination(tmp_path_factory):
+    port, books = free_port(), tmp_path_factory.mktemp("destination") / "books"
+    process = subprocess.Popen([sys.executable, destination.__file__, str(port), str(books)])
+    yield Destination(port, books)
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(scope="session")
+def outside():
+    """The module beside this file: test folders are no packages."""
+    spec = importlib.util.spec_from_file_location("outside", Path(__file__).with_name("outside.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,227 @@
+"""`hifi up` and the commands that talk to a running mesh, with a sender and a destination from outside."""
+
+import json
+import signal
+import time
+
+import psutil
+import pytest
+
+from hifi_infra.ports import free_port, is_free
+
+pytestmark = pytest.mark.timeout(400)
+PIPE = """
+pipe: count
+source:
+  keys: [{{sha256: 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824}}]
+destinations:
+  - name: books
+    url: {url}/count
+"""
+
+
+@pytest.fixture(scope="module")
+def up(start_hifi, tmp_path_factory, outside_destination):
+    """A running mesh: its folder, its port, its command."""
+    pipes, data = tmp_path_factory.mktemp("pipes"), tmp_path_factory.mktemp("data") / "mesh"
+    (pipes / "count.yaml").write_text(PIPE.format(url=outside_destination.url))
+    port = free_port()
+    command = start_hifi("up", "--pipes", pipes, "--data", data, "--port", port, "--partitions", 2)
+    command.data, command.port, command.pipes = data, port, pipes
+    command.wait_for("events go to")
+    return command
+
+
+def test_says_where_events_go_how_to_send_one_and_what_one_broker_means(up):
+    output = up.text()
+    assert f"events go to http://127.0.0.1:{up.port}" in output
+    assert "/v1/pipes/count/events" in output
+    assert "survives the death of any process" in output
+    assert "not that of the disk" in output
+
+
+def test_an_outside_destination_gets_each_event_of_an_outside_sender_once_as_it_was_sent(
+    up, outside, outside_destination
+):
+    sender = outside.Sender(up.port, "hello", rate=100, prefix="once")
+    sender.start()
+    time.sleep(4)
+    sender.stop()
+    assert len(sender.acknowledged) > 100
+    assert sender.refused == 0
+    counts, bodies = outside.wait_for(sender.acknowledged, outside_destination, 30)
+    assert {counts[name] for name in sender.acknowledged} == {1}
+    for name in sender.acknowledged:
+        path, body = bodies[name]
+        assert path == "/count"
+        assert body == json.dumps({"n": int(name.split("-")[1]), "é": "ü"}).encode(), "byte for byte"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "content"),
+    [
+        (("-",), b'{"id":1}\n{"id":2}\n{"id":3}\n'),
+        (("-", "--format", "json"), b'[{"id":1},{"id":2},{"id":3}]'),
+        (("-", "--types", "--batch", "2"), b"id,name\n1,a\n2,b\n3,c\n"),
+    ],
+)
+def test_send_takes_lines_arrays_and_csv(up, hifi, arguments, content):
+    code, output, errors = hifi(
+        "send", "count", *arguments, "--data", up.data, "--json", stdin=content, HIFI_KEY="hello"
+    )
+    assert code == 0, errors
+    assert json.loads(output) == {
+        "accepted": 3, "refused": 0, "unknown": 0, "repeats": 0, "refusals": [], "problem": None
+    }  # fmt: skip
+
+
+def test_send_tells_bad_lines_and_sends_the_others(up, hifi, tmp_path):
+    file = tmp_path / "events.ndjson"
+    file.write_text('{"a":1}\nnope\n{"a":' + "[" * 100 + "]" * 100 + '}\n{"a":2}\n')
+    code, output, _ = hifi("send", "count", file, "--data", up.data, "--key", "hello")
+    assert code == 1
+    assert "2 event(s) accepted, 2 refused" in output
+    assert f"{file}:2: not JSON" in output
+    assert f"{file}:3: nested deeper" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("count", "-", "--key", "wrong"), "ingest answers 401"),
+        (("nothing", "-", "--key", "hello"), "there is no pipe 'nothing'; there are count"),
+        (("count", "missing.csv", "--key", "hello"), "missing.csv cannot be read: No such file"),
+        (("count", "-"), "give --key, or set HIFI_KEY"),
+    ],
+)
+def test_send_says_in_one_message_what_is_wrong(up, hifi, arguments, why):
+    code, _, errors = hifi("send", *arguments, "--data", up.data, stdin=b'{"a":1}')
+    assert code == 1
+    assert why in errors
+    assert "Traceback" not in errors
+
+
+def test_send_waits_for_an_ingest_that_comes_back(up, hifi):
+    [ingest] = [
+        one
+        for one in json.loads((up.data / "mesh.json").read_text())["instances"]
+        if one["service"] == "ingest"
+    ]
+    psutil.Process(ingest["pid"]).kill()
+    code, output, errors = hifi("send", "count", "-", "--data", up.data, "--key", "hello", stdin=b'{"a":1}')
+    assert code == 0, errors
+    assert "1 event(s) accepted" in output
+    assert "ingest-1 ended with SIGKILL" in up.text()
+
+
+def test_status_shows_services_backlog_and_pipes(up, hifi):
+    end = time.monotonic() + 60
+    while True:
+        code, output, _ = hifi("status", "--data", up.data, "--json")
+        status = json.loads(output)
+        if code == 0 and not sum(status["backlog"].values()):
+            break
+        assert time.monotonic() < end, output
+    assert [one["service"] for one in status["instances"]] == [
+        "ingest",
+        "normalize",
+        "enrich",
+        "egest",
+        "retrier",
+    ]
+    assert set(status["backlog"]) == {"normalize", "enrich", "egest", "retrier"}
+    assert [one["pipe"] for one in status["pipes"]] == ["count"]
+    assert (status["stream"], status["trigger"], status["brokers"]) == ("hifi", "micro-batch", 1)
+    code, output, _ = hifi("status", "--data", up.data)
+    assert code == 0
+    assert "egest-1" in output
+
+
+def test_status_of_a_foreign_kafka_needs_no_data_folder(up, hifi, tmp_path):
+    kafka = json.loads((up.data / "mesh.json").read_text())["kafka"]
+    code, output, _ = hifi("status", "--kafka", kafka, "--data", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(output)["pipes"][0]["pipe"] == "count"
+    code, _, errors = hifi("pipes", "--kafka", kafka, "--stream", "nothing")
+    assert code == 1
+    assert "the stream nothing cannot be read" in errors
+
+
+def test_apply_changes_a_running_mesh_and_refuses_what_is_broken(
+    up, hifi, outside, outside_destination, tmp_path
+):
+    text = PIPE.format(url=outside_destination.url)
+    (tmp_path / "count.yaml").write_text(text.replace("/count", "/moved"))
+    (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("2cf24", "3cf24"))
+    code, output, errors = hifi("apply", tmp_path, "--data", up.data, "--json")
+    assert code == 0, errors
+    outcome = json.loads(output)
+    assert {name: one["change"] for name, one in outcome.items()} == {"count": "changed", "other": "new"}
+    sender = outside.Sender(up.port, "hello", rate=20, prefix="moved")
+    sender.start()
+    time.sleep(2)
+    sender.stop()
+    _, bodies = outside.wait_for(sender.acknowledged, outside_destination, 30)
+    assert bodies[sender.acknowledged[-1]][0] == "/moved"
+
+    (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("url:", "urls:"))
+    code, output, _ = hifi("apply", tmp_path, "--data", up.data)
+    assert code == 1
+    assert "other.yaml:6: destinations[0].urls: unknown key" in output
+    code, output, _ = hifi("apply", up.pipes, "--data", up.data, "--delete-missing", "--json")
+    assert {name: one["change"] for name, one in json.loads(output).items()} == {
+        "count": "changed",
+        "other": "deleted",
+    }
+    code, output, _ = hifi("pipes", "--data", up.data, "--json")
+    assert [one["pipe"]["pipe"] for one in json.loads(output)] == ["count"]
+
+
+def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi, tmp_path):
+    twice = start_hifi("up", "--data", up.data)
+    assert twice.wait(30) == 1
+    assert "a mesh already runs on" in twice.text()
+    assert "hifi down --data" in twice.text()
+    taken = start_hifi("up", "--data", tmp_path / "other", "--port", up.port)
+    assert taken.wait(30) == 1
+    assert f"port {up.port} of 127.0.0.1 is in use" in taken.text()
+    taken.wait_gone()
+
+
+def test_down_stops_it_in_order_and_leaves_nothing(up, hifi):
+    code, output, _ = hifi("down", "--data", up.data)
+    assert (code, output) == (0, "the mesh is down\n")
+    assert up.wait(10) == 0
+    up.wait_gone()
+    assert is_free(up.port)
+    assert hifi("down", "--data", up.data)[1].startswith("no mesh runs on")
+    code, _, errors = hifi("status", "--data", up.data)
+    assert code == 1
+    assert "start one with `hifi up`" in errors
+
+
+@pytest.mark.parametrize(("arguments", "why"), [
+    (("--scale", "nothing=2"), "no service is called 'nothing'"),
+    (("--kafka", "127.0.0.1:1", "--brokers", "3"), "give one of them"),
+    (("--pipes", "missing"), "is not a folder"),
+])  # fmt: skip
+def test_up_says_in_one_message_what_is_wrong(hifi, tmp_path, arguments, why):
+    code, output, errors = hifi("up", "--data", tmp_path / "data", *arguments)
+    assert code == 1
+    assert why in output + errors
+    assert "Traceback" not in output + errors
+
+
+def test_an_unreachable_kafka_ends_up_with_a_clear_message(start_hifi, tmp_path):
+    command = start_hifi("up", "--data", tmp_path / "data", "--kafka", "127.0.0.1:1", "--port", free_port())
+    assert command.wait(90) == 1
+    assert "Kafka at 127.0.0.1:1 did not answer" in command.text()
+    command.wait_gone()
+
+
+def test_sigterm_is_as_good_as_ctrl_c(start_hifi, tmp_path):
+    command = start_hifi("up", "--data", tmp_path / "data", "--port", free_port())
+    command.wait_for("creating the stream's topics")
+    command.signal(signal.SIGTERM)
+    assert command.wait(60) == 0
+    command.wait_gone()
