@@ -133,9 +133,7 @@ _written: Final = lru_cache(maxsize=8)(instant.write)
 
 
 def _at(data: Any, path: str) -> Any:
-    """The value at a path with dots, None when there is none. A name that holds dots itself comes first."""
-    if isinstance(data, Mapping) and path in data:
-        return data[path]
+    """The value at a path with dots, None when there is none."""
     for part in path.split("."):
         if not isinstance(data, Mapping):
             return None

@@ -9,7 +9,7 @@ from aiokafka import ConsumerRecord
 from hifi import log
 from hifi.clock import now_us
 from hifi.deadletter import dead_letter
-from hifi.errors import Rejected
+from hifi.errors import Fenced, Rejected
 from hifi.event import CONTENT_TYPE, IN, RAW, Record, identity, with_headers
 from hifi.health import Health
 from hifi.kafka.consumer import Batch, Work
@@ -76,7 +76,8 @@ class Normalizer:
         self, work: Work, passed: Sequence[Record], refused: Sequence[Record], batch: Batch
     ) -> None:
         """Have all outputs of a batch acknowledged, then finish its offsets."""
-        work.check()
+        if work.fenced:  # while the partition is only being handed over, what runs is finished
+            raise Fenced(f"{work.topic}[{work.partition}] belongs to another member")
         outputs = [(self._topics.normalized, passed), (self._topics.dead_letter, refused)]
         await asyncio.gather(
             *(self._producer.deliver(topic, work.partition, records) for topic, records in outputs if records)
@@ -89,7 +90,10 @@ class Normalizer:
         waited_s = 0.0
         subject = f"{work.topic}[{work.partition}]"
         while not await self._registry.reached(version, _LOOK_S):
-            work.check()
+            if work.ending.is_set():
+                self._health.warn(subject, None)
+                work.leave()
+                raise Fenced(f"{subject} is handed over before version {version} of the pipes came")
             before_s, waited_s = waited_s, waited_s + _LOOK_S
             if before_s < self._pipe_wait_s <= waited_s:
                 known = self._registry.version

@@ -23,14 +23,11 @@ def reader(rule: TimeRule) -> Converter:
     if rule.format in _PER_SECOND:
         per_second = _PER_SECOND[rule.format]
         return lambda value: write(_since_1970(_text(value), per_second))
-    zone = _zone(rule.zone)
+    zone, iso = _zone(rule.zone), rule.format == "iso8601"
 
     def convert(value: Any) -> str:
         text = _text(value)
-        if rule.format == "iso8601":
-            moment = datetime.fromisoformat(text)
-        else:
-            moment = datetime.strptime(text, rule.format)  # noqa: DTZ007 - the zone is added below
+        moment = datetime.fromisoformat(text) if iso else datetime.strptime(text, rule.format)  # noqa: DTZ007
         return write(moment if moment.tzinfo else moment.replace(tzinfo=zone))
 
     return convert
