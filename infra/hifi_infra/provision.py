@@ -20,7 +20,6 @@ from hifi.errors import HifiError, Misconfigured, Retryable
 from hifi.pipe import files
 from hifi.pipe.model import Pipe
 from hifi.settings import ServiceSettings, load
-from hifi.topics import Topics
 from hifi_infra.stream import prepare, put_in_force
 
 AGAIN_S: Final = 0.5
@@ -53,7 +52,7 @@ async def provision(settings: ProvisionSettings) -> None:
         Retryable: Kafka was not there in time.
     """
     pipes = _pipes(settings.pipes_folder)
-    topics = Topics(settings.stream)
+    topics = settings.topics
     await _brokers(settings)
     partitions = await prepare(settings.kafka, topics, settings.partitions)
     logger.info("stream-ready", stream=settings.stream, partitions=partitions)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import signal
 import subprocess
@@ -52,6 +53,7 @@ def main(
     seed = random.randrange(1_000_000) if seed is None else seed
     if wrong := set(only or ()) - set(FAULTS):
         raise typer.BadParameter(f"no such fault: {', '.join(sorted(wrong))}; there are {', '.join(FAULTS)}")
+    os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
     console.print(f"seed {seed}: {rate:g} events/s, faults for {seconds:g} s, {brokers} broker(s), {trigger}")
     with tempfile.TemporaryDirectory(prefix="hifi-chaos-") as temporary:
         folder = data or Path(temporary)
@@ -62,7 +64,7 @@ def main(
             port=free_port(),
             trigger="real-time" if trigger == "real-time" else "micro-batch",
             scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2},
-            env={"HIFI_CHAOS_KEY": KEY, "HIFI_TIERS": TIERS},
+            env={"HIFI_CHAOS_KEY": KEY},
         )
         outcome = asyncio.run(
             _run(plan, folder, random.Random(seed), seconds, rate, only or list(FAULTS), freeze)

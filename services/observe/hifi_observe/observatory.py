@@ -37,7 +37,7 @@ class Observatory:
     def __init__(self, settings: ObserveSettings, health: Health) -> None:
         self.settings = settings
         self.health = health
-        self.topics = Topics(settings.stream)
+        self.topics = settings.topics
         self.store = Store()
         self.herald = Herald(settings)
         self.registry = PipeRegistry(settings.kafka, self.topics, health)
