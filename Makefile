@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/observe infra cli
 ARGS ?=
 
-.PHONY: help setup demo test chaos chaos-quick lint types lock clean
+.PHONY: help setup demo test test-containers images compose chaos chaos-quick lint types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,15 @@ demo: setup  ## send real flights through a real mesh on this machine (ARGS="--r
 
 test: setup  ## run all tests against a real broker (ARGS="-k name" or --kafka=HOST:PORT)
 	.venv/bin/pytest $(ARGS)
+
+images:  ## build an image of every service (ARGS="egest" for one; HIFI_TAG=...)
+	DOCKER_HOST=$$(infra/docker/engine.sh) infra/docker/images.sh $(ARGS)
+
+compose: images  ## start the whole mesh in containers, wait until it is ready, and say where
+	infra/docker/up.sh
+
+test-containers: setup  ## build every image, run the mesh in containers, break it (ARGS="-k name")
+	HIFI_TEST_CONTAINERS=1 .venv/bin/pytest tests/containers $(ARGS)
 
 chaos: setup  ## break a loaded mesh at random, once more (ARGS="--seconds 600 --seed 7"); adds to bench/results
 	mkdir -p bench/results

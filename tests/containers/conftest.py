@@ -1,0 +1,87 @@
+"""Tests of the images and of the mesh in containers: `make test-containers`. The ordinary suite leaves them out."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from stack import ROOT, Mesh, Sender, run
+
+from hifi_infra.ports import free_port
+
+collect_ignore_glob = [] if os.environ.get("HIFI_TEST_CONTAINERS") else ["test_*.py"]
+MakeMesh = Callable[..., Mesh]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(item.path).parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(1800))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine() -> None:
+    """A Docker engine that answers. In CI its absence is a failure, elsewhere a reason to skip."""
+    found = subprocess.run(["infra/docker/engine.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if found.returncode != 0:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no Docker engine: {found.stderr.strip()}")
+    os.environ["DOCKER_HOST"] = found.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def tag(engine: None) -> str:
+    """Every image, built from this tree under this tag."""
+    run("infra/docker/images.sh", env={"HIFI_TAG": "test"})
+    return "test"
+
+
+@pytest.fixture(scope="session")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("secrets")
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)
+    run("infra/docker/secrets.sh", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterator[MakeMesh]:
+    """Makes compose projects (not started yet) that are gone in the end; a failed test leaves their logs behind."""
+    made: list[Mesh] = []
+
+    def make(name: str, *files: str) -> Mesh:
+        env = {
+            "HIFI_TAG": tag,
+            "HIFI_SECRETS": str(secrets),
+            "HIFI_PORT": str(free_port()),
+            "HIFI_CONSOLE_PORT": str(free_port()),
+        }
+        mesh = Mesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
+        mesh.down()  # what an earlier run left
+        made.append(mesh)
+        return mesh
+
+    failed = request.session.testsfailed
+    yield make
+    for mesh in made:
+        if request.session.testsfailed > failed:
+            logs = Path("build", f"{mesh.project}.log")
+            logs.parent.mkdir(exist_ok=True)
+            logs.write_text(mesh.compose("logs", "--timestamps", "--no-color", check=False).stdout)
+        mesh.down()
+
+
+@pytest.fixture
+def sender(secrets: Path, request: pytest.FixtureRequest) -> Callable[[Mesh], Sender]:
+    """Makes a sender to a mesh, with ids of its own."""
+
+    def make(mesh: Mesh) -> Sender:
+        key = (secrets / "write_key").read_text().strip()
+        return Sender(f"http://127.0.0.1:{mesh.env['HIFI_PORT']}", key, name=request.node.name)
+
+    return make

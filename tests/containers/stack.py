@@ -1,0 +1,169 @@
+"""A mesh in containers as its users see it: compose commands, a sender outside, the destination's own books."""
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ("kafka", "tools", "destination", "ingest", "normalize", "enrich", "egest", "retrier", "observe")
+WITHIN_S = float(os.environ.get("HIFI_TEST_WITHIN_S", "300"))
+"""Bound on everything that must happen in the end; far above what a quiet machine takes."""
+
+
+def run(
+    *command: str, env: Mapping[str, str] | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; a failure shows what it printed."""
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=dict(os.environ) | dict(env or {}),
+        capture_output=True,
+        text=True,
+        timeout=1500,
+        check=False,
+    )
+    assert not check or done.returncode == 0, (
+        f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    )
+    return done
+
+
+def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
+    """Poll until something holds."""
+    end = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
+        time.sleep(0.5)
+
+
+@dataclass
+class Mesh:
+    """A compose project. `env` are the variables of compose.yaml."""
+
+    project: str
+    env: dict[str, str]
+    files: tuple[str, ...] = ("infra/compose.yaml",)
+
+    def compose(self, *arguments: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+        files = [word for file in self.files for word in ("-f", file)]
+        command = ("infra/docker/compose.sh", *files, "--profile", "demo", "-p", self.project, *arguments)
+        return run(*command, env=self.env | env, check=check)
+
+    def up(self, *arguments: str, **env: str) -> None:
+        self.compose("up", "--wait", "--wait-timeout", str(int(WITHIN_S * 2)), *arguments, **env)
+
+    def down(self) -> None:
+        self.compose("kill", check=False)
+        self.compose("down", "--volumes", "--remove-orphans", "--timeout", "1", check=False)
+
+    def containers(self, service: str) -> list[str]:
+        return self.compose("ps", "--quiet", service).stdout.split()
+
+    def health(self, service: str) -> list[str]:
+        """Docker's word for each container of a service: starting, healthy, unhealthy."""
+        return [inspect(container, "{{.State.Health.Status}}") for container in self.containers(service)]
+
+    def waiting(self, service: str) -> dict[str, str]:
+        """What the first container of a service says it waits for; empty when ready."""
+        told = run("docker", "exec", self.containers(service)[0], *READY, check=False).stdout
+        try:
+            return dict(json.loads(told)["waiting"])
+        except ValueError:
+            return {"/readyz": "no answer"}
+
+    def crash(self, service: str) -> None:
+        """SIGKILL everything in the first container of a service; Docker's restart policy brings it back."""
+        container = self.containers(service)[0]
+        before = inspect(container, "{{.RestartCount}}")
+        python = "/usr/local/bin/python3"
+        run("docker", "exec", container, python, "-c", "import os; os.kill(-1, 9)", check=False)
+        until(lambda: inspect(container, "{{.RestartCount}}") != before, f"{service} is started again")
+
+    def arrivals(self, path: str = "/warehouse") -> Counter[str]:
+        """How often each id arrived at a path, from the books that the destination keeps."""
+        container = self.containers("destination")[0]
+        books = run("docker", "exec", container, "cat", "/var/lib/destination/books").stdout.splitlines()
+        heads = [json.loads(line) for line in books[0::2]]
+        return Counter(head["headers"]["ce-id"] for head in heads if head["path"] == path)
+
+
+READY = ("/opt/hifi/bin/python", "-I", "-S", "/opt/hifi/ready.py")
+
+
+def inspect(thing: str, template: str) -> str:
+    return run("docker", "inspect", "--format", template, thing).stdout.strip()
+
+
+@dataclass
+class Sender:
+    """Sends single events at a steady rate from outside, each once, and keeps books of the answers."""
+
+    url: str
+    key: str
+    rate: float = 50
+    name: str = "e"
+    accepted: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
+    """Not answered with 202: may have been taken or not."""
+
+    async def send(self, seconds: float) -> None:
+        """Send for so long."""
+        await self.send_while(asyncio.sleep(seconds))
+
+    async def send_while(self, work: "asyncio.Future[None] | object") -> None:
+        """Send until the work is done; its error is raised."""
+        task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+        timeout = aiohttp.ClientTimeout(total=15)
+        connector = aiohttp.TCPConnector(limit=64)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
+            asyncio.TaskGroup() as group,
+        ):
+            began = time.monotonic()
+            number = 0
+            while not task.done():
+                due = int((time.monotonic() - began) * self.rate)
+                while number < due:
+                    number += 1
+                    group.create_task(self._one(session, f"{self.name}-{number}"))
+                await asyncio.sleep(0.02)
+        await task
+
+    async def _one(self, session: aiohttp.ClientSession, name: str) -> None:
+        event = {"id": name, "customer": f"c{hash(name) % 60}", "amount": 12.5}
+        try:
+            headers = {"Authorization": f"Bearer {self.key}"}
+            async with session.post(
+                f"{self.url}/v1/pipes/orders/events", json=event, headers=headers
+            ) as answer:
+                await answer.read()
+                (self.accepted if answer.status == 202 else self.doubtful).add(name)
+        except (aiohttp.ClientError, TimeoutError):
+            self.doubtful.add(name)
+
+
+def all_arrived_once(mesh: Mesh, *senders: Sender, repeats: int = 0) -> None:
+    """Each accepted event arrived exactly once, each doubtful one at most once.
+
+    Args:
+        mesh: whose destination is asked.
+        senders: whose books are compared.
+        repeats: how many may have arrived again; more than none only where an egest died in the middle of sending.
+    """
+    accepted = set[str]().union(*(sender.accepted for sender in senders))
+    assert accepted, "nothing was accepted"
+    until(lambda: not accepted - mesh.arrivals().keys(), "every accepted event is at the destination")
+    time.sleep(3)  # a copy would come a little later
+    arrived = mesh.arrivals()
+    ours = accepted.union(*(sender.doubtful for sender in senders))
+    again = {name: count for name, count in arrived.items() if name in ours and count > 1}
+    assert sum(count - 1 for count in again.values()) <= repeats, f"arrived again: {again}"
