@@ -1,7 +1,10 @@
 """Egest: reads `enriched` and `retry-out`, sends each delivery to its destination, puts every outcome on record."""
 
 import asyncio
+import contextlib
 import ssl
+
+from aiokafka.errors import KafkaError
 
 from hifi.kafka.consumer import Consumer, Reading
 from hifi.kafka.producer import Producer
@@ -41,6 +44,8 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     consumer = Consumer(service, settings, reading, intake.step, intake.poisoned)
 
     await registry.start()
+    with contextlib.suppress(KafkaError, OSError):  # it connects by itself as soon as Kafka answers
+        await producer.start()
     await lanes.start()
     outcomes.start()
     reader = asyncio.create_task(consumer.run())

@@ -156,10 +156,10 @@ class Lane:
             not self._events or self._bytes + size_bytes <= min(settings.lane_bytes, held.free_bytes)
         )
 
-    def may_wait(self, *, alone: bool) -> bool:
-        """Whether what does not fit should wait a moment rather than go to the retrier."""
+    def may_wait(self, *, harmless: bool) -> bool:
+        """Whether what does not fit should wait a moment rather than go to the retrier. `harmless`: see `Flow`."""
         now_s = monotonic_s()
-        return self._refusal(now_s) is None and self._flow.may_wait(self._events, now_s, alone=alone)
+        return self._refusal(now_s) is None and self._flow.may_wait(self._events, now_s, harmless=harmless)
 
     async def room(self, within_s: float) -> None:
         """Wait until something left the lane, or so many seconds have passed."""
@@ -219,6 +219,11 @@ class Lane:
         self._pool.sweep()
         self._gauge.set(self._events)
         self.pump()
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is in the lane."""
+        return not self._events
 
     # Going out
 

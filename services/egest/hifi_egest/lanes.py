@@ -9,6 +9,7 @@ from hifi import log
 from hifi.clock import monotonic_s
 from hifi.pipe.registry import PipeRegistry
 from hifi_egest.lane import Lane, Tools
+from hifi_egest.load import Load
 from hifi_egest.partition import Partition
 
 SWEEP_S: Final = 0.5
@@ -31,6 +32,7 @@ class Lanes:
         self._tools = tools
         self._share = share
         self._lanes: dict[tuple[bytes, bytes], Lane] = {}
+        self._load = Load()
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -57,10 +59,12 @@ class Lanes:
             lane = self._lanes.get((pipe, destination))
         return lane
 
-    def alone(self, lane: Lane) -> bool:
-        """No other lane has been given anything lately."""
+    def harmless(self, lane: Lane) -> bool:
+        """Waiting for this lane keeps nobody else waiting: no lane that had work lately is without, or the CPU is short."""
+        if self._load.saturated():
+            return True
         since_s = monotonic_s() - _LATELY_S
-        return all(other is lane or other.offered_s < since_s for other in self._lanes.values())
+        return not any(one.empty and one.offered_s > since_s for one in self._lanes.values() if one is not lane)
 
     def drop(self, partition: Partition) -> None:
         """A partition is given up."""

@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 WINDOW: Final = 4096
-"""Records that a copy with a rank of its own (from a producer that was made anew) may lie behind the first."""
+"""Records that a copy with a rank of its own (from a producer that was made anew) may lie behind the first, at least."""
 _CHUNK_BITS: Final = 10
 
 
@@ -100,7 +100,8 @@ class Once:
         self._tops = dict(memory.tops)
         self._newest_us = memory.newest_us
         self._window = window
-        self._seen: dict[bytes, None] = {}
+        self._seen: set[bytes] = set()
+        self._seen_before: set[bytes] = set()
         self._changes: deque[tuple[int, str, int, int]] = deque()
         self._batches: deque[tuple[int, Mapping[str, int]]] = deque()
         self._inherited = memory.floors
@@ -161,12 +162,12 @@ class Once:
             self._tops[line] = rank
             self._newest_us = max(self._newest_us, accepted_us)
             self._changes.append((offset, line, rank, self._newest_us))
-        if key in self._seen:
+        if key in self._seen or key in self._seen_before:
             return Copy.COPY
         self._see(key)
         return verdict
 
     def _see(self, key: bytes) -> None:
-        self._seen[key] = None
+        self._seen.add(key)
         if len(self._seen) > self._window:
-            del self._seen[next(iter(self._seen))]
+            self._seen, self._seen_before = set(), self._seen

@@ -1,9 +1,8 @@
 """Whether what does not fit in a lane may wait a moment for it: pure.
 
-A full lane may just be a fast destination with a burst before it, after a restart say: waiting keeps the order and
-costs nobody much. Or it is a slow one, and waiting would delay all others: then the delivery goes to the retrier. The
-difference is how fast the lane has been emptied lately. And a lane that made the others wait too long loses the right
-to for a while, unless there are no others.
+A full lane may be a fast destination with a burst before it, after a restart say, or egest itself is short of CPU:
+then waiting keeps the order and costs the others nothing, and the retrier would only add work. Or the destination is
+slow, and waiting would delay all others: then the delivery goes to the retrier at once.
 """
 
 from typing import Final
@@ -11,7 +10,9 @@ from typing import Final
 QUICK_S: Final = 1.0
 """A lane that needs no longer than this for all that it holds is fast, seconds."""
 PATIENCE_S: Final = 5.0
-"""The longest that a lane may keep the others waiting at a stretch, seconds; it recovers at half that speed."""
+"""The longest that a fast lane may keep the others waiting at a stretch, seconds; it recovers at half that speed."""
+MOVING_S: Final = 3.0
+"""A lane that nothing left for so long does not move, seconds."""
 _WINDOW_S: Final = 0.5
 
 
@@ -22,43 +23,46 @@ class Flow:
         self._window_s = now_s
         self._count = 0
         self._per_second: float | None = None
+        self._last_s = now_s
         self._waited_s = 0.0
         self._counted_s = now_s
 
+    def begins(self, now_s: float) -> None:
+        """The lane was empty: how fast it was before says nothing any more."""
+        if now_s - self._window_s > 2 * _WINDOW_S:
+            self._per_second = None
+            self._count = 0
+            self._window_s = self._last_s = now_s
+
     def sent(self, count: int, now_s: float) -> None:
-        """So many deliveries were settled by an answer."""
+        """So many deliveries were made."""
         self._roll(now_s)
         self._count += count
+        self._last_s = now_s
 
-    def may_wait(self, held: int, now_s: float, *, alone: bool) -> bool:
+    def may_wait(self, held: int, now_s: float, *, harmless: bool) -> bool:
         """Whether what does not fit now should wait for the lane.
 
         Args:
             held: deliveries in the lane.
             now_s: monotonic, seconds.
-            alone: no other lane has had anything to do lately.
+            harmless: nobody else would be served any sooner if it did not.
         """
         self._roll(now_s)
-        per_second = self._per_second
-        if per_second is None:
+        if harmless:
+            return now_s - self._last_s < MOVING_S
+        if self._per_second is None:
             quick = now_s - self._window_s < QUICK_S  # it has only just begun
         else:
-            quick = held <= per_second * QUICK_S
-        return quick and (alone or self._waited_now(now_s) < PATIENCE_S)
+            quick = held <= self._per_second * QUICK_S
+        return quick and self._waited_until(now_s) < PATIENCE_S
 
     def waited(self, seconds: float, now_s: float) -> None:
         """The others were kept waiting for so long."""
-        self._waited_s = self._waited_now(now_s) + seconds
+        self._waited_s = self._waited_until(now_s) + seconds
         self._counted_s = now_s
 
-    def begins(self, now_s: float) -> None:
-        """The lane was empty: how fast it was says nothing any more."""
-        if now_s - self._window_s > 2 * _WINDOW_S:
-            self._per_second = None
-            self._count = 0
-            self._window_s = now_s
-
-    def _waited_now(self, now_s: float) -> float:
+    def _waited_until(self, now_s: float) -> float:
         return max(0.0, self._waited_s - (now_s - self._counted_s) / 2)
 
     def _roll(self, now_s: float) -> None:

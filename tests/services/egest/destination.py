@@ -74,7 +74,9 @@ class Destination:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 first, *lines = head.split("\r\n")
                 method, target, _ = first.split(" ")
-                headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines if line)}
+                headers = {
+                    name.lower(): value for name, value in (line.split(": ", 1) for line in lines if line)
+                }
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
                 request = Request(method, target, headers, body, time.monotonic(), connection)
                 self.requests.append(request)

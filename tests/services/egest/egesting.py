@@ -106,7 +106,9 @@ class Stream:
 
     async def read(self, topic: str) -> list[ConsumerRecord]:
         """All that is on a topic now, by partition and offset."""
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest")
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
         await consumer.start()
         try:
             tps = [TopicPartition(topic, number) for number in range(self.partitions)]
@@ -152,7 +154,11 @@ class Node:
     def __init__(self, stream: Stream, **settings: Any) -> None:
         settings.setdefault("instance", "egest-" + uuid.uuid4().hex[:6])
         self.settings = EgestSettings(
-            kafka=stream.kafka, stream=stream.topics.stream, tiers=stream.topics.tiers, commit_interval_s=0.1, **settings
+            kafka=stream.kafka,
+            stream=stream.topics.stream,
+            tiers=stream.topics.tiers,
+            commit_interval_s=0.1,
+            **settings,
         )
         self.service = Service("egest", self.settings)
         self.task: asyncio.Task[None] | None = None

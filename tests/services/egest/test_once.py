@@ -57,7 +57,7 @@ class Mesh(RuleBasedStateMachine):
         known = self.receipts[start:]
         for receipt in known:
             done.add(receipt.offset, receipt.destination)
-        once = Once(memory, done, window=0)  # so that the ranks have to do it
+        once = Once(memory, done, window=-1)  # so that the ranks have to do it
         for receipt in known:
             if receipt.offset < offset:
                 once.remember(b"%d" % receipt.seq)
