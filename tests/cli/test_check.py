@@ -4,7 +4,7 @@ from textwrap import dedent
 import pytest
 from typer.testing import CliRunner
 
-from hifi_cli.__main__ import app
+from hifi_cli.app import app
 
 GOOD = """
 pipe: orders

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hifi_cli.__main__ import app
+from hifi_cli.app import app
 
 HIFI = Path(sys.executable).with_name("hifi")
 COMMANDS = (
