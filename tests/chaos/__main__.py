@@ -113,7 +113,7 @@ async def _run(
             verdict = await _judge(mesh, books, windows)
             after = mesh.rss_bytes()
             failures = verdict.failures + [
-                f"{one.target} was not ready 30 s after {one.fault}: {one.ready_again_s:.0f} s"
+                f"{one.target} was not ready 30 s after {one.fault}: {one.ready_again_s} s"
                 for one in windows
                 if one.ready_again_s is None or one.ready_again_s > 30
             ]

@@ -10,10 +10,8 @@ def sent(*ids: str, status: int = 202) -> list[dict[str, Any]]:
 
 
 def arrived(*ids: str, clean: bool = True, at_s: float = 100.0) -> list[dict[str, Any]]:
-    return [
-        {"to": "steady", "id": one, "key": one[0], "n": 0, "at_s": at_s, "mode": "ok", "clean": clean}
-        for one in ids
-    ]
+    line = {"to": "steady", "n": 0, "at_s": at_s, "mode": "ok", "clean": clean}
+    return [line | {"id": one, "key": one[0]} for one in ids]
 
 
 def verdict(book: list[dict[str, Any]], arrivals: list[dict[str, Any]], **more: Any) -> Verdict:
