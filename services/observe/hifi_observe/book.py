@@ -3,28 +3,23 @@
 No input or output, no clock, no Kafka client: whoever drives it brings records, snapshots and the time.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hifi.errors import NotAnEvent
-from hifi.event import IN, REASON, SEQ, STATUS
+from hifi.event import MINUTE, PIPE, REASON, REPLAY, SEQ, STATUS
 from hifi_observe import facts, hops, measures, stage, tally
 from hifi_observe.backlog import Backlog
+from hifi_observe.batch import Place
 from hifi_observe.cell import Cell, Count
 from hifi_observe.closing import Rules, Snapshot, closable
-from hifi_observe.facts import Fact
 from hifi_observe.ids import IdSet, union
 from hifi_observe.ingest import Ingest
 from hifi_observe.live import Live
 from hifi_observe.stage import Stage
-
-_BEFORE = {stage.NORMALIZED: stage.RAW, stage.ENRICHED: stage.NORMALIZED, stage.RECEIPTS: stage.ENRICHED}
-"""Kind of topic to the one that its writer reads."""
-Passed = defaultdict[tuple[Cell, Stage, str], list[int]]
-Shown = defaultdict[tuple[Cell, tuple[Stage, ...], str], list[int]]
-Durations = defaultdict[tuple[Cell, str], list[int]]
 
 
 class Seen(Protocol):
@@ -83,6 +78,7 @@ class Book:
         self._through: dict[str, int] = {}
         self._snapshot: Snapshot | None = None
         self._transit = measures.Transit()
+        self._event_times = measures.EventTimes()
 
     @classmethod
     def resume(cls, partition: int, rules: Rules, marker: Mapping[str, Any], cells: Iterable[Cell]) -> "Book":
@@ -97,7 +93,7 @@ class Book:
     def marker(self) -> dict[str, Any]:
         """What a restart needs beside the closed cells; to be written after them."""
         first = max(self._closed_before + 1, self.closed_minute - 1500)
-        gaps = {minute: self.ingest.gap_s(minute) for minute in range(first, self.closed_minute + 1)}
+        gaps = {str(minute): self.ingest.gap_s(minute) for minute in range(first, self.closed_minute + 1)}
         return {
             "minute": self.closed_minute,
             "through": self._through,
@@ -208,78 +204,75 @@ class Book:
 
     def _take_events(self, topic: str, kind: str, records: Sequence[Seen]) -> None:
         backlog = self._backlog(topic) if kind in stage.READERS else None
-        shown: Shown = defaultdict(list)
-        passed: Passed = defaultdict(list)
-        durations: Durations = defaultdict(list)
+        stages_of = facts.stages_of(kind)
+        places: dict[tuple[bytes, bytes], Place | None] = {}
         for record in records:
             headers = dict(record.headers)
+            offset = record.offset
             try:
-                fact = facts.read(kind, headers)
-            except NotAnEvent:
+                identity = headers[SEQ]
+                whose = (headers[PIPE], headers[MINUTE])
+                epoch, _, text = identity.partition(b":")
+                sequence = int(text)
+                stages = stages_of(headers)
+                if whose not in places:
+                    places[whose] = self._place(topic, whose, offset)
+            except (KeyError, ValueError):
                 self.foreign[topic] += 1
                 continue
-            cell = self._cell(topic, fact, record.offset)
-            if cell is None:
+            place = places[whose]
+            if place is None:
                 continue
-            counted = cell.counted(topic, record.offset)
-            if fact.replay:
+            counted = offset < place.through
+            if headers.get(REPLAY, b"0") != b"0":
                 # A replay stays out of loss and lag; it only moves its delivery from dead-lettered to delivered.
-                if not counted and fact.stages[0].kind == "delivered":
-                    cell.replay(fact.stages[0].who, fact.epoch, fact.sequence)
+                if not counted and stages[0].kind == "delivered":
+                    place.cell.replay(stages[0].who, epoch.decode("ascii", "replace"), sequence)
                 continue
-            at = fact.stages[0]
             if not counted:
-                cell.span(topic, record.offset)
-                shown[cell, fact.stages, fact.epoch].append(fact.sequence)
-                for name, value_us in self._durations(kind, headers, record.timestamp * 1000):
-                    durations[cell, name].append(value_us)
-                self.live.note(fact.pipe, at, record.timestamp)
+                place.cell.span(topic, offset)
+                place.shown[stages, epoch].append(sequence)
+                with contextlib.suppress(KeyError, ValueError):
+                    place.measured(kind, headers, identity, record.timestamp, stages)
                 if kind == stage.RECEIPTS:
-                    reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
-                    self.live.outcome(fact.pipe, at, reason.decode("utf-8", "replace"), record.timestamp)
-            if backlog is not None and record.offset < backlog.committed:
-                passed[cell, at, fact.epoch].append(fact.sequence)
+                    self._outcome(place.cell.pipe, stages[0], headers, record.timestamp)
+            if backlog is not None and offset < backlog.committed:
+                place.passed[stages, epoch].append(sequence)
             elif backlog is not None:
-                backlog.put(record.offset, record.timestamp, cell, at, fact.epoch, fact.sequence)
-        self._enter(shown, passed, durations)
+                backlog.put(offset, record.timestamp, place.cell, stages[0], epoch.decode("ascii", "replace"), sequence)
+        self.live.newest_ms = max(self.live.newest_ms, records[-1].timestamp)
+        for place in places.values():
+            if place is not None:
+                self._enter(kind, place)
 
-    def _enter(self, shown: Shown, passed: Passed, durations: Durations) -> None:
-        for (cell, stages, epoch), sequences in shown.items():
-            cell.show(stages, epoch, sequences)
-        for (cell, at, epoch), sequences in passed.items():
-            cell.pass_by(at, epoch, sequences)
-        for (cell, name), values_us in durations.items():
-            cell.measure(name, values_us)
-            if name.startswith("end.accepted/"):
-                self.live.lags(cell.pipe, values_us)
+    def _enter(self, kind: str, place: Place) -> None:
+        place.enter()
+        pipe = place.cell.pipe
+        for (stages, _), sequences in place.shown.items():
+            self.live.note(pipe, stages[0], len(sequences))
+        ends = place.measure(kind, self._transit, self._event_times)
+        if ends:
+            self.live.lags(pipe, ends)
 
-    def _durations(self, kind: str, headers: dict[str, bytes], append_us: int) -> Iterator[tuple[str, int]]:
-        try:
-            if kind in (stage.RAW, stage.NORMALIZED, stage.ENRICHED):
-                yield from measures.of_hop(kind, headers, append_us)
-                transit = self._transit.appended(kind, headers[SEQ], append_us)
-                if transit is not None:
-                    yield stage.READERS[kind] + ".transit", transit
-            elif kind == stage.RECEIPTS:
-                yield from measures.of_receipt(headers)
-            before = _BEFORE.get(kind)
-            if before is not None and IN in headers:
-                transit = self._transit.fetched(before, headers[SEQ], int(headers[IN]))
-                if transit is not None:
-                    yield stage.READERS[before] + ".transit", transit
-        except (KeyError, ValueError):
-            return  # counted as an event all the same: its identity was good
+    def _outcome(self, pipe: str, at: Stage, headers: Mapping[str, bytes], append_ms: int) -> None:
+        if at.kind != "delivered" or (pipe, at.who) in self.live.streaks:
+            reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
+            self.live.outcome(pipe, at, reason.decode("utf-8", "replace"), append_ms)
 
-    def _cell(self, topic: str, fact: Fact, offset: int) -> Cell | None:
-        key = (fact.pipe, fact.minute)
+    def _place(self, topic: str, whose: tuple[bytes, bytes], offset: int) -> Place | None:
+        cell = self._cell(topic, whose[0].decode("ascii"), int(whose[1]), offset)
+        return None if cell is None else Place(cell, cell.counted_to(topic))
+
+    def _cell(self, topic: str, pipe: str, minute: int, offset: int) -> Cell | None:
+        key = (pipe, minute)
         cell = self.cells.get(key)
         if cell is not None:
             return cell
         cell = Cell(*key)
-        if fact.minute <= self.closed_minute:
+        if minute <= self.closed_minute:
             if offset < self._through.get(topic, 0):
                 return None
-            if (self.closed_minute - fact.minute) * 60 > self.rules.amend_s:
+            if (self.closed_minute - minute) * 60 > self.rules.amend_s:
                 self.too_late[topic] += 1
                 return None
             cell.open = False
@@ -302,6 +295,6 @@ class Book:
         if self._snapshot is None:
             return
         for offset, pipe, minute, epoch, first, last in self.ingest.take(self._snapshot.tallies_end):
-            cell = self._cell(stage.ACCEPTED, Fact(pipe, minute, epoch, first, (), False), offset)
-            if cell is not None and not cell.counted(stage.ACCEPTED, offset):
+            cell = self._cell(stage.ACCEPTED, pipe, minute, offset)
+            if cell is not None and offset >= cell.counted_to(stage.ACCEPTED):
                 cell.show_range(Stage(stage.ACCEPTED), epoch, first, last)

@@ -129,9 +129,9 @@ class Cell:
         self.version += 1
         self.dirty = False
 
-    def counted(self, topic: str, offset: int) -> bool:
-        """Whether the record at an offset was counted before the state was written: after a restart it comes again."""
-        return offset < self._through.get(topic, -1)
+    def counted_to(self, topic: str) -> int:
+        """Records of a topic below this offset were counted before the state was written; after a restart they come again."""
+        return self._through.get(topic, -1) if not self.open else -1
 
     def size_bytes(self) -> int:
         """About what the bitmaps take, bytes."""

@@ -28,10 +28,9 @@ class Live:
         """Pipe and destination to its run of equal failures."""
         self._lags: defaultdict[str, Sketch] = defaultdict(Sketch)
 
-    def note(self, pipe: str, at: Stage, append_ms: int) -> None:
-        """A record was seen."""
-        self.counts[pipe][at.kind] += 1
-        self.newest_ms = max(self.newest_ms, append_ms)
+    def note(self, pipe: str, at: Stage, number: int) -> None:
+        """Records were seen."""
+        self.counts[pipe][at.kind] += number
 
     def outcome(self, pipe: str, at: Stage, reason: str, append_ms: int) -> None:
         """A receipt was seen; `reason` is the answer's status, or a code where there was no answer."""

@@ -50,9 +50,9 @@ def receipt(destination: bytes, outcome: bytes, trip: bytes) -> tuple[Stage, ...
 
 
 @lru_cache(maxsize=4096)
-def retry(kind: str, destination: bytes, trip: bytes) -> tuple[Stage, ...]:
+def retry(kind: str, destination: bytes, trip: int) -> tuple[Stage, ...]:
     """The stage that a record of a retry topic shows."""
-    return (Stage(kind, destination.decode("utf-8", "replace"), number(trip)),)
+    return (Stage(kind, destination.decode("utf-8", "replace"), trip),)
 
 
 @lru_cache(maxsize=4096)

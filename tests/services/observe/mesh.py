@@ -71,9 +71,11 @@ class Mesh:
             minute = (accepted_ms - self.random.choice((0, 0, 0, 90_000))) // 60_000
             identity = (self._epoch, self._sequence)
             headers = {
-                event.PIPE: pipe.encode(), event.PIPE_VERSION: b"1",
+                event.PIPE: pipe.encode(),
+                event.PIPE_VERSION: b"1",
                 event.SEQ: event.seq_text(int(self._epoch, 16), self._sequence),
-                event.ACCEPTED: b"%d" % (accepted_ms * 1000), event.MINUTE: b"%d" % minute,
+                event.ACCEPTED: b"%d" % (accepted_ms * 1000),
+                event.MINUTE: b"%d" % minute,
                 event.IN: b"%d" % (accepted_ms * 1000 - 500),
             }
             self._sequence += 1
@@ -127,8 +129,13 @@ class Mesh:
             return [("enriched", headers | {event.TO: to})] * copies
         if node == "retrier":
             name = headers[event.DESTINATION].decode()
-            return [] if self._drops(node, name, headers) else [("retry-out", headers)] * copies
-        names = [headers[event.DESTINATION].decode()] if topic == "retry-out" else headers[event.TO].decode().split(",")
+            back = headers | {event.PASS: b"%d" % (int(headers.get(event.PASS, b"0")) + 1)}
+            return [] if self._drops(node, name, headers) else [("retry-out", back)] * copies
+        names = (
+            [headers[event.DESTINATION].decode()]
+            if topic == "retry-out"
+            else headers[event.TO].decode().split(",")
+        )
         made = []
         for name in names:
             if not self._drops("retry" if topic == "retry-out" else "egest", name, headers):
@@ -142,15 +149,21 @@ class Mesh:
         trip = int(headers.get(event.PASS, b"0"))
         luck = self._fate(headers, f"{name}{trip}")
         if luck < 0.75:
-            times = {event.SENT: b"%d" % (self.now_ms * 1000), event.ANSWERED: b"%d" % (self.now_ms * 1000 + 700)}
+            times = {
+                event.SENT: b"%d" % (self.now_ms * 1000),
+                event.ANSWERED: b"%d" % (self.now_ms * 1000 + 700),
+            }
             return [("receipts", about | times | {event.OUTCOME: b"delivered"})]
         if luck < 0.8:
             return [
                 ("dead-letter", about | {event.NODE: b"egest", event.REASON: b"status-400"}),
                 ("receipts", about | {event.OUTCOME: b"dead-letter"}),
             ]
-        again = about | {event.PASS: b"%d" % (trip + 1)}
-        return [(f"retry-in.{self.random.choice(TIERS)}", again), ("receipts", about | {event.OUTCOME: b"retry"})]
+        again = about | {event.PASS: b"%d" % trip}
+        return [
+            (f"retry-in.{self.random.choice(TIERS)}", again),
+            ("receipts", about | {event.OUTCOME: b"retry"}),
+        ]
 
     def _drops(self, hop: str, name: str, headers: Headers) -> bool:
         if self.random.random() >= self.drop:
@@ -201,14 +214,21 @@ class Mesh:
         accepted = {identity for p, m, identity in self.acknowledged if (p, m) == (pipe, minute)}
         truth = {
             ("ingest", ""): accepted - raw,
-            ("normalize", ""): raw - normalized - self.ids(pipe, minute, "dead-letter", "node", "", "normalize"),
-            ("enrich", ""): normalized - enriched - self.ids(pipe, minute, "dead-letter", "node", "", "enrich"),
+            ("normalize", ""): raw
+            - normalized
+            - self.ids(pipe, minute, "dead-letter", "node", "", "normalize"),
+            ("enrich", ""): normalized
+            - enriched
+            - self.ids(pipe, minute, "dead-letter", "node", "", "enrich"),
         }
         for name in ("", *DESTINATIONS):
             final = self.ids(pipe, minute, "receipts", name, "delivered")
             final |= self.ids(pipe, minute, "receipts", name, "filtered")
             final |= self.ids(pipe, minute, "dead-letter", "node", name, "egest") if name else set()
-            put = [self._trip(pipe, minute, [f"retry-in.{tier}" for tier in TIERS], name, trip) for trip in range(40)]
+            put = [
+                self._trip(pipe, minute, [f"retry-in.{tier}" for tier in TIERS], name, trip - 1)
+                for trip in range(40)
+            ]
             out = [self._trip(pipe, minute, ["retry-out"], name, trip) for trip in range(40)]
             truth["egest", name] = self.ids(pipe, minute, "enriched", "to", name) - final - set().union(*put)
             truth["retrier", name], truth["retry", name] = set(), set()

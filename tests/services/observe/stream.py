@@ -28,12 +28,14 @@ PARTITIONS = 2
 
 
 def pipe(name: str = "flights", p95_s: float = 100_000) -> Pipe:
-    return Pipe.model_validate({
-        "pipe": name,
-        "source": {"keys": [{"env": "KEY"}]},
-        "destinations": [{"name": "crm", "url": "http://127.0.0.1:9/"}],
-        "slo": {"p95": p95_s, "loss": 0},
-    })
+    return Pipe.model_validate(
+        {
+            "pipe": name,
+            "source": {"keys": [{"env": "KEY"}]},
+            "destinations": [{"name": "crm", "url": "http://127.0.0.1:9/"}],
+            "slo": {"p95": p95_s, "loss": 0},
+        }
+    )
 
 
 @dataclass
@@ -51,27 +53,54 @@ class Stream:
         self.sequences[partition] += 1
         now = b"%d" % now_us()
         return [
-            (event.PIPE, name.encode()), (event.PIPE_VERSION, b"1"), (event.SEQ, f"{self.epoch}:{sequence}".encode()),
-            (event.ACCEPTED, now), (event.MINUTE, b"%d" % minute), (event.IN, now), ("ce_id", f"id-{partition}-{sequence}".encode()),
+            (event.PIPE, name.encode()),
+            (event.PIPE_VERSION, b"1"),
+            (event.SEQ, f"{self.epoch}:{sequence}".encode()),
+            (event.ACCEPTED, now),
+            (event.MINUTE, b"%d" % minute),
+            (event.IN, now),
+            ("ce_id", f"id-{partition}-{sequence}".encode()),
         ]
 
-    async def write(self, name: str, partition: int, headers: list[Headers], values: list[bytes] | None = None) -> None:
+    async def write(
+        self, name: str, partition: int, headers: list[Headers], values: list[bytes] | None = None
+    ) -> None:
         records = [Record(b"k", values[n] if values else b"{}", one) for n, one in enumerate(headers)]
         await self.producer.deliver(f"{self.topics.stream}.{name}", partition, records)
 
-    async def events(self, partition: int, minute: int, count: int, *, lose: dict[str, Collection[int]] | None = None, name: str = "flights") -> list[Headers]:
+    async def events(
+        self,
+        partition: int,
+        minute: int,
+        count: int,
+        *,
+        lose: dict[str, Collection[int]] | None = None,
+        name: str = "flights",
+    ) -> list[Headers]:
         """Take events in and bring them to the destination; `lose`: topic to the positions of events that never reach it."""
         lose = lose or {}
         batch = [self.headers(partition, minute, name) for _ in range(count)]
         first = int(dict(batch[0])[event.SEQ].partition(b":")[2])
-        tally = {"epoch": self.epoch, "pipes": {name: {str(minute): [[first, first + count - 1]]}}, "closed": False}
+        tally = {
+            "epoch": self.epoch,
+            "pipes": {name: {str(minute): [[first, first + count - 1]]}},
+            "closed": False,
+        }
         alive = list(range(count))
         now = b"%d" % now_us()
         for topic in ("raw", "normalized", "enriched", "receipts"):
             alive = [one for one in alive if one not in lose.get(topic, ())]
             more: dict[str, Headers] = {
-                "raw": [], "normalized": [], "enriched": [(event.TO, b"crm")],
-                "receipts": [(event.DESTINATION, b"crm"), (event.OUTCOME, b"delivered"), (event.STATUS, b"200"), (event.SENT, now), (event.ANSWERED, now)],
+                "raw": [],
+                "normalized": [],
+                "enriched": [(event.TO, b"crm")],
+                "receipts": [
+                    (event.DESTINATION, b"crm"),
+                    (event.OUTCOME, b"delivered"),
+                    (event.STATUS, b"200"),
+                    (event.SENT, now),
+                    (event.ANSWERED, now),
+                ],
             }
             if alive:
                 await self.write(topic, partition, [batch[one] + more[topic] for one in alive])
@@ -82,7 +111,9 @@ class Stream:
         """The nodes commit all that there is."""
         reads = {"normalize": "raw", "enrich": "normalized", "egest": "enriched"}
         for node in nodes or reads:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, group_id=self.topics.group(node), enable_auto_commit=False)
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.kafka, group_id=self.topics.group(node), enable_auto_commit=False
+            )
             await consumer.start()
             tp = TopicPartition(f"{self.topics.stream}.{reads[node]}", partition)
             consumer.assign([tp])
@@ -93,8 +124,16 @@ class Stream:
     @asynccontextmanager
     async def observing(self, **more: Any):
         """A running instance of observe, with its URL."""
-        options = {"observe_settle_s": 0, "observe_look_s": 0.05, "observe_amend_every_s": 0.1, "observe_live_s": 0.2, "observe_silence_s": 100}
-        settings = ObserveSettings(kafka=self.kafka, stream=self.topics.stream, instance=secrets.token_hex(4), **options | more)
+        options = {
+            "observe_settle_s": 0,
+            "observe_look_s": 0.05,
+            "observe_amend_every_s": 0.1,
+            "observe_live_s": 0.2,
+            "observe_silence_s": 100,
+        }
+        settings = ObserveSettings(
+            kafka=self.kafka, stream=self.topics.stream, instance=secrets.token_hex(4), **options | more
+        )
         observatory = Observatory(settings, Health("observe", settings.instance))
         sock = http.listen("127.0.0.1", 0)
         async with http.serve(application(observatory), sock, drain_s=1):
@@ -113,7 +152,9 @@ async def new_stream(kafka: str, *pipes: Pipe):
     """A fresh stream with pipes, one by default."""
     topics = Topics(f"t{secrets.token_hex(4)}")
     await create_topics(kafka, topics, partitions=PARTITIONS, replication=1)
-    await publish(kafka, topics, [stream_record(PARTITIONS), *(pipe_record(one) for one in pipes or (pipe(),))])
+    await publish(
+        kafka, topics, [stream_record(PARTITIONS), *(pipe_record(one) for one in pipes or (pipe(),))]
+    )
     producer = Producer(kafka, "double")
     await producer.start()
     try:

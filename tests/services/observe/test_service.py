@@ -57,13 +57,19 @@ async def test_the_very_events_that_were_lost_are_named_at_their_hop(stream: Str
         assert (body["lost"], body["delivered"], body["in_flight"]) == (4, 146, 0)
         assert (body["state"], body["causes"]) == ("down", ["loss"])
         lost = (await ask(url, path + "/lost"))["lost"]
-        assert {(one["hop"], one["destination"], one["partition"], one["sequence"], one["ce_id"]) for one in lost} == {
-            ("normalize", "", 0, 3, "id-0-3"), ("normalize", "", 0, 50, "id-0-50"),
-            ("egest", "crm", 0, 7, "id-0-7"), ("ingest", "", 1, 9, None),
+        assert {
+            (one["hop"], one["destination"], one["partition"], one["sequence"], one["ce_id"]) for one in lost
+        } == {
+            ("normalize", "", 0, 3, "id-0-3"),
+            ("normalize", "", 0, 50, "id-0-50"),
+            ("egest", "crm", 0, 7, "id-0-7"),
+            ("ingest", "", 1, 9, None),
         }
 
 
-async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_when_it_arrives(stream: Stream) -> None:
+async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_when_it_arrives(
+    stream: Stream,
+) -> None:
     minute = past_minute()
     await stream.events(0, minute, 20, lose={"enriched": range(20)})
     await stream.commit(0, "normalize")
@@ -132,7 +138,9 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
     await stream.commit(0)
     hook = {"observe_webhook": f"http://127.0.0.1:{port}/", "observe_webhook_secret": SECRET}
     async with stream.observing(**hook) as (_, url):
-        body = await until(url, "/api/v1/alarms", lambda body: any(one["kind"] == "loss" for one in body["active"]))
+        body = await until(
+            url, "/api/v1/alarms", lambda body: any(one["kind"] == "loss" for one in body["active"])
+        )
         (alarm,) = [one for one in body["active"] if one["kind"] == "loss"]
         assert "lost 1 events at normalize" in alarm["cause"]
         assert alarm["runbook"] == "docs/observe.md#loss"
@@ -149,7 +157,9 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
         for headers in ({}, {"authorization": "Bearer wrong"}):
             async with session.post(url + "/api/v1/silences", json=body, headers=headers) as answer:
                 assert answer.status == 401
-        async with session.post(url + "/api/v1/silences", json=body, headers={"authorization": "Bearer open sesame"}) as answer:
+        async with session.post(
+            url + "/api/v1/silences", json=body, headers={"authorization": "Bearer open sesame"}
+        ) as answer:
             assert answer.status == 200
         known = await until(url, "/api/v1/alarms", lambda body: body["silences"])
         assert known["silences"][0]["reason"] == "new broker"
@@ -164,11 +174,23 @@ async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_pro
         await until(url, f"/api/v1/pipes/flights/minutes/{minute}", lambda body: body.get("in") == 3)
         document = await ask(url, "/openapi.json")
         paths = [path for path, methods in document["paths"].items() if "get" in methods]
-        pages = ["/", "/alarms", "/pipes/flights", "/pipes/flights/dead", f"/pipes/flights/minutes/{minute}", "/static/plotly.min.js"]
+        pages = [
+            "/",
+            "/alarms",
+            "/pipes/flights",
+            "/pipes/flights/dead",
+            f"/pipes/flights/minutes/{minute}",
+            "/static/plotly.min.js",
+        ]
         for path in [*paths, *pages]:
             async with session.get(url + path.format(pipe="flights", minute=minute)) as answer:
                 assert answer.status == 200, path
-        for path, status in [("/api/v1/pipes/nothing", 404), ("/api/v1/pipes/flights/minutes/1", 404), ("/api/v1/pipes/flights/minutes/x", 400), ("/api/v1/pipes/flights/minutes?last=0", 400)]:
+        for path, status in [
+            ("/api/v1/pipes/nothing", 404),
+            ("/api/v1/pipes/flights/minutes/1", 404),
+            ("/api/v1/pipes/flights/minutes/x", 400),
+            ("/api/v1/pipes/flights/minutes?last=0", 400),
+        ]:
             async with session.get(url + path) as answer:
                 assert (answer.status, answer.content_type) == (status, "application/problem+json"), path
     assert not answers

@@ -19,19 +19,27 @@ def sketch(values: list[int]) -> Sketch:
 
 
 @given(VALUES, SHARES)
-def test_a_quantile_is_within_the_stated_error_of_the_value_of_that_rank(values: list[int], share: float) -> None:
+def test_a_quantile_is_within_the_stated_error_of_the_value_of_that_rank(
+    values: list[int], share: float
+) -> None:
     true = sorted(values)[math.floor(share * (len(values) - 1))]
     assert abs(sketch(values).quantile_us(share) - true) <= RELATIVE_ERROR * abs(true) * 1.0001
 
 
 @given(VALUES, VALUES, SHARES)
-def test_merging_is_the_same_as_having_seen_everything(one: list[int], other: list[int], share: float) -> None:
+def test_merging_is_the_same_as_having_seen_everything(
+    one: list[int], other: list[int], share: float
+) -> None:
     merged = sketch(one)
     merged.merge(Sketch.load(orjson.loads(orjson.dumps(sketch(other).dump()))))
     whole = sketch(one + other)
     assert merged.dump() == whole.dump()
     assert merged.quantile_us(share) == whole.quantile_us(share)
-    assert (merged.max_us, merged.sum_us, len(merged)) == (max(one + other), sum(one + other), len(one + other))
+    assert (merged.max_us, merged.sum_us, len(merged)) == (
+        max(one + other),
+        sum(one + other),
+        len(one + other),
+    )
 
 
 def test_one_value_many_times_counts_that_often() -> None:
