@@ -7,9 +7,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
 from hifi.errors import Misconfigured, Retryable
+from hifi.health import Health
 from hifi.topics import Topics
 
 _ALREADY_EXISTS = 36
+_PARTITIONS = "partitions"
+_LOOK_AGAIN_S = 2.0
 
 
 async def create_topics(
@@ -50,6 +53,24 @@ async def partition_counts(bootstrap: str, names: list[str]) -> dict[str, int]:
         return await _counts(admin, names)
     finally:
         await admin.close()
+
+
+async def matching_partitions(bootstrap: str, names: list[str], partitions: int, health: Health) -> None:
+    """Return once all of the topics have as many partitions as the stream says; not ready until then."""
+    while True:
+        try:
+            counts = await partition_counts(bootstrap, names)
+            wrong = {name: counts.get(name, 0) for name in names if counts.get(name, 0) != partitions}
+            if not wrong:
+                health.hold(_PARTITIONS)
+                return
+            health.wait(
+                _PARTITIONS,
+                f"the stream has {partitions} partitions, but {wrong}; a stream never grows: start a new one",
+            )
+        except (KafkaError, OSError) as error:
+            health.wait(_PARTITIONS, f"Kafka does not tell the partitions: {error!r}")
+        await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 async def _start(admin: Any) -> None:

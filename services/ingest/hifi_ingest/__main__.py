@@ -32,7 +32,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
     sock = http.listen(settings.ingest_host, settings.ingest_port, shared=True)
     async with http.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, refused=app.count):
         logger.info("taking-events", host=settings.ingest_host, port=sock.getsockname()[1])
-        if not await service.unless_stopped(connect(registry, keys, producer, service.health)):
+        if not await service.unless_stopped(connect(settings, registry, keys, producer, service.health)):
             return
         taker = Taker(settings, registry, keys, producer)
         app.open(taker)

@@ -5,9 +5,12 @@ from typing import Final
 
 from hifi import log
 from hifi.health import Health
+from hifi.kafka.admin import matching_partitions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
+from hifi.topics import Topics
 from hifi_ingest.keys import WriteKeys
+from hifi_ingest.settings import IngestSettings
 from hifi_ingest.tally import Tally
 
 _KAFKA: Final = "kafka"
@@ -18,9 +21,14 @@ _CLOSE_S: Final = 8.0
 logger = log.get(__name__)
 
 
-async def connect(registry: PipeRegistry, keys: WriteKeys, producer: Producer, health: Health) -> None:
+async def connect(
+    settings: IngestSettings, registry: PipeRegistry, keys: WriteKeys, producer: Producer, health: Health
+) -> None:
     """Return when pipes, keys and producer are there, however long Kafka stays away."""
     await asyncio.gather(registry.start(), producer.connect(health))
+    topics = Topics(settings.stream)
+    assert registry.partitions is not None
+    await matching_partitions(settings.kafka, [topics.raw, topics.accepted], registry.partitions, health)
     await keys.start()
 
 

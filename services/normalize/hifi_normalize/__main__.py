@@ -2,6 +2,8 @@
 
 import asyncio
 
+from hifi.health import Health
+from hifi.kafka.admin import matching_partitions
 from hifi.kafka.consumer import Consumer, Reading
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
@@ -23,7 +25,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     )
     reading = Reading([topics.raw], topics.group(NODE))
     consumer = Consumer(service, settings, reading, normalizer.step, normalizer.poisoned)
-    if await service.unless_stopped(asyncio.gather(registry.start(), producer.connect(service.health))):
+    if await service.unless_stopped(connect(settings, registry, producer, service.health)):
         programs.start()
         trying = asyncio.create_task(programs.keep_trying())
         service.health.state = "running"
@@ -31,6 +33,17 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
         trying.cancel()
     await producer.stop()
     await registry.stop()
+
+
+async def connect(
+    settings: NormalizeSettings, registry: PipeRegistry, producer: Producer, health: Health
+) -> None:
+    """Return when pipes, producer and topics are there, however long Kafka stays away."""
+    await asyncio.gather(registry.start(), producer.connect(health))
+    topics = Topics(settings.stream)
+    assert registry.partitions is not None
+    written = [topics.raw, topics.normalized, topics.dead_letter]
+    await matching_partitions(settings.kafka, written, registry.partitions, health)
 
 
 def main() -> None:
