@@ -1,10 +1,7 @@
-"""Egest: reads `enriched` and `retry-out`, sends each delivery to its destination, puts every outcome on record."""
+"""egest: enriched and retry-out > a lane for each destination > receipts, and retry-in or dead letters for the rest."""
 
 import asyncio
-import contextlib
 import ssl
-
-from aiokafka.errors import KafkaError
 
 from hifi.kafka.consumer import Consumer, Reading
 from hifi.kafka.producer import Producer
@@ -17,12 +14,12 @@ from hifi_egest.lease import Lease
 from hifi_egest.outbox import Outbox
 from hifi_egest.partition import Held
 from hifi_egest.settings import EgestSettings
-from hifi_egest.settle import Settler
+from hifi_egest.settle import NODE, Settler
 from hifi_egest.takeover import Outcomes
 
 
 async def egest(service: Service, settings: EgestSettings) -> None:
-    """Run until the service stops."""
+    """Deliver events until the service stops."""
     topics = settings.topics
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     registry = PipeRegistry(settings.kafka, topics, service.health)
@@ -37,21 +34,17 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     intake = Intake(topics, registry, lanes, settler, outbox, outcomes, held, settings.pipes_wait_s)
     reading = Reading(
         [topics.enriched, topics.retry_out],
-        topics.group("egest"),
+        topics.group(NODE),
         pending_records=settings.pending_records,
         partition_fetch_bytes=settings.fetch_bytes,
     )
     consumer = Consumer(service, settings, reading, intake.step, intake.poisoned)
-
-    await registry.start()
-    with contextlib.suppress(KafkaError, OSError):  # it connects by itself as soon as Kafka answers
-        await producer.start()
-    await lanes.start()
-    outcomes.start()
-    reader = asyncio.create_task(consumer.run())
-    await asyncio.wait({reader, failed}, return_when=asyncio.FIRST_COMPLETED)
-    service.stop()
-    await reader
+    if await service.unless_stopped(asyncio.gather(registry.start(), producer.connect(service.health))):
+        await lanes.start()
+        outcomes.start()
+        service.health.state = "running"
+        failed.add_done_callback(lambda _: service.stop())
+        await consumer.run()
     await producer.stop()
     await outcomes.stop()
     await lanes.stop()
@@ -61,8 +54,8 @@ async def egest(service: Service, settings: EgestSettings) -> None:
 
 
 def main() -> None:
-    """The command `hifi-egest`."""
-    run("egest", EgestSettings, egest)
+    """The program `hifi-egest`."""
+    run(NODE, EgestSettings, egest)
 
 
 if __name__ == "__main__":

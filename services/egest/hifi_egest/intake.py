@@ -178,7 +178,7 @@ class Intake:
 
     async def _room(self, work: Work, lane: Lane, event: Event) -> None:
         retried = work.topic == self._topics.retry_out
-        while not lane.fits(event.size_bytes, retried=retried) and lane.may_wait(harmless=self._lanes.harmless(lane)):
+        while not lane.fits(event.size_bytes, retried=retried) and self._lanes.may_wait(lane):
             await lane.room(_LOOK_S)
             work.check()
 

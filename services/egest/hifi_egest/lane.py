@@ -5,6 +5,7 @@ notice. What cannot go soon goes to the retrier.
 """
 
 import asyncio
+import math
 import ssl
 from collections import deque
 from collections.abc import Sequence
@@ -88,7 +89,6 @@ class Lane:
         self._share = share
         self._retired = False
         self._room = asyncio.Event()
-        self._flow = Flow(monotonic_s())
         self.offered_s = monotonic_s()
         """When the lane was last given a delivery, monotonic."""
         labels = pipe, destination.name
@@ -103,6 +103,8 @@ class Lane:
         settings = self._tools.settings
         self.destination = destination
         self._judge = Judge(self.pipe, destination, self._tools.tiers, settings.send_within_s, self)
+        at_a_time = destination.concurrency * (destination.batch.size if destination.batch else 1)
+        self._flow = Flow(monotonic_s(), at_a_time, destination.rate or math.inf)
         self._bucket = Bucket(1.0) if destination.rate is not None else None
         self.share(self._share)
         scheme, host, port, _ = target(destination)
@@ -156,10 +158,12 @@ class Lane:
             not self._events or self._bytes + size_bytes <= min(settings.lane_bytes, held.free_bytes)
         )
 
-    def may_wait(self, *, harmless: bool) -> bool:
-        """Whether what does not fit should wait a moment rather than go to the retrier. `harmless`: see `Flow`."""
+    def may_wait(self, *, alone: bool, saturated: bool) -> bool:
+        """Whether what does not fit should wait a moment rather than go to the retrier; see `Flow`."""
         now_s = monotonic_s()
-        return self._refusal(now_s) is None and self._flow.may_wait(self._events, now_s, harmless=harmless)
+        if self._refusal(now_s) is not None:
+            return False
+        return self._flow.may_wait(self._events, now_s, alone=alone, saturated=saturated)
 
     async def room(self, within_s: float) -> None:
         """Wait until something left the lane, or so many seconds have passed."""
@@ -221,9 +225,9 @@ class Lane:
         self.pump()
 
     @property
-    def empty(self) -> bool:
-        """Nothing is in the lane."""
-        return not self._events
+    def starves(self) -> bool:
+        """It could send more at once if it had more."""
+        return not self._queue and self._running < self.destination.concurrency
 
     # Going out
 
@@ -342,7 +346,7 @@ class Lane:
             self._judge.failed(job, result, exchange, now_s)
             return
         self._judge.good(job, now_s)
-        self._flow.sent(len(job.deliveries), now_s)
+        self._flow.sent(len(job.deliveries), now_s - began_s, now_s)
         self._delivered.inc(len(job.deliveries))
         for delivery in job.deliveries:
             self._delivery_seconds.observe(max(0, result.answered_us - delivery.event.accepted_us) / MICROSECONDS)

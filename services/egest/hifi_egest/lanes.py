@@ -59,12 +59,12 @@ class Lanes:
             lane = self._lanes.get((pipe, destination))
         return lane
 
-    def harmless(self, lane: Lane) -> bool:
-        """Waiting for this lane keeps nobody else waiting: no lane that had work lately is without, or the CPU is short."""
-        if self._load.saturated():
-            return True
+    def may_wait(self, lane: Lane) -> bool:
+        """Whether what does not fit in a lane should wait a moment rather than go to the retrier."""
         since_s = monotonic_s() - _LATELY_S
-        return not any(one.empty and one.offered_s > since_s for one in self._lanes.values() if one is not lane)
+        others = (one for one in self._lanes.values() if one is not lane)
+        alone = not any(one.starves and one.offered_s > since_s for one in others)
+        return lane.may_wait(alone=alone, saturated=self._load.saturated())
 
     def drop(self, partition: Partition) -> None:
         """A partition is given up."""

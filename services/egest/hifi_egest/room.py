@@ -5,6 +5,7 @@ then waiting keeps the order and costs the others nothing, and the retrier would
 slow, and waiting would delay all others: then the delivery goes to the retrier at once.
 """
 
+import math
 from typing import Final
 
 QUICK_S: Final = 1.0
@@ -13,13 +14,24 @@ PATIENCE_S: Final = 5.0
 """The longest that a fast lane may keep the others waiting at a stretch, seconds; it recovers at half that speed."""
 MOVING_S: Final = 3.0
 """A lane that nothing left for so long does not move, seconds."""
+BEGINNING_S: Final = 0.3
+"""A lane that has only just begun is given this long to show how fast it is, seconds."""
 _WINDOW_S: Final = 0.5
 
 
 class Flow:
     """How fast a lane is emptied, and how much patience it has used up."""
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, at_a_time: int, most_per_second: float = math.inf) -> None:
+        """
+        Args:
+            now_s: monotonic, seconds.
+            at_a_time: deliveries that may be under way.
+            most_per_second: that the destination allows.
+        """
+        self._at_a_time = at_a_time
+        self._most = most_per_second
+        self._shortest_s = self._shortest_before_s = math.inf
         self._window_s = now_s
         self._count = 0
         self._per_second: float | None = None
@@ -31,31 +43,42 @@ class Flow:
         """The lane was empty: how fast it was before says nothing any more."""
         if now_s - self._window_s > 2 * _WINDOW_S:
             self._per_second = None
+            self._shortest_s = self._shortest_before_s = math.inf
             self._count = 0
             self._window_s = self._last_s = now_s
 
-    def sent(self, count: int, now_s: float) -> None:
-        """So many deliveries were made."""
+    def sent(self, count: int, took_s: float, now_s: float) -> None:
+        """So many deliveries were made by one request, which took so long, seconds."""
         self._roll(now_s)
         self._count += count
         self._last_s = now_s
+        self._shortest_s = min(self._shortest_s, took_s)
 
-    def may_wait(self, held: int, now_s: float, *, harmless: bool) -> bool:
+    def may_wait(self, held: int, now_s: float, *, alone: bool, saturated: bool) -> bool:
         """Whether what does not fit now should wait for the lane.
 
         Args:
             held: deliveries in the lane.
             now_s: monotonic, seconds.
-            harmless: nobody else would be served any sooner if it did not.
+            alone: nobody else would be served any sooner if it did not: no other lane that had work lately starves.
+            saturated: egest has more to do than the machine lets it do.
         """
         self._roll(now_s)
-        if harmless:
+        if alone:
             return now_s - self._last_s < MOVING_S
-        if self._per_second is None:
-            quick = now_s - self._window_s < QUICK_S  # it has only just begun
-        else:
-            quick = held <= self._per_second * QUICK_S
-        return quick and self._waited_until(now_s) < PATIENCE_S
+        if self._per_second is None:  # it has only just begun
+            if self._shortest_s < math.inf:
+                return held <= self._could_per_second() * QUICK_S
+            return now_s - self._window_s < BEGINNING_S
+        if held <= self._per_second * QUICK_S:
+            return self._waited_until(now_s) < PATIENCE_S
+        # It is slow. If that is for want of CPU, the retrier would only cost more of it.
+        return saturated and held <= self._could_per_second() * QUICK_S
+
+    def _could_per_second(self) -> float:
+        """What the destination would take (Little's law). The shortest answer has waited least for this process."""
+        shortest_s = min(self._shortest_s, self._shortest_before_s)
+        return min(self._at_a_time / shortest_s, self._most) if 0 < shortest_s < math.inf else 0.0
 
     def waited(self, seconds: float, now_s: float) -> None:
         """The others were kept waiting for so long."""
@@ -71,3 +94,4 @@ class Flow:
             self._per_second = self._count / passed_s
             self._count = 0
             self._window_s = now_s
+            self._shortest_before_s, self._shortest_s = self._shortest_s, math.inf

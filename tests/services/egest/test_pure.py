@@ -74,37 +74,58 @@ def test_each_refused_delivery_is_let_go_exactly_once(answers: list[tuple[int, f
     assert sorted(gone) == refused
 
 
-def moving(per_second: float, until_s: float = 4.0) -> tuple[Flow, float]:
-    flow, now_s = Flow(0.0), 0.0
+def moving(per_second: float, took_s: float = 0.001, until_s: float = 4.0) -> tuple[Flow, float]:
+    flow, now_s = Flow(0.0, at_a_time=10), 0.0
     flow.begins(now_s)
     while now_s < until_s:
         now_s += 1 / per_second
-        flow.sent(1, now_s)
+        flow.sent(1, took_s, now_s)
     return flow, now_s
 
 
 def test_a_burst_waits_for_a_fast_lane_and_not_for_a_slow_one() -> None:
     fast, now_s = moving(2000)
-    assert fast.may_wait(1000, now_s, harmless=False)
+    assert fast.may_wait(1000, now_s, alone=False, saturated=False)
     slow, now_s = moving(100)
-    assert not slow.may_wait(1000, now_s, harmless=False)
+    assert not slow.may_wait(1000, now_s, alone=False, saturated=False)
 
 
-def test_nobody_is_served_sooner_by_giving_up_a_lane_that_moves() -> None:
+def test_a_lane_that_has_only_just_begun_is_given_a_moment() -> None:
+    flow = Flow(0.0, at_a_time=10)
+    flow.begins(0.0)
+    assert flow.may_wait(1000, 0.2, alone=False, saturated=False)
+    assert not flow.may_wait(1000, 0.4, alone=False, saturated=False)
+    flow.sent(1, 0.001, 0.4)
+    assert flow.may_wait(1000, 0.4, alone=False, saturated=False)
+
+
+def test_nobody_is_served_sooner_by_giving_up_the_only_lane_that_moves() -> None:
     slow, now_s = moving(10)
-    assert slow.may_wait(1000, now_s, harmless=True)
-    assert not slow.may_wait(1000, now_s + 5, harmless=True), "it no longer moves"
+    assert slow.may_wait(1000, now_s, alone=True, saturated=False)
+    assert not slow.may_wait(1000, now_s + 5, alone=True, saturated=False), "it no longer moves"
+
+
+def test_for_want_of_cpu_a_fast_destination_is_waited_for_and_a_slow_one_is_not() -> None:
+    """10 at a time: with answers within 1 ms it could take 10,000/s, with 200 ms only 50/s."""
+    fast, now_s = moving(100, took_s=0.001)
+    assert fast.may_wait(1000, now_s, alone=False, saturated=True)
+    slow, now_s = moving(50, took_s=0.2)
+    assert not slow.may_wait(1000, now_s, alone=False, saturated=True)
+    limited = Flow(0.0, at_a_time=10, most_per_second=50)
+    for tenth in range(40):
+        limited.sent(5, 0.001, tenth / 10)
+    assert not limited.may_wait(1000, 4.0, alone=False, saturated=True)
 
 
 def test_patience_runs_out_and_comes_back() -> None:
     fast, now_s = moving(2000)
     fast.waited(PATIENCE_S, now_s)
-    assert not fast.may_wait(1000, now_s, harmless=False)
-    assert fast.may_wait(1000, now_s, harmless=True)
+    assert not fast.may_wait(1000, now_s, alone=False, saturated=False)
+    assert fast.may_wait(1000, now_s, alone=True, saturated=False)
     for _ in range(20_000):
         now_s += 1 / 2000
-        fast.sent(1, now_s)
-    assert fast.may_wait(1000, now_s, harmless=False)
+        fast.sent(1, 0.001, now_s)
+    assert fast.may_wait(1000, now_s, alone=False, saturated=False)
 
 
 class Beating:

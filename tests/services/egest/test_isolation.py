@@ -1,0 +1,126 @@
+"""A slow, dead or hanging destination costs the others nothing, and holds no commit back."""
+
+import asyncio
+import statistics
+import time
+from typing import Any
+
+from destination import OK, Request, answer, destination
+from egesting import Stream, egesting, outcomes, pipe_to, until
+
+from hifi import event
+
+
+async def hangs(_: Request) -> bytes | None:
+    return None
+
+
+async def fails(_: Request) -> bytes:
+    return answer(500)
+
+
+def p95(receipts: list[dict[str, str]], name: str) -> float:
+    """Of accepted to answered, seconds."""
+    lags = [
+        (int(one[event.ANSWERED]) - int(one[event.ACCEPTED])) / 1e6
+        for one in receipts
+        if one[event.OUTCOME] == "delivered" and one[event.DESTINATION] == name
+    ]
+    return statistics.quantiles(lags, n=20)[-1]
+
+
+async def paced(stream: Stream, to: str, per_second: int, seconds: float) -> int:
+    """Send at a rate, on schedule."""
+    began_s, count = time.monotonic(), 0
+    while count < per_second * seconds:
+        await asyncio.sleep(max(0.0, began_s + count / per_second - time.monotonic()))
+        await stream.send(1, to=to)
+        count += 1
+    return count
+
+
+async def test_a_dead_destination_among_others_is_not_noticed_by_them(stream: Stream) -> None:
+    async with destination() as well, destination() as sick:
+        declared = pipe_to(
+            "flights", {"name": "well", "url": well.url}, {"name": "sick", "url": sick.url, "timeout": "500ms"}
+        )
+        async with egesting(stream, declared):
+            sent = await paced(stream, "well,sick", 100, 3)
+            receipts = await stream.receipts(2 * sent)
+            sick.reply = hangs
+            more = await paced(stream, "well,sick", 100, 3)
+            later = (await stream.receipts(2 * (sent + more)))[2 * sent :]
+    assert sum(one[event.DESTINATION] == "well" for one in later if one[event.OUTCOME] == "delivered") == more
+    assert sum(one[event.OUTCOME] == "retry" for one in later) == more
+    # Both on one noisy machine: a factor, and what a loop's turn takes.
+    assert p95(later, "well") < 2 * p95(receipts, "well") + 0.1
+
+
+async def test_a_slow_destination_holds_up_neither_others_nor_the_commit(stream: Stream) -> None:
+    """More comes for it than it takes: what does not fit goes to the retrier at once."""
+
+    async def slow(_: Request) -> bytes:
+        await asyncio.sleep(0.2)
+        return OK
+
+    async with destination() as well, destination(slow) as crawls:
+        declared = pipe_to(
+            "flights", {"name": "well", "url": well.url}, {"name": "slow", "url": crawls.url, "concurrency": 2}
+        )
+        async with egesting(stream, declared, lane_events=20, send_within_s=1):
+            sent = await paced(stream, "well,slow", 100, 3)
+            began_s = time.monotonic()
+            receipts = await stream.receipts(2 * sent)
+            assert time.monotonic() - began_s < 5
+    kinds = {(one[event.DESTINATION], one[event.OUTCOME]) for one in receipts}
+    assert kinds == {("well", "delivered"), ("slow", "delivered"), ("slow", "retry")}
+    assert {one[event.REASON] for one in receipts if one[event.OUTCOME] == "retry"} <= {"lane-full", "not-in-time"}
+    assert p95(receipts, "well") < 0.5
+    assert len(crawls.requests) >= 20, "it gets what it can take"
+
+
+async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrier(stream: Stream) -> None:
+    """After a restart say: far more at once than the lanes hold."""
+    async with destination() as one, destination() as two:
+        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
+        await stream.publish(declared)
+        records = [stream.record("one,two", key=f"k{n % 50}") for n in range(3000)]
+        await stream.enriched(*records)
+        async with egesting(stream, lane_events=100):
+            receipts = await stream.receipts(6000, within_s=40)
+    assert outcomes(receipts) == ["delivered"] * 6000
+    for there in (one, two):
+        for key in range(50):
+            of_key = [int(each) for each in there.ids if int(each) % 50 == key]
+            assert of_key == sorted(of_key)
+
+
+async def test_the_commit_goes_on_while_one_request_hangs(stream: Stream) -> None:
+    """It is held back for the destination's time-out, and no longer."""
+    async with destination(hangs) as sick, destination() as well:
+        declared = pipe_to(
+            "flights",
+            {"name": "sick", "url": sick.url, "timeout": "1s", "retry": {"local_attempts": 1}},
+            {"name": "well", "url": well.url},
+        )
+        async with egesting(stream, declared):
+            await stream.send(1, to="sick")
+            await stream.send(500, to="well")
+            await until(lambda: len(well.requests) == 500)
+
+            async def all_committed() -> bool:
+                return any(at.offset == 501 for at in (await stream.committed()).values())
+
+            async with asyncio.timeout(5):
+                while not await all_committed():
+                    await asyncio.sleep(0.05)
+
+
+async def test_memory_does_not_grow_with_what_a_dead_destination_is_owed(stream: Stream) -> None:
+    async with destination(fails) as sick:
+        declared: dict[str, Any] = {"breaker": {"failures": 2, "probe": "60s"}, "retry": {"local_attempts": 1}}
+        async with egesting(stream, pipe_to("flights", {"name": "d", "url": sick.url, **declared}), held_events=50):
+            await stream.send(2000)
+            receipts = await stream.receipts(2000, within_s=40)
+    assert outcomes(receipts) == ["retry"] * 2000
+    assert len(sick.requests) < 20
