@@ -132,9 +132,10 @@ def _analyse(catalyst: Catalyst, scope: DataFrame, text: str) -> Any:
     try:
         frame = scope.select(F.expr(text).alias("result"))
         plan = frame._jdf.queryExecution().analyzed()  # type: ignore[operator]  # noqa: SLF001
+        before = scope._jdf.queryExecution().analyzed()  # type: ignore[operator]  # noqa: SLF001
     except PySparkException as error:
         raise SqlProblem(_known(sentence(error), error, scope)) from None
-    if plan.nodeName() != "Project" or plan.child().nodeName() != "LogicalRDD":
+    if plan.nodeName() != "Project" or not plan.child().fastEquals(before):
         raise SqlProblem(
             "aggregates, window functions and generators see several events, an expression sees one"
         )
