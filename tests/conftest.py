@@ -2,17 +2,24 @@
 
 import asyncio
 import os
+import subprocess
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from typing import Protocol
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi_infra.broker import KafkaCluster
 from hifi_infra.kraft import replication
+from hifi_infra.ports import free_port
 
+ROOT = Path(__file__).parents[1]
 LEADERS_WITHIN_S = 20
+CONTAINER_WITHIN_S = 180
 
 
 class MakeTopic(Protocol):
@@ -30,7 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka",
         default=os.environ.get("HIFI_TEST_KAFKA", ""),
         metavar="HOST:PORT",
-        help="use this Kafka (host:port,...) instead of starting one; also the variable HIFI_TEST_KAFKA",
+        help="use this Kafka (host:port,...) instead of starting one, or `testcontainers`: one in a container; "
+        "also the variable HIFI_TEST_KAFKA",
     )
 
 
@@ -39,7 +47,9 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """The bootstrap address of one real broker, started once a session, outside of any test's event loop."""
     given: str = request.config.getoption("--kafka")
     if given == "testcontainers":
-        pytest.exit("--kafka=testcontainers is not there yet: give HOST:PORT, or nothing", 2)
+        with _container() as address:
+            yield address
+        return
     if given:
         yield given
         return
@@ -50,6 +60,35 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             yield cluster.bootstrap
         finally:
             runner.run(cluster.stop())
+
+
+@contextmanager
+def _container() -> Iterator[str]:
+    """A broker from our own image, built and with a Docker engine started where missing."""
+    os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"  # its image is in a registry only; `with` cleans up
+    os.environ["DOCKER_HOST"] = subprocess.check_output([ROOT / "infra/docker/engine.sh"], text=True).strip()
+    subprocess.run(
+        [ROOT / "infra/docker/images.sh", "kafka"], env={**os.environ, "HIFI_TAG": "test"}, check=True
+    )
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.network import Network
+
+    port = free_port()
+    with Network() as network:
+        broker = DockerContainer("hifi-kafka:test").with_network(network).with_network_aliases("kafka")
+        broker.with_env("KAFKA_ADVERTISED", f"127.0.0.1:{port}")
+        broker.ports["9094/tcp"] = ("127.0.0.1", port)  # type: ignore[assignment] # as the Docker client takes it
+        with broker:
+            end = time.monotonic() + CONTAINER_WITHIN_S
+            while _health(broker.get_wrapped_container()) != "healthy":
+                assert time.monotonic() < end, f"the broker is not healthy: {broker.get_logs()}"
+                time.sleep(0.5)
+            yield f"127.0.0.1:{port}"
+
+
+def _health(container: Any) -> str:
+    container.reload()
+    return str(container.attrs["State"].get("Health", {}).get("Status"))
 
 
 @pytest.fixture

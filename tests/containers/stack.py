@@ -160,10 +160,12 @@ def all_arrived_once(mesh: Mesh, *senders: Sender, repeats: int = 0) -> None:
         repeats: how many may have arrived again; more than none only where an egest died in the middle of sending.
     """
     accepted = set[str]().union(*(sender.accepted for sender in senders))
+    doubtful = set[str]().union(*(sender.doubtful for sender in senders))
+    print(f"{len(accepted)} accepted, {len(doubtful)} doubtful")
     assert accepted, "nothing was accepted"
     until(lambda: not accepted - mesh.arrivals().keys(), "every accepted event is at the destination")
     time.sleep(3)  # a copy would come a little later
     arrived = mesh.arrivals()
-    ours = accepted.union(*(sender.doubtful for sender in senders))
+    ours = accepted | doubtful
     again = {name: count for name, count in arrived.items() if name in ours and count > 1}
     assert sum(count - 1 for count in again.values()) <= repeats, f"arrived again: {again}"
