@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StructType
@@ -47,7 +47,7 @@ class Catalyst:
         self._expressions = self.jvm.org.apache.spark.sql.catalyst.expressions
         self._columns = self.jvm.org.apache.spark.sql.classic.ExpressionUtils
         self._parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]  # noqa: SLF001
-        self._input = spark.createDataFrame([], INPUT)
+        self._inputs: dict[str, DataFrame] = {}
         self._classes: dict[str, Java] = {}
 
     def parse(self, text: str) -> list[dict[str, Any]]:
@@ -61,14 +61,16 @@ class Catalyst:
         except ParseException as error:
             raise SqlProblem(sentence(error)) from None
 
-    def compile(self, texts: Sequence[str]) -> list[Java]:
-        """Expressions bound to rows of `sql.INPUT`, in the order of the texts.
+    def compile(self, texts: Sequence[str], columns: str = INPUT) -> list[Java]:
+        """Expressions bound to rows of some columns (as SQL declares them), in the order of the texts.
 
         Raises:
             SqlProblem: one of the texts does not fit; which one is not told.
         """
+        if columns not in self._inputs:
+            self._inputs[columns] = self.spark.createDataFrame([], columns)
         try:
-            frame = self._input.select(*[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)])
+            frame = self._inputs[columns].select(*[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)])
             # Optimized, since analysed trees still hold expressions that exist only to be replaced.
             plan = frame._jdf.queryExecution().optimizedPlan()  # type: ignore[operator]  # noqa: SLF001
         except PySparkException as error:

@@ -54,15 +54,19 @@ class Engine:
         self._stale: list[Java] = []
         self._content: Content | None = None
         self._plan: Plan | None = None
-        self._spark: SparkSession | None = None
+        self._own: SparkSession | None = None
 
     @property
     def version(self) -> int:
         """The newest version of any pipe that the plan knows; -1 before there is one."""
         return self._plan.version if self._plan else -1
 
-    async def start(self, partitions: int) -> None:
+    async def start(self, partitions: int, spark: SparkSession | None = None) -> None:
         """Start Spark.
+
+        Args:
+            partitions: of the stream.
+            spark: a running session to use instead of an own one.
 
         Raises:
             Misconfigured: too few slots, or no jars.
@@ -70,21 +74,21 @@ class Engine:
         self.partitions = partitions
         began_s = monotonic_s()
         master = session.choose_master(self._settings.enrich_master, partitions)
-        jars = await asyncio.to_thread(session.jars, self._settings.spark_jars)
-        spark = await asyncio.to_thread(session.start, master, self._settings, jars, self._temp)
-        self._spark = spark
+        if spark is None:
+            jars = await asyncio.to_thread(session.jars, self._settings.spark_jars)
+            spark = self._own = await asyncio.to_thread(session.start, master, self._settings, jars, self._temp)
         catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark)
         self._compiler = Compiler(catalyst)
-        self._frame = Frame(
-            catalyst, self._topics.enriched, self._topics.dead_letter, self._settings.enrich_max_record_bytes
-        )
+        enriched, dead_letter = self._topics.enriched, self._topics.dead_letter
+        limit = self._settings.enrich_max_record_bytes
+        self._frame = await asyncio.to_thread(Frame, catalyst, enriched, dead_letter, limit, partitions)
         logger.info("spark-started", master=master, seconds=round(monotonic_s() - began_s, 1))
 
     async def stop(self) -> None:
         """End Spark."""
-        if self._spark is not None:
-            await asyncio.to_thread(session.stop, self._spark)
-            self._spark = None
+        if self._own is not None:
+            await asyncio.to_thread(session.stop, self._own)
+            self._own = None
 
     async def broken(self) -> dict[str, str]:
         """Load what tables are missing. Pipe to the reason why it cannot run."""
@@ -159,8 +163,7 @@ class Engine:
 
     @property
     def _session(self) -> SparkSession:
-        assert self._spark is not None
-        return self._spark
+        return self._catalyst.spark
 
     def dead(self) -> bool:
         """The JVM has ended; nothing will work in this process any more."""

@@ -28,6 +28,7 @@ class Compiled:
 
     name: str
     version: int
+    fields: Java | None
     keys: tuple[Java, ...]
     slots: tuple[int, ...]
     """Lookups in each wave."""
@@ -46,6 +47,8 @@ class Plan:
     """Newest version of any pipe that it knows: events of a newer one must not be handled by it."""
     index: Java
     """Broadcast of a HashMap from a pipe's name to its place."""
+    fields: Java
+    """Broadcast of copies of expressions by place, as `keys`, `args` and `result` are."""
     keys: list[tuple[Java, int]]
     """For each wave of lookups: broadcast of copies of expressions by place, and the most lookups of a pipe."""
     args: Java | None
@@ -111,9 +114,10 @@ class Compiler:
             for wave in range(waves)
         ]
         udfs = {index: one.udf for index, one in enumerate(compiled) if one.udf is not None}
+        fields = self._spread([one.fields for one in compiled], copies)
         args = self._spread([one.args for one in compiled], copies) if udfs else None
         result = self._spread([one.result for one in compiled], copies)
-        return Plan(version, self._catalyst.broadcast(place), keys, args, result, tables.rows, udfs, copies)
+        return Plan(version, self._catalyst.broadcast(place), fields, keys, args, result, tables.rows, udfs, copies)
 
     def in_force(self) -> list[Known]:
         """The versions of pipes that the last plan was made of."""
@@ -158,7 +162,7 @@ class Compiler:
                 "pipe-broken", pipe=name, version=known.version, error=str(problem), goes_on_with=old
             )
             if old is None:
-                failing = sql.Texts((), None, None, sql.failing(f"pipe-broken: {problem}"))
+                failing = sql.Texts(None, (), None, None, sql.failing(f"pipe-broken: {problem}"))
                 self._keep([Known(known.pipe, _NO_VERSION)], [failing])
 
     def _texts(self, pipe: Pipe) -> sql.Texts:
@@ -170,6 +174,7 @@ class Compiler:
     def _keep(self, group: Sequence[Known], texts: Sequence[sql.Texts]) -> None:
         expressions = iter(self._catalyst.compile([text for one in texts for text in one.all()]))
         for known, one in zip(group, texts, strict=True):
+            fields = next(expressions) if one.fields else None
             keys = tuple(next(expressions) for _ in one.keys)
             args = next(expressions) if one.args else None
             udf = None
@@ -179,6 +184,7 @@ class Compiler:
             compiled = Compiled(
                 known.pipe.pipe,
                 known.version,
+                fields,
                 keys,
                 slots,
                 args,

@@ -40,6 +40,10 @@ _FAST: Final = {
     "spark.sql.streaming.ui.enabled": "false",
     "spark.metrics.appStatusSource.enabled": "false",
     "spark.appStatusStore.diskStoreDir": "",
+    # The plan is a few calls; generating and compiling its source anew in every task costs more than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     # The default one forks `chmod` for every file: 40 ms twice a batch.

@@ -6,25 +6,24 @@ Each text is one expression over the columns of `Column`.
 """
 
 import re
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-import orjson
-
 from hifi.pipe.model import Derived, Enrich, Lookup, Pipe, SqlType
-from hifi_enrich.lookup.key import table_id
+from hifi_enrich.lookup.key import table_id, text_of, typed
 
-DATA: Final = "`hifi.data`"
-"""variant: the event's data, null when it is not JSON."""
-OBJECT: Final = "`hifi.object`"
-"""boolean: the data is a JSON object."""
+TEXT: Final = "`hifi.text`"
+"""string: the event's data."""
+FIELDS: Final = "`hifi.fields`"
+"""array<string>: the declared fields as text, in declared order; null when the data is not a JSON object."""
 ROWS: Final = "`hifi.rows`"
-"""array<array<string>>: by wave and place, the row that a lookup found, as a JSON array."""
+"""array<array<array<string>>>: by wave and place, the fields of the row that a lookup found, as text."""
 RETURNED: Final = "`hifi.returned`"
 """string: what the UDF returned, as a JSON object; or `!` and why it failed."""
 INPUT: Final = (
-    "`hifi.data` variant, `hifi.object` boolean, `hifi.rows` array<array<string>>, `hifi.returned` string"
+    "`hifi.text` string, `hifi.fields` array<string>, `hifi.rows` array<array<array<string>>>, `hifi.returned` string"
 )
 """The columns that every text may use, in the order in which a row gives them. Dots keep them apart from fields."""
 
@@ -36,6 +35,7 @@ TIME_FORMATS: Final = {
 """As normalize writes times: RFC 3339 with microseconds."""
 Failed: TypeAlias = Callable[[str], str]
 """From the SQL of a failure to the SQL of what is given instead of the body."""
+_NONCE: Final = f"end{secrets.token_hex(12)}"
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -43,6 +43,8 @@ _WORD: Final = re.compile(r"\w+")
 class Texts:
     """What is evaluated for an event of one pipe, in this order."""
 
+    fields: str | None
+    """What `FIELDS` says: array<string>. None: the pipe does not look into the data."""
     keys: tuple[str, ...]
     """For each wave of lookups: array<struct<table string, key string>>."""
     args: str | None
@@ -55,7 +57,8 @@ class Texts:
 
     def all(self) -> tuple[str, ...]:
         """All texts that there are."""
-        return (*self.keys, *(text for text in (self.args, self.typed_args) if text), self.result)
+        one = [text for text in (self.args, self.typed_args) if text]
+        return (*([self.fields] if self.fields else []), *self.keys, *one, self.result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def write(pipe: Pipe) -> Texts:
     done = f"named_struct('patch', {patch}, 'to', {wanted}, 'failure', cast(null as string))"
     if enrich.udf:
         done = _after_udf(enrich, done)
-    return Texts(keys, args, typed_args, _guarded(enrich, places, _failed, done))
+    return Texts(_fields(enrich), keys, args, typed_args, _guarded(enrich, places, _failed, done))
 
 
 def lookup_waves(enrich: Enrich) -> list[list[str]]:
@@ -147,6 +150,20 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
+def _fields(enrich: Enrich) -> str | None:
+    if not enrich.fields and not enrich.added():
+        return None
+    schema = ", ".join(f"`{name}` string" for name in enrich.fields)
+    values = ", ".join(f"`hifi data`.`{name}`" for name in enrich.fields)
+    array = let("hifi data", f"from_json({TEXT}, '{schema}')", f"array({values})") if values else "array('')"
+    valid = f"is_valid_utf8({TEXT}) and startswith(ltrim(' \\t\\r\\n', {TEXT}), '{{')"
+    # Spark's JSON parsers stop after the first value. With a member behind the data that nobody can guess, text that
+    # goes on after its object is found out, since the member is then outside of what was parsed, or nothing parses.
+    wrapped = f"concat('{{\"data\":', {TEXT}, ',\"{_NONCE}\":1}}')"
+    whole = f"try_variant_get(try_parse_json({wrapped}), '$.{_NONCE}', 'bigint') = 1"
+    return f"case when {valid} and {whole} then {array} end"
+
+
 def _keys(enrich: Enrich, places: Mapping[str, Place], names: Iterable[str]) -> str:
     structs = []
     for name in names:
@@ -173,15 +190,12 @@ def _key_part(field: str, kind: SqlType) -> str:
 def _bind(enrich: Enrich, places: Mapping[str, Place], body: str) -> str:
     """Bind declared fields and lookups' fields, as far as the body or a later binding names them."""
     bindings = [
-        (name, f"try_variant_get({DATA}, '$.{name}', '{kind.value}')") for name, kind in enrich.fields.items()
+        (name, f"cast({FIELDS}[{index}] as {kind.value})")
+        for index, (name, kind) in enumerate(enrich.fields.items())
     ]
     for name, place in places.items():
         lookup = enrich.lookups[name]
-        row = f"hifi row {place.wave} {place.index}"
-        bindings.append((row, f"try_parse_json({place.sql()})"))
-        bindings += [
-            (field, _looked_up(lookup, field, index, row)) for index, field in enumerate(lookup.fields)
-        ]
+        bindings += [(field, _looked_up(lookup, field, index, place)) for index, field in enumerate(lookup.fields)]
     return _bind_used(bindings, body)
 
 
@@ -194,13 +208,13 @@ def _bind_used(bindings: list[tuple[str, str]], body: str) -> str:
     return body
 
 
-def _looked_up(lookup: Lookup, field: str, index: int, row: str) -> str:
-    kind = lookup.types.get(lookup.fields[field], SqlType.STRING).value
-    value = f"try_variant_get(`{row}`, '$[{index}]', '{kind}')"
+def _looked_up(lookup: Lookup, field: str, index: int, place: Place) -> str:
+    kind = lookup.types.get(lookup.fields[field], SqlType.STRING)
+    value = f"cast({place.sql()}[{index}] as {kind.value})"
     if lookup.miss != "default":
         return value
-    default = literal(orjson.dumps(lookup.default.get(field)).decode())
-    return f"if(`{row}` is null, try_variant_get(parse_json({default}), '$', '{kind}'), {value})"
+    default = text_of(typed(lookup.default.get(field), kind))
+    return f"if({place.sql()} is null, cast({literal(default) if default is not None else 'null'} as {kind.value}), {value})"
 
 
 def _guarded(enrich: Enrich, places: Mapping[str, Place], failed: Failed, body: str) -> str:
@@ -221,7 +235,7 @@ def _guarded(enrich: Enrich, places: Mapping[str, Place], failed: Failed, body: 
     if not enrich.added():
         return body
     no_object = "not-an-object: the data is not a JSON object, so no fields can be added to it"
-    return _unless([(f"not {OBJECT}", no_object)], failed, body)
+    return _unless([(f"{FIELDS} is null", no_object)], failed, body)
 
 
 def _failed(failure: str) -> str:
@@ -241,10 +255,10 @@ def _unless(checks: list[tuple[str, str]], failed: Failed, body: str) -> str:
 
 def _after_udf(enrich: Enrich, body: str) -> str:
     assert enrich.udf is not None
-    bindings = [("hifi return", f"try_parse_json({RETURNED})")]
+    schema = ", ".join(f"`{name}` string" for name in enrich.udf.returns)
+    bindings = [("hifi return", f"from_json({RETURNED}, '{schema}')")]
     bindings += [
-        (name, f"try_variant_get(`hifi return`, '$.{name}', '{kind.value}')")
-        for name, kind in enrich.udf.returns.items()
+        (name, f"cast(`hifi return`.`{name}` as {kind.value})") for name, kind in enrich.udf.returns.items()
     ]
     failure = _failed(f"concat('udf-failed: ', substring({RETURNED}, 2))")
     nothing = _failed(literal("udf-failed: the function gave nothing for this event"))

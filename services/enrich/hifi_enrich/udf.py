@@ -120,10 +120,10 @@ def halve(call: Callable[[Sequence[str]], list[str]], rows: Sequence[str]) -> li
 def _call(call: Call, function: UserFunction, texts: Sequence[str]) -> list[str]:
     given = [json.loads(text, parse_float=Decimal) for text in texts]
     arrays = [
-        pa.array([_value(row[field.name], field.dataType) for row in given], to_arrow_type(field.dataType))
+        pa.array([_value(row[field.name], field.dataType) for row in given], to_arrow_type(field.dataType, timezone="UTC"))
         for field in call.args.fields
     ]
-    frame = pa.table(arrays, names=[field.name for field in call.args.fields]).to_pandas()
+    frame = pa.table(arrays, names=[field.name for field in call.args.fields]).to_pandas(coerce_temporal_nanoseconds=True)
     for field in call.args.fields:
         if isinstance(field.dataType, TimestampType):  # without a zone, in UTC, as in Spark's own pandas UDFs
             frame[field.name] = frame[field.name].dt.tz_localize(None)

@@ -32,6 +32,11 @@ def part(value: Any, kind: SqlType) -> str | None:
     return str(value)
 
 
+def text_of(value: Any) -> str | None:
+    """A value of `typed` as text that Spark casts back to the same value."""
+    return _string(value) if value is not None else None
+
+
 def typed(value: Any, kind: SqlType) -> Any:
     """A table's value as JSON of the declared type.
 

@@ -1,15 +1,13 @@
-"""A lookup in memory: key to row, both as text."""
+"""A lookup in memory: key to row, all as text."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from hifi import log
 from hifi.pipe.model import Lookup, SqlType
-from hifi_enrich.lookup.key import key_text, part, typed
+from hifi_enrich.lookup.key import key_text, part, text_of, typed
 
 logger = log.get(__name__)
 
@@ -19,8 +17,8 @@ class Table:
     """Equal when the content is."""
 
     digest: bytes
-    rows: dict[str, str] = field(compare=False, repr=False)
-    """Key to the values of the lookup's fields, in their order, as a JSON array."""
+    rows: dict[str, tuple[str | None, ...]] = field(compare=False, repr=False)
+    """Key to the values of the lookup's fields, in their order, as text."""
 
 
 def build(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -33,7 +31,7 @@ def build(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) -> Table
     """
     keys = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.key.values()]
     values = [(column, lookup.types.get(column, SqlType.STRING)) for column in lookup.fields.values()]
-    found: dict[str, str] = {}
+    found: dict[str, tuple[str | None, ...]] = {}
     count = unkeyed = unread = 0
     for row in rows:
         count += 1
@@ -43,9 +41,7 @@ def build(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) -> Table
             continue
         cells = [_typed(row.get(column), kind) for column, kind in values]
         unread += sum(failed for _, failed in cells)
-        found[key_text([one for one in parts if one is not None])] = orjson.dumps(
-            [value for value, _ in cells]
-        ).decode()
+        found[key_text([one for one in parts if one is not None])] = tuple(text_of(value) for value, _ in cells)
     twice = count - unkeyed - len(found)
     level = logger.warning if twice or unkeyed or unread else logger.info
     level(
@@ -58,7 +54,7 @@ def build(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) -> Table
     )
     digest = hashlib.blake2b(digest_size=16)
     for key, value in found.items():
-        digest.update(f"{len(key)}:{key}{len(value)}:{value}".encode("utf-8", "surrogatepass"))
+        digest.update(repr((key, value)).encode("utf-8", "surrogatepass"))
     return Table(digest.digest(), found)
 
 
