@@ -1,0 +1,118 @@
+"""What goes wrong at a deployment ends in a clear message, or in a service that says what it waits for and recovers."""
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stack import Mesh, Sender, all_arrived_once, inspect, run, until
+
+MakeMesh = Callable[..., Mesh]
+MakeSender = Callable[[Mesh], Sender]
+
+
+def test_a_missing_secret_is_named_and_nothing_runs(make_mesh: MakeMesh, tmp_path: Path) -> None:
+    mesh = make_mesh("secret")
+    mesh.env["HIFI_SECRETS"] = str(tmp_path)
+    done = mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
+    assert done.returncode != 0
+    assert "write_key" in done.stderr
+    assert "does not exist" in done.stderr or "not found" in done.stderr
+
+
+def test_a_wrong_folder_of_pipes_is_named(make_mesh: MakeMesh, tmp_path: Path) -> None:
+    mesh = make_mesh("folder")
+    mesh.env["HIFI_PIPES"] = str(tmp_path / "nowhere")
+    done = mesh.compose("up", "--detach", "--no-deps", "normalize", check=False)
+    assert done.returncode != 0
+    assert "nowhere" in done.stderr
+
+
+def test_a_wrong_pipe_ends_provision_with_file_and_line(make_mesh: MakeMesh, tmp_path: Path) -> None:
+    mesh = make_mesh("pipe")
+    (tmp_path / "broken.yaml").write_text("pipe: broken\nsource: {keys: []}\n")
+    tmp_path.chmod(0o755)
+    mesh.env["HIFI_PIPES"] = str(tmp_path)
+    done = mesh.compose("run", "--rm", "--no-deps", "provision", check=False)
+    assert done.returncode == 2
+    assert "/pipes/broken.yaml:2:" in done.stderr + done.stdout
+
+
+def test_a_port_in_use_is_told(make_mesh: MakeMesh) -> None:
+    mesh = make_mesh("port")
+    with socket.create_server(("127.0.0.1", int(mesh.env["HIFI_PORT"]))):
+        done = mesh.compose("up", "--detach", "--no-deps", "ingest", check=False)
+    assert done.returncode != 0
+    assert mesh.env["HIFI_PORT"] in done.stderr
+    assert "in use" in done.stderr or "already allocated" in done.stderr
+    mesh.compose("up", "--detach", "--no-deps", "ingest")
+
+
+def test_services_wait_for_an_unreachable_kafka_say_so_and_recover(make_mesh: MakeMesh) -> None:
+    mesh = make_mesh("kafka")
+    mesh.compose("up", "--detach", "--no-deps", "normalize", "egest")
+    for service in ("normalize", "egest"):
+        until(
+            lambda service=service: "afka" in str(mesh.waiting(service)),
+            f"{service} says that it waits for Kafka",
+        )
+        assert mesh.health(service) != ["healthy"]
+    mesh.up("kafka", "provision", "normalize", "egest")
+    assert mesh.waiting("normalize") == mesh.waiting("egest") == {}
+
+
+def test_provision_gives_up_on_an_absent_kafka_with_a_sentence(make_mesh: MakeMesh) -> None:
+    mesh = make_mesh("absent")
+    done = mesh.compose("run", "--rm", "--no-deps", "-e", "HIFI_WAIT_S=3", "provision", check=False)
+    assert done.returncode == 1
+    assert "waited 3 s for Kafka at kafka:9092" in done.stderr + done.stdout
+
+
+FULL = """
+volumes:
+  kafka: {driver_opts: {type: tmpfs, device: tmpfs, o: "size=64m,uid=10001,gid=10001"}}
+"""
+
+
+def test_a_full_volume_is_told(make_mesh: MakeMesh, tmp_path: Path) -> None:
+    (tmp_path / "full.yaml").write_text(FULL)
+    mesh = make_mesh("full", str(tmp_path / "full.yaml"))
+    done = mesh.compose("run", "--rm", "kafka", check=False)
+    assert done.returncode == 2
+    assert "64 MiB left, at least 256 are needed" in done.stderr + done.stdout
+
+
+@pytest.fixture
+def two(make_mesh: MakeMesh) -> tuple[Mesh, Mesh]:
+    return make_mesh("one"), make_mesh("two")
+
+
+def test_two_kafkas_on_one_host_do_not_meet(two: tuple[Mesh, Mesh]) -> None:
+    for mesh in two:
+        mesh.up("kafka", "provision")
+    names = {
+        inspect(mesh.containers("kafka")[0], "{{range .NetworkSettings.Networks}}{{.NetworkID}}{{end}}")
+        for mesh in two
+    }
+    volumes = {inspect(mesh.containers("kafka")[0], "{{range .Mounts}}{{.Name}}{{end}}") for mesh in two}
+    assert len(names) == len(volumes) == 2
+    two[0].down()
+    assert two[1].health("kafka") == ["healthy"]
+
+
+async def test_a_backup_restores_what_was_not_delivered(
+    make_mesh: MakeMesh, sender: MakeSender, tmp_path: Path
+) -> None:
+    mesh = make_mesh("backup")
+    mesh.up("kafka", "provision", "ingest")
+    one = sender(mesh)
+    await one.send(5)
+    container, archive = mesh.containers("kafka")[0], tmp_path / "kafka.tar"
+    mesh.compose("stop")
+    run("sh", "-c", f"docker cp {container}:/var/lib/kafka/. - >{archive}")
+    mesh.down()
+    mesh.compose("create", "kafka")
+    created = mesh.compose("ps", "--all", "--quiet", "kafka").stdout.strip()
+    run("sh", "-c", f"docker cp - {created}:/var/lib/kafka <{archive}")
+    mesh.up("kafka", "provision", "destination", "normalize", "enrich", "egest")
+    all_arrived_once(mesh, one)

@@ -1,0 +1,81 @@
+"""Three brokers, and enrich on a Spark cluster: what dies is replaced, and nothing is lost."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from stack import Mesh, Sender, all_arrived_once, run, until
+
+MakeMesh = Callable[..., Mesh]
+MakeSender = Callable[[Mesh], Sender]
+
+
+async def beside(*steps: Callable[[], object]) -> None:
+    for step in steps:
+        await asyncio.to_thread(step)
+        await asyncio.sleep(5)
+
+
+async def test_one_broker_of_three_may_die_under_load(make_mesh: MakeMesh, sender: MakeSender) -> None:
+    mesh = make_mesh("three", "infra/compose.three.yaml")
+    mesh.up()
+
+    def healthy_again() -> None:
+        until(lambda: mesh.health("kafka-2") == ["healthy"], "the broker is back")
+
+    one = sender(mesh)
+    await one.send_while(beside(lambda: time.sleep(3), lambda: mesh.crash("kafka-2"), healthy_again))
+    all_arrived_once(mesh, one)
+    mesh.down()
+
+
+@pytest.fixture(scope="module")
+def spark(make_mesh: MakeMesh) -> Mesh:
+    mesh = make_mesh("spark", "infra/compose.spark.yaml")
+    mesh.up()
+    return mesh
+
+
+async def test_events_pass_a_spark_cluster_of_two_workers(spark: Mesh, sender: MakeSender) -> None:
+    one = sender(spark)
+    await one.send(5)
+    all_arrived_once(spark, one)
+
+
+async def test_workers_scale_alone_and_one_may_die(spark: Mesh, sender: MakeSender) -> None:
+    one = sender(spark)
+    scale = ("--no-recreate", "--scale", "spark-worker=3")
+    await one.send_while(
+        beside(lambda: spark.up(*scale), lambda: spark.crash("spark-worker"), lambda: time.sleep(5))
+    )
+    all_arrived_once(spark, one)
+
+
+async def test_a_standby_driver_takes_over(spark: Mesh, sender: MakeSender) -> None:
+    def leader() -> str:
+        for container in spark.containers("enrich"):
+            ready = run(
+                "docker",
+                "exec",
+                container,
+                "/opt/hifi/bin/python",
+                "-I",
+                "-S",
+                "/opt/hifi/ready.py",
+                check=False,
+            )
+            if '"state":"running"' in ready.stdout:
+                return container
+        return ""
+
+    before = leader()
+    assert before
+    one = sender(spark)
+    await one.send_while(
+        beside(
+            lambda: run("docker", "stop", "--time", "0", before),
+            lambda: until(lambda: leader() not in {"", before}, "the standby leads"),
+        )
+    )
+    all_arrived_once(spark, one)
