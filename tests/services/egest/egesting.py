@@ -3,9 +3,14 @@
 import asyncio
 import contextlib
 import itertools
+import os
+import signal
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -25,6 +30,7 @@ from hifi_egest.settings import EgestSettings
 
 TIERS = "200ms,1s,5s"
 EPOCH = 0xABCDEF
+PROGRAM = Path(sys.executable).with_name("hifi-egest")
 
 
 async def until(condition: Callable[[], Any], within_s: float = 20) -> None:
@@ -191,3 +197,37 @@ async def egesting(stream: Stream, *pipes: Pipe, **settings: Any) -> AsyncIterat
 
 def outcomes(receipts: Sequence[dict[str, str]]) -> list[str]:
     return [receipt[event.OUTCOME] for receipt in receipts]
+
+
+class Process:
+    """Egest as a process of its own, to be killed or frozen."""
+
+    def __init__(self, stream: Stream, log: Path, **settings: Any) -> None:
+        variables = {"kafka": stream.kafka, "stream": stream.topics.stream, "tiers": TIERS, "commit_interval_s": 0.1}
+        named = {f"HIFI_{name.upper()}": str(value) for name, value in (variables | settings).items()}
+        self.log = log
+        with log.open("ab") as file:
+            self._popen = subprocess.Popen([PROGRAM], env=os.environ | named, stderr=file)
+
+    def send(self, number: int) -> None:
+        self._popen.send_signal(number)
+
+    async def ready(self) -> None:
+        """Its partitions are assigned."""
+        await until(lambda: b"partitions-changed" in self.log.read_bytes(), 40)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit status."""
+        self._popen.send_signal(signal.SIGCONT)
+        self._popen.send_signal(number)
+        return self._popen.wait(30)
+
+
+@contextlib.contextmanager
+def process(stream: Stream, log: Path, **settings: Any) -> Iterator[Process]:
+    """Egest as a process while the block runs; killed at the end if it still runs."""
+    one = Process(stream, log, **settings)
+    try:
+        yield one
+    finally:
+        one.stop(signal.SIGKILL)
