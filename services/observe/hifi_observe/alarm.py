@@ -78,9 +78,7 @@ class Silence:
 
     def covers(self, kind: str, pipe: str, now_us: int) -> bool:
         """Whether it applies now."""
-        return (
-            self.from_us <= now_us < self.until_us and self.kind in ("", kind) and self.pipe in ("", pipe)
-        )
+        return self.from_us <= now_us < self.until_us and self.kind in ("", kind) and self.pipe in ("", pipe)
 
 
 @dataclass(slots=True)
@@ -102,15 +100,21 @@ class Alarms:
     @property
     def active(self) -> list[Alarm]:
         """Alarms that have not ended, oldest first."""
-        return sorted((watch.alarm for watch in self._watches.values() if watch.alarm), key=lambda one: one.started_us)
+        return sorted(
+            (watch.alarm for watch in self._watches.values() if watch.alarm), key=lambda one: one.started_us
+        )
 
     def restore(self, alarm: Alarm) -> None:
         """Go on with an alarm that had started before a restart."""
         key = (alarm.kind, alarm.pipe, alarm.subject)
         if alarm.kind in KINDS:
-            self._watches[key] = _Watch(since_us=alarm.started_us, alarm=alarm if alarm.ended_us is None else None)
+            self._watches[key] = _Watch(
+                since_us=alarm.started_us, alarm=alarm if alarm.ended_us is None else None
+            )
 
-    def step(self, holding: Mapping[Key, str], now_us: int, judged: Iterable[Key] | None = None) -> list[Alarm]:
+    def step(
+        self, holding: Mapping[Key, str], now_us: int, judged: Iterable[Key] | None = None
+    ) -> list[Alarm]:
         """One look at the conditions.
 
         Args:
@@ -137,25 +141,29 @@ class Alarms:
     def _move(self, key: Key, watch: _Watch, cause: str | None, now_us: int) -> Alarm | None:
         kind = KINDS[key[0]]
         if cause is None:
-            watch.gone_us = watch.gone_us if watch.gone_us is not None else now_us
-            if watch.alarm is None:
-                watch.since_us = None
-                return None
-            if now_us - watch.gone_us < kind.clear_s * 1_000_000:
-                return None
-            ended = replace(watch.alarm, ended_us=watch.gone_us)
-            watch.alarm = watch.since_us = None
-            return ended
+            return _gone(kind, watch, now_us)
         watch.gone_us = None
         watch.since_us = watch.since_us if watch.since_us is not None else now_us
         silence = next((one for one in self.silences.values() if one.covers(kind.name, key[1], now_us)), None)
-        if watch.alarm is None:
-            if now_us - watch.since_us < kind.after_s * 1_000_000:
-                return None
+        if watch.alarm is None and now_us - watch.since_us >= kind.after_s * 1_000_000:
             identity = "/".join([*key, str(watch.since_us)])
-            watch.alarm = Alarm(identity, *key, cause, watch.since_us, silenced=silence.reason if silence else None)
+            silenced = silence.reason if silence else None
+            watch.alarm = Alarm(identity, *key, cause, watch.since_us, silenced=silenced)
             return watch.alarm
-        if watch.alarm.silenced and silence is None:
+        if watch.alarm is not None and watch.alarm.silenced and silence is None:
             watch.alarm = replace(watch.alarm, cause=cause, silenced=None)
             return watch.alarm
         return None
+
+
+def _gone(kind: Kind, watch: _Watch, now_us: int) -> Alarm | None:
+    """The condition does not hold; returns the alarm when that ends it."""
+    watch.gone_us = watch.gone_us if watch.gone_us is not None else now_us
+    if watch.alarm is None:
+        watch.since_us = None
+        return None
+    if now_us - watch.gone_us < kind.clear_s * 1_000_000:
+        return None
+    ended = replace(watch.alarm, ended_us=watch.gone_us)
+    watch.alarm = watch.since_us = None
+    return ended

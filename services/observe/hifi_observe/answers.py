@@ -29,7 +29,9 @@ def known_minute(observatory: Observatory, pipe: str, text: str) -> dict[str, An
     """
     merged = observatory.store.minute(pipe, minute_of(text))
     if merged is None:
-        raise Problem(404, "No such minute", f"The minute {text} of {pipe} is not closed yet, or no longer kept.")
+        raise Problem(
+            404, "No such minute", f"The minute {text} of {pipe} is not closed yet, or no longer kept."
+        )
     return merged
 
 
@@ -73,16 +75,24 @@ def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
         "pipe": name,
         "description": known.pipe.description if known else "This pipe was deleted.",
         "slo": {"p95_s": known.pipe.slo.p95, "loss": known.pipe.slo.loss} if known else None,
-        "destinations": [{"name": one.name, "host": one.url.host} for one in known.pipe.destinations] if known else [],
+        "destinations": [{"name": one.name, "host": one.url.host} for one in known.pipe.destinations]
+        if known
+        else [],
         "now": figures.of_pipe(name, store.live, store.before),
         "groups": figures.groups(store.live),
-        "latest": {key: value for key, value in latest.items() if key not in ("lost_ids", "offsets")} if latest else None,
-        "availability": views.availability(store, name, now_us() // 60_000_000, observatory.settings.observe_target),
+        "latest": {key: value for key, value in latest.items() if key not in ("lost_ids", "offsets")}
+        if latest
+        else None,
+        "availability": views.availability(
+            store, name, now_us() // 60_000_000, observatory.settings.observe_target
+        ),
         "alarms": [one.json() for one in observatory.alarms() if one.pipe == name],
     }
 
 
-async def lost_of(observatory: Observatory, merged: dict[str, Any], limit: int, *, resolved: bool) -> dict[str, Any]:
+async def lost_of(
+    observatory: Observatory, merged: dict[str, Any], limit: int, *, resolved: bool
+) -> dict[str, Any]:
     """The lost events of a minute.
 
     Raises:
@@ -99,7 +109,9 @@ async def lost_of(observatory: Observatory, merged: dict[str, Any], limit: int, 
     return {"pipe": merged["pipe"], "minute": merged["minute"], "count": merged["lost"], "lost": listed}
 
 
-async def dead_of(observatory: Observatory, name: str, limit: int, wanted: dict[str, str]) -> list[dict[str, Any]]:
+async def dead_of(
+    observatory: Observatory, name: str, limit: int, wanted: dict[str, str]
+) -> list[dict[str, Any]]:
     """The newest dead letters of a pipe.
 
     Raises:
@@ -109,7 +121,13 @@ async def dead_of(observatory: Observatory, name: str, limit: int, wanted: dict[
     masks = known is None or bool(known.pipe.normalize.mask)
     try:
         return await resolve.dead_letters(
-            observatory.settings, observatory.topics, observatory.partitions, name, limit=limit, masks=masks, wanted=wanted
+            observatory.settings,
+            observatory.topics,
+            observatory.partitions,
+            name,
+            limit=limit,
+            masks=masks,
+            wanted=wanted,
         )
     except Retryable as error:
         raise Problem(503, "Kafka does not answer", str(error)) from None
@@ -121,6 +139,7 @@ def alarms_of(observatory: Observatory) -> dict[str, Any]:
         "active": [one.json() for one in observatory.alarms()],
         "past": [body for body in reversed(observatory.herald.history) if body["ended_us"] is not None],
         "silences": [
-            {name: getattr(one, name) for name in one.__dataclass_fields__} for one in observatory.herald.alarms.silences.values()
+            {name: getattr(one, name) for name in one.__dataclass_fields__}
+            for one in observatory.herald.alarms.silences.values()
         ],
     }

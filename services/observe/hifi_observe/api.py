@@ -14,7 +14,16 @@ from hifi.clock import now_us
 from hifi.health import version
 from hifi_observe import problem, views
 from hifi_observe.alarm import KINDS, Silence
-from hifi_observe.answers import alarms_of, dead_of, known_minute, known_pipe, lost_of, pipe_of, pipes_of, status_of
+from hifi_observe.answers import (
+    alarms_of,
+    dead_of,
+    known_minute,
+    known_pipe,
+    lost_of,
+    pipe_of,
+    pipes_of,
+    status_of,
+)
 from hifi_observe.console import Console
 from hifi_observe.observatory import Observatory
 from hifi_observe.openapi import Operation, document
@@ -33,28 +42,69 @@ _SILENCE: Final = {
 }
 OPERATIONS: Final = (
     Operation("GET", "/api/v1/status", "status", "What this instance observes and how old its knowledge is."),
-    Operation("GET", "/api/v1/pipes", "pipes", "All pipes: state, rates, p95, loss, nines, what retries and is dead."),
-    Operation("GET", "/api/v1/pipes/{pipe}", "pipe", "One pipe now: rates, lags, hops, destinations, availability.", statuses=(404,)),
     Operation(
-        "GET", "/api/v1/pipes/{pipe}/minutes", "minutes", "Closed minutes of a pipe, oldest first.",
-        {"last": "How many minutes before now; default 60.", "from": "First minute.", "to": "Last minute."}, (400, 404),
+        "GET",
+        "/api/v1/pipes",
+        "pipes",
+        "All pipes: state, rates, p95, loss, nines, what retries and is dead.",
     ),
     Operation(
-        "GET", "/api/v1/pipes/{pipe}/series", "series", "Closed minutes of a pipe as columns, for charts.",
-        {"last": "How many minutes before now; default 60."}, (400, 404),
-    ),
-    Operation("GET", "/api/v1/pipes/{pipe}/minutes/{minute}", "minute", "One closed minute.", statuses=(400, 404)),
-    Operation(
-        "GET", "/api/v1/pipes/{pipe}/minutes/{minute}/lost", "lost", "The lost events of a minute, one by one, with their `ce_id` where it can be found.",
-        {"limit": "How many at most; default 1000.", "resolve": "`no`: do not look the `ce_id` up."}, (400, 404, 503),
+        "GET",
+        "/api/v1/pipes/{pipe}",
+        "pipe",
+        "One pipe now: rates, lags, hops, destinations, availability.",
+        statuses=(404,),
     ),
     Operation(
-        "GET", "/api/v1/pipes/{pipe}/dead", "dead", "The newest dead letters of a pipe.",
-        {"limit": "How many at most; default 100.", "node": "Only of this node.", "reason": "Only with this reason.", "destination": "Only for this one."},
+        "GET",
+        "/api/v1/pipes/{pipe}/minutes",
+        "minutes",
+        "Closed minutes of a pipe, oldest first.",
+        {"last": "How many minutes before now; default 60.", "from": "First minute.", "to": "Last minute."},
+        (400, 404),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/series",
+        "series",
+        "Closed minutes of a pipe as columns, for charts.",
+        {"last": "How many minutes before now; default 60."},
+        (400, 404),
+    ),
+    Operation(
+        "GET", "/api/v1/pipes/{pipe}/minutes/{minute}", "minute", "One closed minute.", statuses=(400, 404)
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/minutes/{minute}/lost",
+        "lost",
+        "The lost events of a minute, one by one, with their `ce_id` where it can be found.",
+        {"limit": "How many at most; default 1000.", "resolve": "`no`: do not look the `ce_id` up."},
+        (400, 404, 503),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/dead",
+        "dead",
+        "The newest dead letters of a pipe.",
+        {
+            "limit": "How many at most; default 100.",
+            "node": "Only of this node.",
+            "reason": "Only with this reason.",
+            "destination": "Only for this one.",
+        },
         (400, 404, 503),
     ),
     Operation("GET", "/api/v1/alarms", "alarms", "Active alarms, the newest of the past, and silences."),
-    Operation("POST", "/api/v1/silences", "silence", "Keep alarms quiet during a planned change.", statuses=(400, 401), operator=True, body=_SILENCE),
+    Operation(
+        "POST",
+        "/api/v1/silences",
+        "silence",
+        "Keep alarms quiet during a planned change.",
+        statuses=(400, 401),
+        operator=True,
+        body=_SILENCE,
+    ),
 )
 _LIMIT: Final = 10_000
 
@@ -64,7 +114,9 @@ def application(observatory: Observatory) -> Starlette:
     api = Api(observatory)
     routes = [Route(one.path, getattr(api, one.name), methods=[one.method]) for one in OPERATIONS]
     routes.append(Route("/openapi.json", api.openapi))
-    return Starlette(routes=[*routes, *Console(observatory).routes()], exception_handlers={Problem: problem.answer})
+    return Starlette(
+        routes=[*routes, *Console(observatory).routes()], exception_handlers={Problem: problem.answer}
+    )
 
 
 class Api:
@@ -95,13 +147,19 @@ class Api:
         name = self._name(request)
         now = now_us() // 60_000_000
         last = minute_of(request.query_params.get("to", str(now)))
-        first = minute_of(request.query_params["from"]) if "from" in request.query_params else last - whole(request, "last", 60, 50_000) + 1
+        first = (
+            minute_of(request.query_params["from"])
+            if "from" in request.query_params
+            else last - whole(request, "last", 60, 50_000) + 1
+        )
         return answer({"pipe": name, "minutes": views.minutes(self._store, name, first, last)})
 
     async def series(self, request: Request) -> Response:
         """See the operation."""
         now = now_us() // 60_000_000
-        return answer(views.series(self._store, self._name(request), now - whole(request, "last", 60, 50_000), now))
+        return answer(
+            views.series(self._store, self._name(request), now - whole(request, "last", 60, 50_000), now)
+        )
 
     async def minute(self, request: Request) -> Response:
         """See the operation."""
@@ -110,15 +168,25 @@ class Api:
 
     async def lost(self, request: Request) -> Response:
         """See the operation."""
-        return answer(await lost_of(
-            self._observatory, self._merged(request), whole(request, "limit", 1000, 100_000), resolved=request.query_params.get("resolve") != "no"
-        ))
+        return answer(
+            await lost_of(
+                self._observatory,
+                self._merged(request),
+                whole(request, "limit", 1000, 100_000),
+                resolved=request.query_params.get("resolve") != "no",
+            )
+        )
 
     async def dead(self, request: Request) -> Response:
         """See the operation."""
         name = self._name(request)
         wanted = {one: request.query_params.get(one, "") for one in ("node", "reason", "destination")}
-        return answer({"pipe": name, "dead": await dead_of(self._observatory, name, whole(request, "limit", 100, _LIMIT), wanted)})
+        return answer(
+            {
+                "pipe": name,
+                "dead": await dead_of(self._observatory, name, whole(request, "limit", 100, _LIMIT), wanted),
+            }
+        )
 
     async def alarms(self, _: Request) -> Response:
         """See the operation."""
@@ -133,11 +201,22 @@ class Api:
         try:
             body = orjson.loads(await request.body())
             seconds, kind, pipe = float(body["seconds"]), str(body.get("kind", "")), str(body.get("pipe", ""))
-            made = Silence(str(uuid.uuid4()), str(body["reason"])[:500], now_us(), now_us() + int(seconds * 1e6), kind, pipe)
+            made = Silence(
+                str(uuid.uuid4()),
+                str(body["reason"])[:500],
+                now_us(),
+                now_us() + int(seconds * 1e6),
+                kind,
+                pipe,
+            )
             if seconds <= 0 or (kind and kind not in KINDS):
                 raise ValueError(kind)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise Problem(400, "Not a silence", "Send JSON with `reason`, `seconds` above 0 and perhaps `kind` and `pipe`; see /openapi.json.") from None
+            raise Problem(
+                400,
+                "Not a silence",
+                "Send JSON with `reason`, `seconds` above 0 and perhaps `kind` and `pipe`; see /openapi.json.",
+            ) from None
         publisher = self._observatory.publisher
         if publisher is None:
             raise Problem(503, "Not connected", "Kafka has not been reached yet.")
@@ -154,4 +233,8 @@ class Api:
 
 def answer(body: object) -> Response:
     """A JSON response."""
-    return Response(orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS), media_type="application/json", headers={"cache-control": "no-store"})
+    return Response(
+        orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS),
+        media_type="application/json",
+        headers={"cache-control": "no-store"},
+    )

@@ -48,19 +48,29 @@ class Asking:
         partitions = sorted(partitions)
         taken_us = now_us()
         accepted = self._topics.accepted
-        tallies = await consumer.end_offsets([TopicPartition(accepted, partition) for partition in partitions])
+        tallies = await consumer.end_offsets(
+            [TopicPartition(accepted, partition) for partition in partitions]
+        )
         committed: dict[tuple[str, int], int] = {}
         for node in sorted(set(stage.READERS.values())):
-            for tp, found in (await self._admin.list_consumer_group_offsets(self._topics.group(node))).items():
+            for tp, found in (
+                await self._admin.list_consumer_group_offsets(self._topics.group(node))
+            ).items():
                 name = tp.topic.removeprefix(self._topics.stream + ".")
                 if stage.READERS.get(stage.kind_of(name)) == node:
                     committed[name, tp.partition] = found.offset
-        ends = await consumer.end_offsets([self.tp(name, partition) for name in self._names for partition in partitions])
+        ends = await consumer.end_offsets(
+            [self.tp(name, partition) for name in self._names for partition in partitions]
+        )
         return {
             partition: Snapshot(
                 taken_us,
                 tallies[TopicPartition(accepted, partition)],
-                {name: offset for (name, number), offset in committed.items() if number == partition and offset >= 0},
+                {
+                    name: offset
+                    for (name, number), offset in committed.items()
+                    if number == partition and offset >= 0
+                },
                 {name: ends[self.tp(name, partition)] for name in self._names},
             )
             for partition in partitions

@@ -1,8 +1,8 @@
 """Whether a minute was up, and how many nines that makes. Pure.
 
-A minute is down when the p95 over its deliveries is over the SLO (an undelivered one counts with its age), when its loss
-is over the limit, or when ingest fell silent. A minute that could not be judged is unknown, not up. Dead letters are
-answers, not delays: they are counted apart.
+A minute is down when the p95 over its deliveries is over the SLO (an undelivered one counts with its age), when its
+loss is over the limit, or when ingest fell silent. A minute that could not be judged is unknown, not up. Dead letters
+are answers, not delays: they are counted apart.
 """
 
 import math
@@ -35,7 +35,9 @@ class Judgement:
     causes: list[str] = field(default_factory=list)
 
 
-def judge(lags: Sketch, undelivered: int, age_us: int, lost: int, limits: Limits, ingest_gap_s: float | None) -> Judgement:
+def judge(
+    lags: Sketch, undelivered: int, age_us: int, lost: int, limits: Limits, ingest_gap_s: float | None
+) -> Judgement:
     """Judge a minute.
 
     Args:

@@ -31,7 +31,9 @@ class Place:
     passed: Sequences = field(default_factory=lambda: defaultdict(list))
     rows: list[tuple[bytes, int, int, int, int | None]] = field(default_factory=list)
     """Of a hop: identity, in, append, accepted, event time; all in microseconds."""
-    receipts: defaultdict[bytes, list[tuple[bytes, int, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    receipts: defaultdict[bytes, list[tuple[bytes, int, int, int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     """Destination to identity, in, sent, answered, accepted."""
 
     def enter(self) -> None:
@@ -41,7 +43,14 @@ class Place:
         for (stages, epoch), sequences in self.passed.items():
             self.cell.pass_by(stages[0], epoch.decode("ascii", "replace"), sequences)
 
-    def measured(self, kind: str, headers: Mapping[str, bytes], identity: bytes, append_ms: int, stages: tuple[Stage, ...]) -> None:
+    def measured(
+        self,
+        kind: str,
+        headers: Mapping[str, bytes],
+        identity: bytes,
+        append_ms: int,
+        stages: tuple[Stage, ...],
+    ) -> None:
         """Note the times of a record.
 
         Raises:
@@ -52,7 +61,12 @@ class Place:
             event_us = measures.event_time_us(headers, accepted_us)
             self.rows.append((identity, int(headers[IN]), append_ms * 1000, accepted_us, event_us))
         elif stages[0].kind == "delivered" and SENT in headers:
-            times = (int(headers.get(IN, headers[SENT])), int(headers[SENT]), int(headers[ANSWERED]), int(headers[ACCEPTED]))
+            times = (
+                int(headers.get(IN, headers[SENT])),
+                int(headers[SENT]),
+                int(headers[ANSWERED]),
+                int(headers[ACCEPTED]),
+            )
             self.receipts[stages[0].who.encode()].append((identity, *times))
 
     def measure(self, kind: str, transit: Transit, event_times: EventTimes) -> list[int]:
@@ -86,7 +100,9 @@ class Place:
             if known:
                 self.cell.measure(stage.READERS[before] + ".transit", known)
 
-    def _deliveries(self, name: str, rows: list[tuple[bytes, int, int, int, int]], event_times: EventTimes) -> list[int]:
+    def _deliveries(
+        self, name: str, rows: list[tuple[bytes, int, int, int, int]], event_times: EventTimes
+    ) -> list[int]:
         put = self.cell.measure
         ends = [answered - accepted for _, _, _, answered, accepted in rows]
         put("egest.in.accepted", [in_us - accepted for _, in_us, _, _, accepted in rows])

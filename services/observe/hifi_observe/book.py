@@ -176,7 +176,9 @@ class Book:
     def pending(self, cell: Cell, at: Stage) -> IdSet:
         """Identities of a cell whose records of a stage are not committed past."""
         return union(
-            backlog.holding(cell, at) for topic, backlog in self.backlogs.items() if stage.kind_of(topic) == at.kind
+            backlog.holding(cell, at)
+            for topic, backlog in self.backlogs.items()
+            if stage.kind_of(topic) == at.kind
         )
 
     def look(self, cell: Cell) -> Verdict:
@@ -200,9 +202,13 @@ class Book:
         if cell.open or cell.dirty:
             return False
         age_s = now_us / 1_000_000 - (cell.minute + 1) * 60
-        return age_s > self.rules.follow_s or (age_s > self.rules.amend_s + self.rules.settle_s and not cell.unresolved)
+        return age_s > self.rules.follow_s or (
+            age_s > self.rules.amend_s + self.rules.settle_s and not cell.unresolved
+        )
 
-    def _take_events(self, topic: str, kind: str, records: Sequence[Seen]) -> None:
+    def _take_events(  # noqa: C901 - the hot path: each call that it saves is saved for every record
+        self, topic: str, kind: str, records: Sequence[Seen]
+    ) -> None:
         backlog = self._backlog(topic) if kind in stage.READERS else None
         stages_of = facts.stages_of(kind)
         places: dict[tuple[bytes, bytes], Place | None] = {}
@@ -239,7 +245,14 @@ class Book:
             if backlog is not None and offset < backlog.committed:
                 place.passed[stages, epoch].append(sequence)
             elif backlog is not None:
-                backlog.put(offset, record.timestamp, place.cell, stages[0], epoch.decode("ascii", "replace"), sequence)
+                backlog.put(
+                    offset,
+                    record.timestamp,
+                    place.cell,
+                    stages[0],
+                    epoch.decode("ascii", "replace"),
+                    sequence,
+                )
         self.live.newest_ms = max(self.live.newest_ms, records[-1].timestamp)
         for place in places.values():
             if place is not None:

@@ -15,8 +15,26 @@ Count: TypeAlias = tuple[str, str, str]
 class Cell:
     """Identities by stage while the minute is open; counts and the unresolved identities once it is closed."""
 
-    __slots__ = ("_through", "copies", "dirty", "firsts", "frozen", "known", "late", "lasts", "minute", "open", "passed",
-                 "pipe", "replayed", "seen", "sketches", "unresolved", "untold", "version")
+    __slots__ = (
+        "_through",
+        "copies",
+        "dirty",
+        "firsts",
+        "frozen",
+        "known",
+        "lasts",
+        "late",
+        "minute",
+        "open",
+        "passed",
+        "pipe",
+        "replayed",
+        "seen",
+        "sketches",
+        "unresolved",
+        "untold",
+        "version",
+    )
 
     def __init__(self, pipe: str, minute: int) -> None:
         self.pipe = pipe
@@ -130,7 +148,7 @@ class Cell:
         self.dirty = False
 
     def counted_to(self, topic: str) -> int:
-        """Records of a topic below this offset were counted before the state was written; after a restart they come again."""
+        """Records of a topic below this offset are in what was written; after a restart they come again."""
         return self._through.get(topic, -1) if not self.open else -1
 
     def size_bytes(self) -> int:
@@ -163,7 +181,9 @@ class Cell:
         cell = cls(pipe, minute)
         cell.open = False
         cell.frozen = Counter({(hop, who, field): number for hop, who, field, number in dumped["frozen"]})
-        cell.copies = Counter({Stage(kind, who, trip): number for kind, who, trip, number in dumped["copies"]})
+        cell.copies = Counter(
+            {Stage(kind, who, trip): number for kind, who, trip, number in dumped["copies"]}
+        )
         cell.seen = {Stage(kind, who, trip): IdSet.load(ids) for kind, who, trip, ids in dumped["seen"]}
         cell.passed = {Stage(kind, who, trip): IdSet.load(ids) for kind, who, trip, ids in dumped["passed"]}
         cell.sketches = {name: Sketch.load(one) for name, one in dumped["sketches"].items()}

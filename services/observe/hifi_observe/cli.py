@@ -1,7 +1,7 @@
 """The commands `hifi minutes`, `hifi lost` and `hifi top`: they ask observe's API."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable  # noqa: TC003 - typer looks at every annotation of this module
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
@@ -16,7 +16,10 @@ from hifi_observe.conditions import clock
 
 app = typer.Typer(no_args_is_help=True, help="Loss, lag and availability, as observe knows them.")
 Url: TypeAlias = Annotated[
-    str, typer.Option("--url", envvar="HIFI_OBSERVE_URL", help="Where observe's API is, such as http://127.0.0.1:8090.")
+    str,
+    typer.Option(
+        "--url", envvar="HIFI_OBSERVE_URL", help="Where observe's API is, such as http://127.0.0.1:8090."
+    ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
@@ -83,7 +86,9 @@ def ask(url: str, path: str) -> dict[str, Any]:
     try:
         answer = urllib3.request("GET", url.rstrip("/") + path, timeout=_TIMEOUT, retries=False)
     except urllib3.exceptions.HTTPError:
-        typer.echo(f"observe does not answer at {url}: is it running? Its log says where its console is.", err=True)
+        typer.echo(
+            f"observe does not answer at {url}: is it running? Its log says where its console is.", err=True
+        )
         raise typer.Exit(2) from None
     body: dict[str, Any] = orjson.loads(answer.data)
     if answer.status != 200:
@@ -115,32 +120,46 @@ def minutes_table(rows: list[dict[str, Any]]) -> Table:
 
 def lost_table(body: dict[str, Any]) -> Table:
     """Lost events for a terminal."""
-    table = Table("event id", "lost at", "destination", "partition", "identity", title=f"{body['count']} lost")
+    table = Table(
+        "event id", "lost at", "destination", "partition", "identity", title=f"{body['count']} lost"
+    )
     for row in body["lost"]:
         known = row.get("ce_id") or "unknown: it never reached a topic"
-        table.add_row(known, row["hop"], row["destination"], str(row["partition"]), f"{row['epoch']}:{row['sequence']}")
+        table.add_row(
+            known, row["hop"], row["destination"], str(row["partition"]), f"{row['epoch']}:{row['sequence']}"
+        )
     return table
 
 
 def top_table(body: dict[str, Any]) -> Group:
     """The overview for a terminal."""
-    table = Table("pipe", "state", "in/s", "out/s", "p95", "lost", "retrying", "dead", "up today", "nines, month")
+    table = Table(
+        "pipe", "state", "in/s", "out/s", "p95", "lost", "retrying", "dead", "up today", "nines, month"
+    )
     for row in body["pipes"]:
         colour = {"alarm": "red", "flowing": "green"}.get(row["state"], "dim")
-        share = "–" if row["share_day"] is None else f"{row['share_day'] * 100:.2f} %"
+        share = "-" if row["share_day"] is None else f"{row['share_day'] * 100:.2f} %"
         table.add_row(
-            row["pipe"], f"[{colour}]{row['state']}[/{colour}] {', '.join(row['alarms'])}",
-            f"{row['rate_in']:.1f}", f"{row['rate_out']:.1f}", milliseconds(row["p95_us"]),
-            *("–" if row[name] is None else str(row[name]) for name in ("lost", "retrying", "dead")), share,
-            "–" if row["nines_month"] is None else f"{row['nines_month']:.1f}",
+            row["pipe"],
+            f"[{colour}]{row['state']}[/{colour}] {', '.join(row['alarms'])}",
+            f"{row['rate_in']:.1f}",
+            f"{row['rate_out']:.1f}",
+            milliseconds(row["p95_us"]),
+            *("-" if row[name] is None else str(row[name]) for name in ("lost", "retrying", "dead")),
+            share,
+            "-" if row["nines_month"] is None else f"{row['nines_month']:.1f}",
         )
     status = body["status"]
-    groups = ", ".join(f"{one['node']} {one['topic']} {one['records']} ({one['seconds']:.1f} s)" for one in status["groups"] if one["records"])
+    groups = ", ".join(
+        f"{one['node']} {one['topic']} {one['records']} ({one['seconds']:.1f} s)"
+        for one in status["groups"]
+        if one["records"]
+    )
     return Group(table, f"observe is {status['behind_s']} s behind. Waiting: {groups or 'nothing'}")
 
 
 def milliseconds(us: float | None) -> str:
     """Microseconds for a person."""
     if us is None:
-        return "–"
+        return "-"
     return f"{us / 1000:.1f} ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.2f} s"

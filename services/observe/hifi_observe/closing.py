@@ -1,7 +1,7 @@
 """When a minute may be judged: a snapshot of Kafka, and the order in which its parts are asked for.
 
-First the end of `accepted`, then the nodes' committed offsets, last the end offsets of all topics. Once observe has read
-every topic up to these ends, every successor of every record below the committed offsets has been read, and every
+First the end of `accepted`, then the nodes' committed offsets, last the end offsets of all topics. Once observe has
+read every topic up to these ends, every successor of every record below the committed offsets has been read, and every
 record that an earlier tally names: nodes acknowledge outputs before they commit, ingest before it tallies. So what has
 no successor then is lost, and no clock was needed to say so.
 """

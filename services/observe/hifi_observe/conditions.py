@@ -26,7 +26,12 @@ class Thresholds:
 
 
 def holding(
-    store: Store, limits: Mapping[str, Limits], skipped: Mapping[str, int], now_us: int, partitions: int, thresholds: Thresholds
+    store: Store,
+    limits: Mapping[str, Limits],
+    skipped: Mapping[str, int],
+    now_us: int,
+    partitions: int,
+    thresholds: Thresholds,
 ) -> dict[Key, str]:
     """Conditions that hold now, each with its cause.
 
@@ -46,7 +51,9 @@ def holding(
         rate += now["rate_in"]
         found |= _minutes(store, pipe, closed)
         if now["lag"]["count"] >= 20 and now["lag"]["p95"] > one.p95_us:
-            found["lag", pipe, ""] = f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, the SLO {one.p95_us / 1e6:.2f} s"
+            found["lag", pipe, ""] = (
+                f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, the SLO {one.p95_us / 1e6:.2f} s"
+            )
         if now["rate_dead"] > 0:
             found["dead-letters", pipe, ""] = f"{now['rate_dead']:.1f} dead letters a second"
         for bad in now["failing"]:
@@ -58,7 +65,9 @@ def holding(
     found |= _groups(store)
     found |= _observe(store, skipped, now_us, partitions, thresholds)
     if thresholds.rating and rate > thresholds.rating * thresholds.rating_share:
-        found["traffic", "", ""] = f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
+        found["traffic", "", ""] = (
+            f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
+        )
     return found
 
 
@@ -73,7 +82,9 @@ def _minutes(store: Store, pipe: str, closed: int) -> dict[Key, str]:
         at = clock(minute)
         found["availability", pipe, ""] = f"{at} was down: {', '.join(merged['causes'])}"
         if "loss" in merged["causes"]:
-            where = sorted({f"{one['hop']} {one['destination']}".strip() for one in merged["hops"] if one["lost"]})
+            where = sorted(
+                {f"{one['hop']} {one['destination']}".strip() for one in merged["hops"] if one["lost"]}
+            )
             found["loss", pipe, ""] = f"{at} lost {merged['lost']} events at {', '.join(where)}"
     return found
 
@@ -89,7 +100,9 @@ def _groups(store: Store) -> dict[Key, str]:
                 continue
             if old["backlogs"].get(topic, [0, 0, None])[2] == committed:
                 node = stage.READERS[kind]
-                found["no-progress", "", node] = f"{node} committed nothing on {topic}[{partition}]; {records} records wait"
+                found["no-progress", "", node] = (
+                    f"{node} committed nothing on {topic}[{partition}]; {records} records wait"
+                )
     return found
 
 
@@ -106,10 +119,18 @@ def _observe(
         elif missing:
             found["observe-behind", "", ""] = f"nobody observes the partitions {missing}"
         tallied = [one["tallied"] for one in store.live.values() if one["tallied"]]
-        if tallied and behind_s <= thresholds.behind_s and now_us / 1e6 - max(tallied) / 1e3 > thresholds.silence_s:
-            found["ingest-silent", "", ""] = f"the last tally is {now_us / 1e6 - max(tallied) / 1e3:.0f} s old"
+        if (
+            tallied
+            and behind_s <= thresholds.behind_s
+            and now_us / 1e6 - max(tallied) / 1e3 > thresholds.silence_s
+        ):
+            found["ingest-silent", "", ""] = (
+                f"the last tally is {now_us / 1e6 - max(tallied) / 1e3:.0f} s old"
+            )
     if skipped:
-        found["offsets-lost", "", ""] = ", ".join(f"{count} records of {topic}" for topic, count in sorted(skipped.items()))
+        found["offsets-lost", "", ""] = ", ".join(
+            f"{count} records of {topic}" for topic, count in sorted(skipped.items())
+        )
     return found
 
 

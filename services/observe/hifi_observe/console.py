@@ -12,7 +12,16 @@ from starlette.routing import Route
 
 from hifi_observe import views
 from hifi_observe.alarm import KINDS
-from hifi_observe.answers import alarms_of, dead_of, known_minute, known_pipe, lost_of, pipe_of, pipes_of, status_of
+from hifi_observe.answers import (
+    alarms_of,
+    dead_of,
+    known_minute,
+    known_pipe,
+    lost_of,
+    pipe_of,
+    pipes_of,
+    status_of,
+)
 from hifi_observe.observatory import Observatory
 from hifi_observe.problem import Problem
 
@@ -34,7 +43,10 @@ class Console:
     def __init__(self, observatory: Observatory) -> None:
         self._observatory = observatory
         self._pages = jinja2.Environment(
-            loader=jinja2.PackageLoader("hifi_observe", "pages"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+            loader=jinja2.PackageLoader("hifi_observe", "pages"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
         self._pages.filters |= {"clock": _clock, "moment": _moment, "ms": _ms, "number": _number}
@@ -63,7 +75,9 @@ class Console:
             return self._failed(error)
         store = self._observatory.store
         recent = views.minutes(store, name, max(store.minutes.get(name, {}), default=0) - 59, 2**40)
-        return self._page("pipe.html", name, one=pipe_of(self._observatory, name), recent=list(reversed(recent)))
+        return self._page(
+            "pipe.html", name, one=pipe_of(self._observatory, name), recent=list(reversed(recent))
+        )
 
     async def minute(self, request: Request) -> Response:
         """One minute of a pipe, with what was lost in it."""
@@ -88,7 +102,9 @@ class Console:
     async def alarms(self, _: Request) -> Response:
         """Alarms and silences."""
         operator = bool(self._observatory.settings.observe_token)
-        return self._page("alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=operator)
+        return self._page(
+            "alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=operator
+        )
 
     async def plotly(self, _: Request) -> Response:
         """plotly.js of the installed wheel."""
@@ -100,7 +116,11 @@ class Console:
         name = request.path_params["name"]
         if name not in _STATIC:
             return self._failed(Problem(404, "No such file", f"There is no {name!r} here."))
-        return FileResponse(Path(__file__).parent / "static" / name, media_type=_STATIC[name], headers={"cache-control": "no-cache"})
+        return FileResponse(
+            Path(__file__).parent / "static" / name,
+            media_type=_STATIC[name],
+            headers={"cache-control": "no-cache"},
+        )
 
     def _page(self, template: str, title: str, status: int = 200, **values: Any) -> Response:
         about = status_of(self._observatory)
@@ -117,14 +137,14 @@ def _clock(minute: int) -> str:
 
 
 def _moment(us: int | None) -> str:
-    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else "–"
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else "-"
 
 
 def _ms(us: float | None) -> str:
     if us is None:
-        return "–"
+        return "-"
     return f"{us / 1000:.1f} ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.2f} s"
 
 
 def _number(value: float | None, digits: int = 0) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"
+    return "-" if value is None else f"{value:,.{digits}f}"

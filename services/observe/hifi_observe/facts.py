@@ -15,11 +15,15 @@ def stages_of(kind: str) -> Stages:
     if kind == stage.ENRICHED:
         return lambda headers: stage.wanted(headers.get(TO, b""))
     if kind == stage.RECEIPTS:
-        return lambda headers: stage.receipt(headers.get(DESTINATION, b""), headers[OUTCOME], headers.get(PASS, b"0"))
+        return lambda headers: stage.receipt(
+            headers.get(DESTINATION, b""), headers[OUTCOME], headers.get(PASS, b"0")
+        )
     if kind in (stage.RETRY_IN, stage.RETRY_OUT):
         # The retrier counts a trip when it brings a delivery back: the trip that begins here has the next number.
         begins = int(kind == stage.RETRY_IN)
-        return lambda headers: stage.retry(kind, headers[DESTINATION], stage.number(headers.get(PASS, b"0")) + begins)
+        return lambda headers: stage.retry(
+            kind, headers[DESTINATION], stage.number(headers.get(PASS, b"0")) + begins
+        )
     if kind == stage.DEAD_LETTER:
         return lambda headers: stage.dead(headers.get(DESTINATION, b""), headers.get(NODE, b""))
     plain = (Stage(kind),)

@@ -29,7 +29,8 @@ def of_book(book: Book, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, An
             for topic, backlog in sorted(book.backlogs.items())
         },
         "streaks": [
-            [pipe, who, one.reason, one.count, one.since_ms] for (pipe, who), one in sorted(book.live.streaks.items())
+            [pipe, who, one.reason, one.count, one.since_ms]
+            for (pipe, who), one in sorted(book.live.streaks.items())
         ],
         "tallied": book.ingest.last_ms,
         "foreign": sum(book.foreign.values()),
@@ -55,7 +56,9 @@ class Window:
         return dict(merged)
 
 
-def of_pipe(pipe: str, live: Mapping[int, dict[str, Any]], before: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+def of_pipe(
+    pipe: str, live: Mapping[int, dict[str, Any]], before: Mapping[int, dict[str, Any]]
+) -> dict[str, Any]:
     """A pipe's figures over all partition numbers: rates per second, momentary lags, what waits where."""
     lags = Sketch()
     rates: defaultdict[str, float] = defaultdict(float)
@@ -82,7 +85,10 @@ def of_pipe(pipe: str, live: Mapping[int, dict[str, Any]], before: Mapping[int, 
         "lag": summary(lags),
         "retrying": retrying,
         "in_flight": sum(waiting.values()) - retrying,
-        "waiting": [{"topic": topic, "destination": who, "records": number} for (topic, who), number in sorted(waiting.items())],
+        "waiting": [
+            {"topic": topic, "destination": who, "records": number}
+            for (topic, who), number in sorted(waiting.items())
+        ],
         "failing": failing(streaks),
     }
 
@@ -106,7 +112,8 @@ def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
     for now in live.values():
         for topic, (records, seconds, _) in now["backlogs"].items():
             one = made.setdefault(
-                topic, {"topic": topic, "node": stage.READERS[stage.kind_of(topic)], "records": 0, "seconds": 0.0}
+                topic,
+                {"topic": topic, "node": stage.READERS[stage.kind_of(topic)], "records": 0, "seconds": 0.0},
             )
             one["records"] += records
             one["seconds"] = max(one["seconds"], seconds)

@@ -18,7 +18,13 @@ _BATCH = 2000
 class Follower:
     """Reads into the store and hands alarms over. `loaded` is set once everything published so far was read."""
 
-    def __init__(self, settings: ObserveSettings, topics: Topics, store: Store, alarms: Callable[[bytes | None, bytes | None], None]) -> None:
+    def __init__(
+        self,
+        settings: ObserveSettings,
+        topics: Topics,
+        store: Store,
+        alarms: Callable[[bytes | None, bytes | None], None],
+    ) -> None:
         self.loaded = asyncio.Event()
         self.answered_s = monotonic_s()
         """When Kafka last gave anything, of the monotonic clock."""

@@ -26,10 +26,11 @@ logger = log.get(__name__)
 
 
 class Herald:
-    """Holds the alarms of the stream. Every instance knows them; the one that holds partition 0 moves and tells them."""
+    """Holds the alarms of the stream. Every instance knows them; that with partition 0 moves and tells them."""
 
     def __init__(self, settings: ObserveSettings) -> None:
-        """
+        """Set up.
+
         Raises:
             Misconfigured: the webhook has no usable secret.
         """
@@ -44,7 +45,9 @@ class Herald:
             try:
                 self._webhook = Webhook(settings.observe_webhook_secret)
             except Exception as error:  # noqa: BLE001 - the library's error derives from nothing narrower
-                raise Misconfigured(f"HIFI_OBSERVE_WEBHOOK_SECRET is no Standard Webhooks secret: {error}") from None
+                raise Misconfigured(
+                    f"HIFI_OBSERVE_WEBHOOK_SECRET is no Standard Webhooks secret: {error}"
+                ) from None
 
     def read(self, key: bytes | None, value: bytes | None) -> None:
         """A record of the topic `alarms`: an alarm, or a silence."""
@@ -54,7 +57,9 @@ class Herald:
         if key.startswith(b"silence/"):
             silence = Silence(**body)
             self.alarms.silences[silence.id] = silence
-            for old in [one.id for one in self.alarms.silences.values() if one.until_us < now_us() - 86_400_000_000]:
+            for old in [
+                one.id for one in self.alarms.silences.values() if one.until_us < now_us() - 86_400_000_000
+            ]:
                 del self.alarms.silences[old]
             return
         self._remember(body)
@@ -72,12 +77,15 @@ class Herald:
                 self.alarms.restore(alarm)
 
     async def step(self, holding: Mapping[Key, str], publisher: Publisher | None) -> None:
-        """Move all alarms, and tell what starts or ends. With Kafka gone (no publisher) the log and the webhook still hear."""
+        """Move all alarms, and tell what starts or ends; with Kafka gone (no publisher) to log and webhook alone."""
         for alarm in self.alarms.step(holding, now_us()):
             body = alarm.json()
             self._remember(body)
             say = logger.info if alarm.ended_us is not None or alarm.silenced else logger.error
-            say("alarm-ended" if alarm.ended_us is not None else "alarm", **{k: v for k, v in body.items() if k != "says"})
+            say(
+                "alarm-ended" if alarm.ended_us is not None else "alarm",
+                **{k: v for k, v in body.items() if k != "says"},
+            )
             if not alarm.silenced and self._webhook is not None:
                 with contextlib.suppress(asyncio.QueueFull):
                     self._posts.put_nowait(alarm)

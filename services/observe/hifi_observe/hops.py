@@ -74,19 +74,27 @@ def _unresolved(cell: Cell, pending: Pending) -> Iterator[Unresolved]:
         yield from _split(cell, pending, hop, "", Stage(source), seen[source] - successors)
     for name in destinations(cell):
         final = union(seen[kind, name] for kind in FINAL) | refused
-        trips = sorted({stage.trip for stage in cell.seen if stage.who == name and stage.kind in (RETRY_IN, RETRY_OUT)})
+        trips = sorted(
+            {stage.trip for stage in cell.seen if stage.who == name and stage.kind in (RETRY_IN, RETRY_OUT)}
+        )
         later = union(seen[kind, name, trip] for trip in trips for kind in (RETRY_IN, RETRY_OUT))
         yield from _split(cell, pending, "egest", name, Stage(ENRICHED), seen["wanted", name] - final - later)
         onward = IdSet()
         """Seen on any trip after the one at hand."""
         for trip in reversed(trips):
             put, out = seen[RETRY_IN, name, trip], seen[RETRY_OUT, name, trip]
-            yield from _split(cell, pending, "retry", name, Stage(RETRY_OUT, name, trip), out - final - onward)
-            yield from _split(cell, pending, "retrier", name, Stage(RETRY_IN, name, trip), put - final - onward - out)
+            yield from _split(
+                cell, pending, "retry", name, Stage(RETRY_OUT, name, trip), out - final - onward
+            )
+            yield from _split(
+                cell, pending, "retrier", name, Stage(RETRY_IN, name, trip), put - final - onward - out
+            )
             onward = onward | put | out
 
 
-def _split(cell: Cell, pending: Pending, hop: str, name: str, source: Stage, without: IdSet) -> Iterator[Unresolved]:
+def _split(
+    cell: Cell, pending: Pending, hop: str, name: str, source: Stage, without: IdSet
+) -> Iterator[Unresolved]:
     """Tell the in flight and waiting from the lost among those without a successor."""
     if not without:
         return
@@ -125,7 +133,12 @@ def counts(cell: Cell) -> Counter[Count]:
         put("egest", name, "delivered", delivered)
         tried = union(ids for stage, ids in cell.seen.items() if stage.kind == RETRY_IN and stage.who == name)
         put("retrier", name, "in", tried)
-        put("retrier", name, "out", union(ids for stage, ids in cell.seen.items() if stage.kind == RETRY_OUT and stage.who == name))
+        put(
+            "retrier",
+            name,
+            "out",
+            union(ids for stage, ids in cell.seen.items() if stage.kind == RETRY_OUT and stage.who == name),
+        )
         done = delivered | dead | seen["filtered", name] | seen["duplicate", name]
         put("egest", name, "out", done | tried)
         put("retrier", name, "done", tried & done)

@@ -3,6 +3,7 @@
 Roaring bitmaps (Lemire et al., 2018, arXiv 1709.07821) cost at most 2 bytes an event and far less where sequences are
 dense, as those of one ingest process on one partition are.
 """
+# ruff: noqa: SLF001 - another one of the same class
 
 import base64
 from collections.abc import Iterable, Iterator
@@ -86,14 +87,17 @@ class IdSet:
         return made
 
     def __sub__(self, other: "IdSet") -> "IdSet":
-        return self._with({
-            epoch: mine - other._maps[epoch] if epoch in other._maps else mine.copy() for epoch, mine in self._maps.items()
-        })
+        return self._with(
+            {
+                epoch: mine - other._maps[epoch] if epoch in other._maps else mine.copy()
+                for epoch, mine in self._maps.items()
+            }
+        )
 
     def __and__(self, other: "IdSet") -> "IdSet":
-        return self._with({
-            epoch: mine & other._maps[epoch] for epoch, mine in self._maps.items() if epoch in other._maps
-        })
+        return self._with(
+            {epoch: mine & other._maps[epoch] for epoch, mine in self._maps.items() if epoch in other._maps}
+        )
 
     def copy(self) -> "IdSet":
         """An independent copy."""
@@ -120,7 +124,9 @@ class IdSet:
     def dump(self) -> dict[str, str]:
         """Epoch to base64 of the bitmap in the portable 64-bit Roaring format."""
         self.compress()
-        return {epoch: base64.b64encode(mine.serialize()).decode("ascii") for epoch, mine in self._maps.items()}
+        return {
+            epoch: base64.b64encode(mine.serialize()).decode("ascii") for epoch, mine in self._maps.items()
+        }
 
     @classmethod
     def load(cls, dumped: dict[str, str]) -> "IdSet":

@@ -1,5 +1,6 @@
 """What ingest's tallies tell: its heartbeat, its failures, and which events no tally names."""
 
+import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 
@@ -58,7 +59,7 @@ class Ingest:
         return self._waiting[0][0] if self._waiting else None
 
     def untold(self, cell: Cell) -> tuple[int, int]:
-        """Events of a cell in `raw` without a tally: of epochs that went on or drained, and of epochs that just ended."""
+        """Events of a cell in `raw` without a tally: of epochs that went on or drained, and of others."""
         without = cell.seen.get(Stage(RAW), IdSet()) - cell.seen.get(Stage(ACCEPTED), IdSet())
         unacknowledged = incomplete = 0
         for epoch in without.epochs():
@@ -77,11 +78,13 @@ class Ingest:
         if not beats:
             return 60
         edges = [-1, *(second for second in range(60) if beats >> second & 1), 60]
-        return max(after - before - 1 for before, after in zip(edges, edges[1:], strict=False))
+        return max(after - before - 1 for before, after in itertools.pairwise(edges))
 
     def first_offset(self, closed_minute: int) -> int | None:
         """The first tally that was told in a minute, or names one, that is not closed."""
-        return min((offset for minute, offset in self._firsts.items() if minute > closed_minute), default=None)
+        return min(
+            (offset for minute, offset in self._firsts.items() if minute > closed_minute), default=None
+        )
 
     def forget(self, minute: int) -> None:
         """Drop what concerns minutes up to this one."""

@@ -4,7 +4,7 @@ from zlib import crc32
 
 
 def partition_of(pipe: str, partitions: int) -> int:
-    """The partition of `minutes` that holds a pipe; who observes that partition number owns the pipe's merged minutes."""
+    """The partition of `minutes` that holds a pipe; who observes that number owns its merged minutes."""
     return crc32(pipe.encode()) % partitions
 
 

@@ -1,4 +1,4 @@
-"""What happened just now, for the views that move: records by stage, end-to-end lags, and destinations that keep failing."""
+"""What happened just now, for the views that move: records by stage, lags, destinations that keep failing."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """What is measured: durations by name, all in microseconds.
 
 Names: `<node>.in.<base>` and `<node>.out.<base>` (lag on arrival and departure, cumulative, from `event` or `accepted`
-time), `<node>.process`, `<node>.transit` (from the append to the topic before to the node's fetch), `expel/<destination>`
-(request's first byte to status line) and `end.<base>/<destination>` (to the destination's 2xx). Append times are
+time), `<node>.process`, `<node>.transit` (from the append to the topic before to its fetch), `expel/<destination>`
+(first byte sent to status line) and `end.<base>/<destination>` (to the destination's 2xx). Append times are
 whole milliseconds, so what is measured with them may be 1 ms too low; durations are never below 0.
 """
 
@@ -11,7 +11,7 @@ from datetime import datetime
 
 
 def event_time_us(headers: Mapping[str, bytes], accepted_us: int) -> int:
-    """The event's own time, microseconds since 1970 UTC; its accepted time where it has none that can be read."""
+    """The event's own time, microseconds since 1970 UTC; its accepted time where it has none."""
     text = headers.get("ce_time")
     if text is None:
         return accepted_us
@@ -23,7 +23,7 @@ def event_time_us(headers: Mapping[str, bytes], accepted_us: int) -> int:
 
 
 class Transit:
-    """Joins a record's append with the next node's fetch, whichever is seen first. Bounded: the oldest are forgotten."""
+    """Joins a record's append with the next node's fetch, in any order. Bounded: the oldest are forgotten."""
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
@@ -44,7 +44,7 @@ class Transit:
         return known
 
     def fetched(self, topic: str, records: Iterable[tuple[bytes, int]]) -> list[int]:
-        """What the reader of a topic fetched (identity, time); returns the transits that are known now, microseconds."""
+        """What a topic's reader fetched (identity, time); returns the transits that are known now, microseconds."""
         other, mine = self._appended.setdefault(topic, {}), self._fetched.setdefault(topic, {})
         known = []
         for identity, fetched_us in records:

@@ -16,11 +16,19 @@ from hifi_observe.store import Store
 
 CELLS: Final = Gauge("hifi_observe_cells", "Pipe-minutes held in memory.", ["partition"])
 CLOSED: Final = Gauge("hifi_minute_closed_timestamp_seconds", "Start of the newest closed minute.", ["pipe"])
-EVENTS: Final = Gauge("hifi_minute_events", "Of the newest closed minute, by state.", ["pipe", "hop", "destination", "state"])
+EVENTS: Final = Gauge(
+    "hifi_minute_events", "Of the newest closed minute, by state.", ["pipe", "hop", "destination", "state"]
+)
 UP: Final = Gauge("hifi_minute_up", "1: the newest closed minute was up, 0: down, -1: unknown.", ["pipe"])
-LAG: Final = Gauge("hifi_minute_lag_seconds", "Lags of the newest closed minute.", ["pipe", "measure", "quantile"])
-RATE: Final = Gauge("hifi_events_per_second", "Events now, by direction (in, out, dead).", ["pipe", "direction"])
-GROUP_RECORDS: Final = Gauge("hifi_group_lag_records", "Records that a node has not committed past.", ["topic", "node"])
+LAG: Final = Gauge(
+    "hifi_minute_lag_seconds", "Lags of the newest closed minute.", ["pipe", "measure", "quantile"]
+)
+RATE: Final = Gauge(
+    "hifi_events_per_second", "Events now, by direction (in, out, dead).", ["pipe", "direction"]
+)
+GROUP_RECORDS: Final = Gauge(
+    "hifi_group_lag_records", "Records that a node has not committed past.", ["topic", "node"]
+)
 GROUP_SECONDS: Final = Gauge("hifi_group_lag_seconds", "Age of the first of them.", ["topic", "node"])
 ALARMS: Final = Gauge("hifi_alarms_active", "Alarms that have not ended.", ["kind"])
 _STATES: Final = ("in", "out", "in_flight", "waiting", "lost", "duplicates", "dead")
@@ -53,6 +61,8 @@ def _minute(pipe: str, store: Store) -> None:
         for state in _STATES:
             EVENTS.labels(pipe, hop["hop"], hop["destination"], state).set(hop[state])
     for measure, lag in latest["lags"].items():
-        if measure.startswith(("end.", "expel/")) or measure.endswith((".process", ".transit", ".out.accepted")):
+        if measure.startswith(("end.", "expel/")) or measure.endswith(
+            (".process", ".transit", ".out.accepted")
+        ):
             for name in ("p50", "p95", "p99"):
                 LAG.labels(pipe, measure, name).set(lag[name] / 1e6)

@@ -48,7 +48,9 @@ def dump(verdict: Verdict, partition: int, at_us: int) -> dict[str, Any]:
         "counts": [[*count, number] for count, number in sorted(verdict.counts.items()) if number],
         "left": [[one.hop, one.destination, one.state, len(one.ids)] for one in verdict.unresolved],
         "lost": [
-            [one.hop, one.destination, _some(one.ids).dump()] for one in verdict.unresolved if one.state == "lost"
+            [one.hop, one.destination, _some(one.ids).dump()]
+            for one in verdict.unresolved
+            if one.state == "lost"
         ],
         "cell": cell.dump(),
     }
@@ -84,7 +86,9 @@ def load_cell(dumped: Mapping[str, Any]) -> Cell:
     return Cell.load(dumped["pipe"], dumped["minute"], dumped["cell"])
 
 
-def merge(pipe: str, minute: int, parts: Iterable[Part], limits: Limits, ingest_gap_s: float | None) -> dict[str, Any]:
+def merge(
+    pipe: str, minute: int, parts: Iterable[Part], limits: Limits, ingest_gap_s: float | None
+) -> dict[str, Any]:
     """The merged minute as JSON.
 
     Args:
@@ -134,7 +138,13 @@ def merge(pipe: str, minute: int, parts: Iterable[Part], limits: Limits, ingest_
         "destinations": destinations,
         "lags": {name: summary(sketch) for name, sketch in sorted(sketches.items()) if len(sketch)},
         "lost_ids": [
-            {"hop": hop, "destination": who, "partition": part.partition, "count": len(ids), "ids": ids.dump()}
+            {
+                "hop": hop,
+                "destination": who,
+                "partition": part.partition,
+                "count": len(ids),
+                "ids": ids.dump(),
+            }
             for part in parts
             for hop, who, ids in part.lost
         ],
@@ -183,9 +193,15 @@ def _names(counts: Mapping[Count, int]) -> list[str]:
 
 
 def _hop(
-    hop: str, who: str, counts: Counter[Count], left: Counter[tuple[str, str, str]], copies: Counter[tuple[str, str]]
+    hop: str,
+    who: str,
+    counts: Counter[Count],
+    left: Counter[tuple[str, str, str]],
+    copies: Counter[tuple[str, str]],
 ) -> dict[str, Any]:
-    duplicates = copies["delivered", who] if hop == "egest" else copies[Stage(_OUTPUT.get(hop, "retry-out")).kind, who]
+    duplicates = (
+        copies["delivered", who] if hop == "egest" else copies[Stage(_OUTPUT.get(hop, "retry-out")).kind, who]
+    )
     return {
         "hop": hop,
         "destination": who,

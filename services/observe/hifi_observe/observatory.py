@@ -12,7 +12,6 @@ from hifi.errors import HifiError
 from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
-from hifi.topics import Topics
 from hifi_observe import conditions, figures, metrics
 from hifi_observe.alarm import Alarm
 from hifi_observe.availability import Limits
@@ -102,7 +101,7 @@ class Observatory:
         while True:
             try:
                 await work()
-            except* (KafkaError, OSError, HifiError, asyncio.TimeoutError) as errors:
+            except* (TimeoutError, KafkaError, OSError, HifiError) as errors:
                 logger.warning("reading-failed", what=name, error=repr(errors.exceptions[0]))
             await asyncio.sleep(_AGAIN_S)
 
@@ -125,8 +124,11 @@ class Observatory:
         assert self.publisher is not None
         settings = self.settings
         owner = Owner(
-            self.store, self.partitions, lambda pipe: self.limits().get(pipe),
-            keep_h=settings.observe_keep_h, amend_s=settings.observe_amend_s,
+            self.store,
+            self.partitions,
+            lambda pipe: self.limits().get(pipe),
+            keep_h=settings.observe_keep_h,
+            amend_s=settings.observe_amend_s,
         )
         while True:
             pipes = set(self.limits()) | {pipe for pipe, _ in self.store.changed}
@@ -164,7 +166,9 @@ class Observatory:
             if not before:
                 self.herald.restore()
             skipped = self.reader.skipped if self.reader is not None else {}
-            found = conditions.holding(self.store, self.limits(), skipped, now_us(), self.partitions, thresholds)
+            found = conditions.holding(
+                self.store, self.limits(), skipped, now_us(), self.partitions, thresholds
+            )
             await self.herald.step(found, self.publisher if self.mine else None)
             metrics.show(self.store, self.limits(), self.herald.alarms.active)
 

@@ -23,7 +23,12 @@ class Operation:
     """JSON Schema of the request's body."""
 
 
-_MEANS: Final = {400: "The request is wrong.", 401: "No operator token, or a wrong one.", 404: "There is no such thing.", 503: "Kafka does not answer."}
+_MEANS: Final = {
+    400: "The request is wrong.",
+    401: "No operator token, or a wrong one.",
+    404: "There is no such thing.",
+    503: "Kafka does not answer.",
+}
 _PATHS: Final = {
     "pipe": "Name of the pipe.",
     "minute": "Minutes since 1970 UTC, or `2026-11-21T10:04` in UTC.",
@@ -46,7 +51,16 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "securitySchemes": {"operator": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Problem": {"type": "object", "properties": {"title": {"type": "string"}, "status": {"type": "integer"}, "detail": {"type": "string"}}}},
+            "schemas": {
+                "Problem": {
+                    "type": "object",
+                    "properties": {
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                    },
+                }
+            },
         },
     }
 
@@ -54,10 +68,18 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
 def _operation(one: Operation) -> dict[str, Any]:
     named = [part[1:-1] for part in one.path.split("/") if part.startswith("{")]
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "description": _PATHS[name], "schema": {"type": "string"}} for name in named
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PATHS[name],
+            "schema": {"type": "string"},
+        }
+        for name in named
     ]
     parameters += [
-        {"name": name, "in": "query", "description": says, "schema": {"type": "string"}} for name, says in one.parameters.items()
+        {"name": name, "in": "query", "description": says, "schema": {"type": "string"}}
+        for name, says in one.parameters.items()
     ]
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     made: dict[str, Any] = {

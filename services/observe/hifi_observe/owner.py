@@ -18,8 +18,17 @@ _BACK = 1440
 class Owner:
     """Decides what to write for a pipe."""
 
-    def __init__(self, store: Store, partitions: int, limits: Callable[[str], Limits | None], *, keep_h: float, amend_s: float) -> None:
-        """
+    def __init__(
+        self,
+        store: Store,
+        partitions: int,
+        limits: Callable[[str], Limits | None],
+        *,
+        keep_h: float,
+        amend_s: float,
+    ) -> None:
+        """Set up.
+
         Args:
             store: what is known.
             partitions: of the stream.
@@ -46,7 +55,9 @@ class Owner:
         if closed >= 0 and self._limits(pipe) is not None:
             known = self._store.minutes.get(pipe, {})
             last = self._merged_to.get(pipe, max(known, default=closed - 1))
-            due.update(minute for minute in range(max(last + 1, closed - _BACK), closed + 1) if minute not in known)
+            due.update(
+                minute for minute in range(max(last + 1, closed - _BACK), closed + 1) if minute not in known
+            )
             self._merged_to[pipe] = closed
         records: Records = []
         days = set()
@@ -57,10 +68,16 @@ class Owner:
                 days.add(minute // DAY_MINUTES)
                 self._store.take(keys.minute(pipe, minute), orjson.dumps(merged))
             self._store.changed.discard((pipe, minute))
-        return records + [(keys.day(pipe, number), self._day(pipe, number)) for number in sorted(days)] + self._old(pipe, closed)
+        return (
+            records
+            + [(keys.day(pipe, number), self._day(pipe, number)) for number in sorted(days)]
+            + self._old(pipe, closed)
+        )
 
     def _merged(self, pipe: str, minute: int, limits: Limits) -> dict[str, Any] | None:
-        parts = [load_part(orjson.loads(value)) for value in self._store.parts.get((pipe, minute), {}).values()]
+        parts = [
+            load_part(orjson.loads(value)) for value in self._store.parts.get((pipe, minute), {}).values()
+        ]
         before = self._store.minute(pipe, minute)
         if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
             return None
@@ -84,10 +101,14 @@ class Owner:
         gone: Records = []
         if closed < 0:
             return gone
-        for minute in [minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep]:
+        for minute in [
+            minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep
+        ]:
             gone.append((keys.minute(pipe, minute), None))
             self._store.take(keys.minute(pipe, minute), None)
-        for name, minute in [at for at in self._store.parts if at[0] == pipe and at[1] < closed - self._amend]:
+        for name, minute in [
+            at for at in self._store.parts if at[0] == pipe and at[1] < closed - self._amend
+        ]:
             for partition, value in list(self._store.parts[name, minute].items()):
                 if minute < closed - self._keep or not orjson.loads(value)["cell"]["unresolved"]:
                     gone.append((keys.part(name, minute, partition), None))

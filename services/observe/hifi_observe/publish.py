@@ -22,7 +22,9 @@ class Publisher:
         self._topics = topics
         self.partitions = partitions
 
-    async def closed(self, partition: int, verdicts: Sequence[Verdict], marker: dict[str, Any], at_us: int) -> None:
+    async def closed(
+        self, partition: int, verdicts: Sequence[Verdict], marker: dict[str, Any], at_us: int
+    ) -> None:
         """Verdicts first, the marker after them: a restart in between judges again what it did not write."""
         by_partition: defaultdict[int, list[Record]] = defaultdict(list)
         for verdict in verdicts:
@@ -32,7 +34,9 @@ class Publisher:
             by_partition[keys.partition_of(cell.pipe, self.partitions)].append(Record(key, value, []))
         for number, records in by_partition.items():
             await self._producer.deliver(self._topics.minutes, number, records)
-        told = Record(keys.closed(partition), orjson.dumps(marker | {"at": at_us}, option=orjson.OPT_NON_STR_KEYS), [])
+        told = Record(
+            keys.closed(partition), orjson.dumps(marker | {"at": at_us}, option=orjson.OPT_NON_STR_KEYS), []
+        )
         for number in range(self.partitions):
             await self._producer.deliver(self._topics.minutes, number, [told])
 
@@ -49,4 +53,6 @@ class Publisher:
 
     async def alarm(self, identity: str, value: dict[str, Any]) -> None:
         """An alarm's start or end, or a silence; all in one partition, so that they stay in order."""
-        await self._producer.deliver(self._topics.alarms, 0, [Record(identity.encode(), orjson.dumps(value), [])])
+        await self._producer.deliver(
+            self._topics.alarms, 0, [Record(identity.encode(), orjson.dumps(value), [])]
+        )

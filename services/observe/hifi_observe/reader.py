@@ -13,7 +13,7 @@ from hifi.clock import monotonic_s, now_us
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.asking import Asking, read_topics
-from hifi_observe.book import Book, Verdict
+from hifi_observe.book import Book  # noqa: TC001 - as everywhere here, types are imported like values
 from hifi_observe.closing import Rules, closable
 from hifi_observe.membership import Membership
 from hifi_observe.publish import Publisher
@@ -27,7 +27,9 @@ _FETCH_BYTES: Final = 1024 * 1024
 logger = log.get(__name__)
 
 
-def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500, at_least_bytes: int = _FETCH_BYTES) -> Any:
+def bare_consumer(
+    settings: ServiceSettings, *, wait_ms: int = 500, at_least_bytes: int = _FETCH_BYTES
+) -> Any:
     """A consumer without a group. Large fetches: a record may wait `wait_ms`, and the CPU is left to the mesh."""
     return AIOKafkaConsumer(
         bootstrap_servers=settings.kafka,
@@ -164,7 +166,7 @@ class Reader:
                 book.drop_snapshot()
                 continue
             before = book.closed_minute
-            verdicts: list[Verdict] = book.settle()
+            verdicts = book.settle()
             marker = book.marker()
             if verdicts or book.closed_minute > before:
                 await self._publisher.closed(partition, verdicts, marker, now_us())

@@ -18,7 +18,11 @@ def minute_of(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise Problem(400, "Not a minute", f"{text!r} is neither minutes since 1970 UTC nor a time such as 2026-11-21T10:04") from None
+        raise Problem(
+            400,
+            "Not a minute",
+            f"{text!r} is neither minutes since 1970 UTC nor a time such as 2026-11-21T10:04",
+        ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() // 60)
 
 

@@ -45,7 +45,14 @@ async def ce_ids(
 
 
 async def dead_letters(
-    settings: ServiceSettings, topics: Topics, partitions: int, pipe: str, *, limit: int, masks: bool, wanted: Mapping[str, str]
+    settings: ServiceSettings,
+    topics: Topics,
+    partitions: int,
+    pipe: str,
+    *,
+    limit: int,
+    masks: bool,
+    wanted: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     """The newest dead letters of a pipe, newest first.
 
@@ -67,30 +74,45 @@ async def dead_letters(
         async for record in _span(settings, tp, -2000, None):
             headers = {name: content.decode("utf-8", "replace") for name, content in record.headers}
             one = {
-                "pipe": headers.get(event.PIPE, ""), "node": headers.get(event.NODE, ""),
-                "reason": headers.get(event.REASON, ""), "destination": headers.get(event.DESTINATION, ""),
+                "pipe": headers.get(event.PIPE, ""),
+                "node": headers.get(event.NODE, ""),
+                "reason": headers.get(event.REASON, ""),
+                "destination": headers.get(event.DESTINATION, ""),
             }
             if one["pipe"] != pipe or any(value and one[name] != value for name, value in wanted.items()):
                 continue
             hidden = masks and one["node"] == "normalize"
-            found.append(one | {
-                "partition": partition, "offset": record.offset, "at_ms": record.timestamp,
-                "ce_id": headers.get("ce_id", ""), "detail": headers.get(event.DETAIL, ""),
-                "pointer": headers.get(event.POINTER, ""), "attempts": headers.get(event.ATTEMPT, ""),
-                "replays": headers.get(event.REPLAY, "0"), "hidden": hidden,
-                "data": "" if hidden else (record.value or b"")[:4000].decode("utf-8", "replace"),
-            })
+            found.append(
+                one
+                | {
+                    "partition": partition,
+                    "offset": record.offset,
+                    "at_ms": record.timestamp,
+                    "ce_id": headers.get("ce_id", ""),
+                    "detail": headers.get(event.DETAIL, ""),
+                    "pointer": headers.get(event.POINTER, ""),
+                    "attempts": headers.get(event.ATTEMPT, ""),
+                    "replays": headers.get(event.REPLAY, "0"),
+                    "hidden": hidden,
+                    "data": "" if hidden else (record.value or b"")[:4000].decode("utf-8", "replace"),
+                }
+            )
     return sorted(found, key=lambda one: -one["at_ms"])[:limit]
 
 
 async def _span(settings: ServiceSettings, tp: TopicPartition, first: int, end: int | None) -> Any:
     """Records of a partition from an offset (negative: so many before the end) up to an end (None: the end now)."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=settings.kafka, enable_auto_commit=False, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=settings.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await consumer.start()
             consumer.assign([tp])
-            beginning, last = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+            beginning, last = (
+                (await consumer.beginning_offsets([tp]))[tp],
+                (await consumer.end_offsets([tp]))[tp],
+            )
             end = last if end is None else min(end, last)
             position = max(beginning, first if first >= 0 else end + first)
             end = min(end, position + _RECORDS)

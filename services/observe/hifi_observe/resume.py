@@ -16,7 +16,9 @@ from hifi_observe.minute import load_cell
 logger = log.get(__name__)
 
 
-async def load_book(settings: ServiceSettings, topics: Topics, partitions: int, rules: Rules, partition: int) -> Book:
+async def load_book(
+    settings: ServiceSettings, topics: Topics, partitions: int, rules: Rules, partition: int
+) -> Book:
     """The book as its last owner published it; a new one where nothing was published.
 
     Args:
@@ -34,7 +36,10 @@ async def load_book(settings: ServiceSettings, topics: Topics, partitions: int, 
     wanted = keys.closed(partition)
     ending = f"/{partition}".encode()
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=settings.kafka, client_id=settings.instance, enable_auto_commit=False, auto_offset_reset="earliest"
+        bootstrap_servers=settings.kafka,
+        client_id=settings.instance,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
     )
     await consumer.start()
     try:
@@ -45,7 +50,9 @@ async def load_book(settings: ServiceSettings, topics: Topics, partitions: int, 
             for records in (await consumer.getmany(timeout_ms=200)).values():
                 for record in records:
                     if record.key == wanted and record.value:
-                        marker = max(orjson.loads(record.value), marker or {}, key=lambda one: one.get("minute", -1))
+                        marker = max(
+                            orjson.loads(record.value), marker or {}, key=lambda one: one.get("minute", -1)
+                        )
                     elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
                         cells[record.key] = record.value
     finally:

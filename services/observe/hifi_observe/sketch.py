@@ -2,7 +2,9 @@
 
 Sparse, since most minutes of most pipes have few events; why not the `ddsketch` package: docs/decisions.
 """
+# ruff: noqa: SLF001 - another one of the same class
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +18,7 @@ _PENDING: Final = 512
 
 
 def _key(value: int) -> int:
-    """Bin of a whole number of microseconds: positive from 1, zero is 0, negative mirrored; ascending like the values."""
+    """Bin of a whole number of microseconds: ascending like the values; 0 is 0, negative ones are mirrored."""
     if value > 0:
         return math.ceil(math.log(value) * _PER_LOG) + 1
     return 0 if value == 0 else -(math.ceil(math.log(-value) * _PER_LOG) + 1)
@@ -127,8 +129,14 @@ class Sketch:
         """JSON: bins as ascending key differences and counts."""
         self.flush()
         keys = sorted(self._bins)
-        steps = [keys[0], *(after - before for before, after in zip(keys, keys[1:], strict=False))] if keys else []
-        return {"k": steps, "c": [self._bins[key] for key in keys], "sum": self._sum, "min": self._min, "max": self._max}
+        steps = [keys[0], *(after - before for before, after in itertools.pairwise(keys))] if keys else []
+        return {
+            "k": steps,
+            "c": [self._bins[key] for key in keys],
+            "sum": self._sum,
+            "min": self._min,
+            "max": self._max,
+        }
 
     @classmethod
     def load(cls, dumped: dict[str, Any]) -> "Sketch":

@@ -12,7 +12,13 @@ DEAD_LETTER: Final = "dead-letter"
 RECEIPTS: Final = "receipts"
 ACCEPTED: Final = "accepted"
 
-READERS: Final = {RAW: "normalize", NORMALIZED: "enrich", ENRICHED: "egest", RETRY_OUT: "egest", RETRY_IN: "retrier"}
+READERS: Final = {
+    RAW: "normalize",
+    NORMALIZED: "enrich",
+    ENRICHED: "egest",
+    RETRY_OUT: "egest",
+    RETRY_IN: "retrier",
+}
 """Kind of topic to the node that reads it. What nobody reads ends there."""
 WRITERS: Final = {RAW: "ingest", NORMALIZED: "normalize", ENRICHED: "enrich", RETRY_OUT: "retrier"}
 """Kind of topic to the one node that writes it."""
@@ -46,7 +52,13 @@ def receipt(destination: bytes, outcome: bytes, trip: bytes) -> tuple[Stage, ...
     """The stage that a receipt shows. Only `retry` tells trips apart: every other outcome is final."""
     kind = outcome.decode("utf-8", "replace")
     final = kind != "retry"
-    return (Stage("to-retry" if not final else kind, destination.decode("utf-8", "replace"), 0 if final else number(trip)),)
+    return (
+        Stage(
+            "to-retry" if not final else kind,
+            destination.decode("utf-8", "replace"),
+            0 if final else number(trip),
+        ),
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -5,12 +5,29 @@ from typing import Any
 
 from hifi_observe import figures
 from hifi_observe.alarm import Alarm
-from hifi_observe.availability import DAY_MINUTES, DOWN, MONTH_MINUTES, UNKNOWN, UP, WEEK_MINUTES, Uptime, uptime
+from hifi_observe.availability import (
+    DAY_MINUTES,
+    DOWN,
+    MONTH_MINUTES,
+    UNKNOWN,
+    UP,
+    WEEK_MINUTES,
+    Uptime,
+    uptime,
+)
 from hifi_observe.ids import IdSet
 from hifi_observe.store import Store
 
 PERIODS = {"day": DAY_MINUTES, "week": WEEK_MINUTES, "month": MONTH_MINUTES}
-STAGES = ("ingest.process", "normalize.transit", "normalize.process", "enrich.transit", "enrich.process", "egest.transit", "egest.process")
+STAGES = (
+    "ingest.process",
+    "normalize.transit",
+    "normalize.process",
+    "enrich.transit",
+    "enrich.process",
+    "egest.transit",
+    "egest.process",
+)
 """Parts of the way, in its order; the destination's own time (`expel/…`) comes last."""
 
 
@@ -24,7 +41,9 @@ def availability(store: Store, pipe: str, now_minute: int, target: float) -> dic
         oldest = min(states, default=now_minute)
         # Days whose minutes were let go: whole days before the oldest minute that is still known.
         old = [
-            one for day, one in store.days.get(pipe, {}).items() if first <= day * DAY_MINUTES and (day + 1) * DAY_MINUTES <= oldest
+            one
+            for day, one in store.days.get(pipe, {}).items()
+            if first <= day * DAY_MINUTES and (day + 1) * DAY_MINUTES <= oldest
         ]
         whole = Uptime(
             recent.up + sum(one[UP] for one in old),
@@ -48,26 +67,28 @@ def overview(
         wrong = sorted({one.kind for one in alarms if one.pipe == pipe and one.silenced is None})
         state = "alarm" if wrong else "idle" if not now["rate_in"] and not now["rate_out"] else "flowing"
         recent = store.minutes.get(pipe, {})
-        rows.append({
-            "pipe": pipe,
-            "state": state,
-            "alarms": wrong,
-            "rate_in": now["rate_in"],
-            "rate_out": now["rate_out"],
-            "p95_us": now["lag"]["p95"] if now["lag"]["count"] else None,
-            "retrying": now["retrying"],
-            "in_flight": now["in_flight"],
-            "rate_dead": now["rate_dead"],
-            "minute": latest["minute"] if latest else None,
-            "minute_state": latest["state"] if latest else None,
-            "lost": latest["lost"] if latest else None,
-            "dead": latest["dead"] if latest else None,
-            "nines_day": up["day"]["nines"],
-            "share_day": up["day"]["share"],
-            "nines_month": up["month"]["nines"],
-            "budget_left_minutes": up["month"]["budget_left_minutes"],
-            "minutes_known": len(recent),
-        })
+        rows.append(
+            {
+                "pipe": pipe,
+                "state": state,
+                "alarms": wrong,
+                "rate_in": now["rate_in"],
+                "rate_out": now["rate_out"],
+                "p95_us": now["lag"]["p95"] if now["lag"]["count"] else None,
+                "retrying": now["retrying"],
+                "in_flight": now["in_flight"],
+                "rate_dead": now["rate_dead"],
+                "minute": latest["minute"] if latest else None,
+                "minute_state": latest["state"] if latest else None,
+                "lost": latest["lost"] if latest else None,
+                "dead": latest["dead"] if latest else None,
+                "nines_day": up["day"]["nines"],
+                "share_day": up["day"]["share"],
+                "nines_month": up["month"]["nines"],
+                "budget_left_minutes": up["month"]["budget_left_minutes"],
+                "minutes_known": len(recent),
+            }
+        )
     return rows
 
 
@@ -78,14 +99,22 @@ def minutes(store: Store, pipe: str, first: int, last: int) -> list[dict[str, An
     for minute in sorted(one for one in known if first <= one <= last):
         merged = store.minute(pipe, minute)
         if merged is not None:
-            made.append({name: value for name, value in merged.items() if name not in ("lost_ids", "offsets")})
+            made.append(
+                {name: value for name, value in merged.items() if name not in ("lost_ids", "offsets")}
+            )
     return made
 
 
 def lost(merged: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The lost identities of a merged minute, one by one."""
     return [
-        {"hop": one["hop"], "destination": one["destination"], "partition": one["partition"], "epoch": epoch, "sequence": sequence}
+        {
+            "hop": one["hop"],
+            "destination": one["destination"],
+            "partition": one["partition"],
+            "epoch": epoch,
+            "sequence": sequence,
+        }
         for one in merged["lost_ids"]
         for epoch, sequence in IdSet.load(one["ids"])
     ]

@@ -1,4 +1,4 @@
-"""A mesh of lists instead of topics, with faults, and the truth about them: what the books of observe are held against."""
+"""A mesh of lists instead of topics, with faults, and the truth about them."""
 
 import random
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""A stream on a real Kafka with a test double for the mesh: it writes what the nodes would write, less what it is told to lose."""
+"""A stream on a real Kafka with a double for the mesh: it writes what the nodes would, less what it is to lose."""
 
 import asyncio
 import secrets
@@ -77,7 +77,7 @@ class Stream:
         lose: dict[str, Collection[int]] | None = None,
         name: str = "flights",
     ) -> list[Headers]:
-        """Take events in and bring them to the destination; `lose`: topic to the positions of events that never reach it."""
+        """Bring events to the destination; `lose`: topic to the positions of events that never reach it."""
         lose = lose or {}
         batch = [self.headers(partition, minute, name) for _ in range(count)]
         first = int(dict(batch[0])[event.SEQ].partition(b":")[2])

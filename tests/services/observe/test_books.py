@@ -16,7 +16,7 @@ from hifi_observe.closing import Rules, Snapshot
 from hifi_observe.stage import Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mesh import READS, TOPICS, Id, Mesh  # noqa: E402 - a module of the tests
+from mesh import READS, TOPICS, Id, Mesh
 
 RULES = Rules(settle_s=20, amend_s=100_000, follow_s=1_000_000)
 

@@ -17,7 +17,7 @@ from hifi import event
 from hifi.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream import new_stream, pipe  # noqa: E402 - a module of the tests
+from stream import new_stream, pipe
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SHOTS = os.environ.get("HIFI_TEST_SHOTS")
@@ -31,7 +31,9 @@ pytestmark = [
 @pytest.fixture
 async def page() -> AsyncIterator[Page]:
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         page = await browser.new_page()
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
@@ -46,7 +48,9 @@ async def ask(url: str, path: str):
         return await answer.json(content_type=None)
 
 
-async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_violation(kafka: str, page: Page) -> None:
+async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_violation(
+    kafka: str, page: Page
+) -> None:
     async with new_stream(kafka, pipe("flights", 1), pipe("orders", 1)) as stream:
         now = now_us() // 60_000_000
         minutes = list(range(now - 8, now - 1))
@@ -54,7 +58,12 @@ async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_viola
             await stream.events(0, minute, 40, lose={"normalized": [3, 5]} if minute == minutes[2] else None)
         letters = [stream.headers(0, minutes[3]) for _ in range(3)]
         await stream.write("raw", 0, letters)
-        why = [(event.NODE, b"normalize"), (event.REASON, b"schema"), (event.DETAIL, b"a field is missing"), (event.POINTER, b"/from")]
+        why = [
+            (event.NODE, b"normalize"),
+            (event.REASON, b"schema"),
+            (event.DETAIL, b"a field is missing"),
+            (event.POINTER, b"/from"),
+        ]
         await stream.write("dead-letter", 0, [one + why for one in letters])
         await stream.commit(0)
         async with stream.observing(observe_token="secret") as (observatory, url):
@@ -62,8 +71,12 @@ async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_viola
                 while len(observatory.store.minutes["flights"]) < 7 or not observatory.alarms():
                     await asyncio.sleep(0.05)
             pages = {
-                "overview": "/", "pipe": "/pipes/flights", "minute": f"/pipes/flights/minutes/{minutes[2]}",
-                "dead": "/pipes/flights/dead", "alarms": "/alarms", "missing": "/pipes/nothing",
+                "overview": "/",
+                "pipe": "/pipes/flights",
+                "minute": f"/pipes/flights/minutes/{minutes[2]}",
+                "dead": "/pipes/flights/dead",
+                "alarms": "/alarms",
+                "missing": "/pipes/nothing",
             }
             for name, path in pages.items():
                 for theme, width in (("light", 1280), ("dark", 400)):
@@ -83,7 +96,9 @@ async def look(page: Page, url: str, name: str, theme: str, width: int) -> None:
         await page.wait_for_selector("#events .main-svg")
     found = await Axe().run(page)
     assert found.violations_count == 0, f"{name}, {theme}, {width}: {found.generate_report()}"
-    assert await page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than {width}"
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width, (
+        f"{name} is wider than {width}"
+    )
     if SHOTS:
         await page.screenshot(path=Path(SHOTS) / f"{name}-{theme}-{width}.png", full_page=True)
 
@@ -107,9 +122,14 @@ async def agrees(page: Page, url: str, lossy: int) -> None:
     assert await page.locator("tbody tr").count() == 3
 
 
-async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_second(kafka: str, page: Page) -> None:
+async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_second(
+    kafka: str, page: Page
+) -> None:
     names = [f"pipe-{number}" for number in range(50)]
-    async with new_stream(kafka, *(pipe(name) for name in names)) as stream, stream.observing() as (observatory, url):
+    async with (
+        new_stream(kafka, *(pipe(name) for name in names)) as stream,
+        stream.observing() as (observatory, url),
+    ):
         minute = now_us() // 60_000_000 - 2
         await stream.events(0, minute, 10, name="pipe-0")
         await stream.commit(0)

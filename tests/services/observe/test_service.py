@@ -14,7 +14,7 @@ from standardwebhooks import Webhook
 from hifi.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream import Stream, new_stream  # noqa: E402 - a module of the tests
+from stream import Stream, new_stream
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
