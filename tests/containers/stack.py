@@ -6,9 +6,10 @@ import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
@@ -53,13 +54,15 @@ class Mesh:
     env: dict[str, str]
     files: tuple[str, ...] = ("infra/compose.yaml",)
 
-    def compose(self, *arguments: str, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+    def compose(
+        self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         files = [word for file in self.files for word in ("-f", file)]
         command = ("infra/docker/compose.sh", *files, "--profile", "demo", "-p", self.project, *arguments)
-        return run(*command, env=self.env | env, check=check)
+        return run(*command, env={**self.env, **(env or {})}, check=check)
 
-    def up(self, *arguments: str, **env: str) -> None:
-        self.compose("up", "--wait", "--wait-timeout", str(int(WITHIN_S * 2)), *arguments, **env)
+    def up(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+        self.compose("up", "--wait", "--wait-timeout", str(int(WITHIN_S * 2)), *arguments, env=env)
 
     def down(self) -> None:
         self.compose("kill", check=False)
@@ -119,9 +122,9 @@ class Sender:
         """Send for so long."""
         await self.send_while(asyncio.sleep(seconds))
 
-    async def send_while(self, work: "asyncio.Future[None] | object") -> None:
+    async def send_while(self, work: Coroutine[Any, Any, object]) -> None:
         """Send until the work is done; its error is raised."""
-        task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+        task = asyncio.create_task(work)
         timeout = aiohttp.ClientTimeout(total=15)
         connector = aiohttp.TCPConnector(limit=64)
         async with (

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,12 +51,13 @@ def test_a_port_in_use_is_told(make_mesh: MakeMesh) -> None:
 
 def test_services_wait_for_an_unreachable_kafka_say_so_and_recover(make_mesh: MakeMesh) -> None:
     mesh = make_mesh("kafka")
+
+    def says_kafka(service: str) -> bool:
+        return "afka" in str(mesh.waiting(service))
+
     mesh.compose("up", "--detach", "--no-deps", "normalize", "egest")
     for service in ("normalize", "egest"):
-        until(
-            lambda service=service: "afka" in str(mesh.waiting(service)),
-            f"{service} says that it waits for Kafka",
-        )
+        until(partial(says_kafka, service), f"{service} says that it waits for Kafka")
         assert mesh.health(service) != ["healthy"]
     mesh.up("kafka", "provision", "normalize", "egest")
     assert mesh.waiting("normalize") == mesh.waiting("egest") == {}

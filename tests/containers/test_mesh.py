@@ -128,7 +128,7 @@ async def test_a_new_image_rolls_through_under_load_and_loses_and_repeats_nothin
     print(f"six images of changed code after {time.monotonic() - began:.0f} s")
 
     def roll(service: str) -> Callable[[], None]:
-        return lambda: mesh.up("--no-deps", service, HIFI_TAG="changed")
+        return lambda: mesh.up("--no-deps", service, env={"HIFI_TAG": "changed"})
 
     one = sender(mesh)
     await one.send_while(in_thread(*(roll(service) for service in services)))
