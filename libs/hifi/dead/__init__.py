@@ -1,0 +1,1 @@
+"""Looking at dead letters, and letting them go again."""

@@ -1,0 +1,106 @@
+"""A dead letter as a person asks for it: pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hifi.errors import Misconfigured
+from hifi.event import (
+    ATTEMPT,
+    CE_PREFIX,
+    DESTINATION,
+    DETAIL,
+    NODE,
+    PIPE,
+    POINTER,
+    REASON,
+    REPLAY,
+    Headers,
+    number,
+)
+
+_ID: Final = re.compile(r"(\d+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One record of the topic `dead-letter`. `dead_ms`: when Kafka appended it, milliseconds since 1970 UTC."""
+
+    partition: int
+    offset: int
+    dead_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    replayed: bool = False
+    """A replay of it was written."""
+    facts: Mapping[str, bytes] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", dict(self.headers))
+
+    @property
+    def id(self) -> str:
+        """What it is called: `<partition>:<offset>`."""
+        return f"{self.partition}:{self.offset}"
+
+    def text(self, header: str) -> str:
+        """A header as text, empty where it is missing."""
+        return self.facts.get(header, b"").decode("utf-8", "replace")
+
+    @property
+    def replays(self) -> int:
+        """How often the event had been replayed when it died."""
+        return number(self.facts, REPLAY, 0)
+
+    def summary(self) -> dict[str, Any]:
+        """What a list shows of it, for JSON; no data of the event."""
+        return {
+            "id": self.id,
+            "dead_ms": self.dead_ms,
+            "pipe": self.text(PIPE),
+            "event": self.text(CE_PREFIX + "id"),
+            "node": self.text(NODE),
+            "destination": self.text(DESTINATION),
+            "reason": self.text(REASON),
+            "detail": self.text(DETAIL),
+            "pointer": self.text(POINTER),
+            "attempts": number(self.facts, ATTEMPT, 0),
+            "replayed": self.replayed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which dead letters are meant; None: any. Times in milliseconds since 1970 UTC, `until_ms` excluded."""
+
+    pipe: str | None = None
+    destination: str | None = None
+    reason: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def takes(self, letter: Letter) -> bool:
+        """Whether a letter is meant."""
+        return (
+            (self.pipe is None or letter.text(PIPE) == self.pipe)
+            and (self.destination is None or letter.text(DESTINATION) == self.destination)
+            and (self.reason is None or letter.text(REASON) == self.reason)
+            and (self.since_ms is None or letter.dead_ms >= self.since_ms)
+            and (self.until_ms is None or letter.dead_ms < self.until_ms)
+        )
+
+
+def parse_id(text: str) -> tuple[int, int]:
+    """Partition and offset of `3:1042`.
+
+    Raises:
+        Misconfigured: it is no id.
+    """
+    match = _ID.fullmatch(text)
+    if not match:
+        raise Misconfigured(
+            f"{text!r} is not the id of a dead letter; `hifi dead list` shows them, such as 3:1042"
+        )
+    return int(match[1]), int(match[2])

@@ -1,0 +1,127 @@
+"""Reading the topic `dead-letter` up to where it ends now."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi.dead.letter import Letter, Wanted
+from hifi.errors import Misconfigured
+from hifi.event import OUTCOME, SOURCE
+from hifi.topics import Topics
+
+REPLAYED: Final = b"replayed"
+"""The outcome on the receipt that a replay leaves: of `dead-letter:<offset>`, same partition."""
+Progress = Callable[[int, int], None]
+"""Is told records read and records to read."""
+
+
+async def letters(
+    bootstrap: str, topics: Topics, wanted: Wanted, progress: Progress = lambda _done, _all: None
+) -> AsyncIterator[Letter]:
+    """The dead letters that are meant, those of a partition in the order in which they died.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        topics: of the stream.
+        wanted: which.
+        progress: is told how far the reading is.
+
+    Raises:
+        Misconfigured: no Kafka answers, or the stream does not exist.
+    """
+    async with _consumer(bootstrap) as consumer:
+        replayed = await _replayed(consumer, topics, wanted)
+        async for record in _records(consumer, topics.dead_letter, wanted.since_ms, progress):
+            letter = _letter(record)
+            if wanted.takes(letter):
+                yield replace(letter, replayed=(letter.partition, letter.offset) in replayed)
+
+
+async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) -> Letter:
+    """One dead letter.
+
+    Raises:
+        Misconfigured: there is none (any more) at that place, or no Kafka answers.
+    """
+    async with _consumer(bootstrap) as consumer:
+        tps = await _partitions(consumer, topics.dead_letter)
+        tp = TopicPartition(topics.dead_letter, partition)
+        if tp in tps:
+            begin, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
+            if begin <= offset < end:
+                consumer.assign([tp])
+                consumer.seek(tp, offset)
+                return _letter(await asyncio.wait_for(consumer.getone(tp), 30))
+    raise Misconfigured(
+        f"there is no dead letter {partition}:{offset} (any more); `hifi dead list` shows what there is"
+    )
+
+
+def _letter(record: ConsumerRecord) -> Letter:
+    return Letter(
+        record.partition, record.offset, record.timestamp, record.key, record.value, list(record.headers)
+    )
+
+
+@contextlib.asynccontextmanager
+async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    try:
+        try:
+            await consumer.start()
+        except (KafkaError, OSError) as error:
+            raise Misconfigured(f"no Kafka answers at {bootstrap}: {error!r}; is the mesh up?") from None
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(consumer: Any, topic: str) -> list[TopicPartition]:
+    await consumer.topics()
+    numbers = consumer.partitions_for_topic(topic)
+    if not numbers:
+        raise Misconfigured(f"the topic {topic} does not exist; is the name of the stream right?")
+    return [TopicPartition(topic, number) for number in sorted(numbers)]
+
+
+async def _records(
+    consumer: Any, topic: str, since_ms: int | None, progress: Progress = lambda _done, _all: None
+) -> AsyncIterator[ConsumerRecord]:
+    """Every record of a topic from a time on to where it ends now."""
+    tps = await _partitions(consumer, topic)
+    starts: Mapping[TopicPartition, int] = await consumer.beginning_offsets(tps)
+    ends: Mapping[TopicPartition, int] = await consumer.end_offsets(tps)
+    if since_ms is not None:
+        found = await consumer.offsets_for_times(dict.fromkeys(tps, since_ms))
+        starts = {tp: found[tp].offset if found[tp] is not None else ends[tp] for tp in tps}
+    unread = [tp for tp in tps if starts[tp] < ends[tp]]
+    total, done = sum(ends[tp] - starts[tp] for tp in unread), 0
+    consumer.assign(unread)
+    for tp in unread:
+        consumer.seek(tp, starts[tp])
+    while unread:
+        for tp, records in (await consumer.getmany(*unread, timeout_ms=500, max_records=2000)).items():
+            for record in records:
+                if record.offset < ends[tp]:
+                    done += 1
+                    yield record
+        progress(done, total)
+        unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+
+
+async def _replayed(consumer: Any, topics: Topics, wanted: Wanted) -> set[tuple[int, int]]:
+    """Partition and offset of the dead letters that were replayed: a replay is always later than its letter."""
+    found: set[tuple[int, int]] = set()
+    async for record in _records(consumer, topics.receipts, wanted.since_ms):
+        headers = dict(record.headers)
+        if headers.get(OUTCOME) == REPLAYED:
+            _, _, offset = headers.get(SOURCE, b"").partition(b":")
+            found.add((record.partition, int(offset)))
+    return found
