@@ -11,7 +11,7 @@ from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.deadletter import dead_letter
 from hifi.errors import NotAnEvent, Rejected
 from hifi.event import (
-    ACCEPTED, AMBIGUOUS, ATTEMPT, DESTINATION, DUE, FIRST_ATTEMPT, IN, MINUTE, NODE, PASS, PIPE, PIPE_VERSION, RAW, REPLAY,
+    ACCEPTED, AMBIGUOUS, ATTEMPT, DESTINATION, DUE, FIRST_ATTEMPT, IN, MINUTE, PASS, PIPE, PIPE_VERSION, RAW, REPLAY,
     RETRY, SEQ, SOURCE, TO, Headers, identity, number,
 )  # fmt: skip
 from hifi.kafka.consumer import Batch, Work
@@ -108,7 +108,9 @@ class Intake:
             floors = None  # an operator moved the offset: what is read again is wanted again
         committed = work.committed if work.committed is not None else first
         found = await self._outcomes.take_over(source, work.partition, committed, floors)
-        work.check()
+        if not work.live:
+            work.leave()
+            work.check()
         once = Once(memory or Memory(), found.done)
         for key in found.keys:
             once.remember(key)
@@ -244,8 +246,8 @@ def _judge(partition: Partition, record: ConsumerRecord, headers: dict[str, byte
     """Whether the record is a copy of one that was read before."""
     line, rank = None, 0
     if partition.source == ENRICHED:
-        # A replay that comes to enrich again has its old offset in `raw`; its key alone tells copies.
-        if RAW in headers and not (REPLAY in headers and headers.get(NODE) == b"enrich"):
+        # A replay that came to enrich again has its old offset in `raw`; its key alone tells copies.
+        if RAW in headers and REPLAY not in headers:
             line, rank = "raw", number(headers, RAW)
     elif RETRY in headers:
         tier, _, offset = headers[RETRY].decode("utf-8", "replace").rpartition(":")
