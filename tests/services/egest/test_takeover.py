@@ -5,6 +5,7 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from destination import OK, Request, destination
@@ -13,6 +14,7 @@ from egesting import Node, Stream, egesting, outcomes, pipe, process, texts, unt
 from hifi import event
 from hifi.event import Record, with_headers
 from hifi_egest.lease import Lease
+from hifi_egest.takeover import Finished, Outcomes
 
 
 async def a_moment(_: Request) -> bytes:
@@ -200,6 +202,29 @@ async def test_nothing_is_sent_or_handed_over_without_the_lease(stream: Stream, 
         receipts = await stream.receipts(7)
         assert node.service.health.ready
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 6
+
+
+async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new owner was still reading what the last one had done."""
+    reading = asyncio.Event()
+    take_over = Outcomes.take_over
+
+    async def slowly(*arguments: Any) -> Finished:
+        reading.set()
+        await asyncio.sleep(1)
+        return await take_over(*arguments)
+
+    monkeypatch.setattr(Outcomes, "take_over", slowly)
+    async with destination() as there:
+        await stream.publish(pipe(there.url))
+        node = await Node(stream).start()
+        await stream.send(5)
+        await reading.wait()
+        async with asyncio.timeout(10):
+            await node.stop()
+        assert there.requests == []
 
 
 async def test_draining_records_what_runs_and_leaves_the_rest(stream: Stream) -> None:
