@@ -1,9 +1,11 @@
 """hifi up and hifi down: the whole mesh on this machine."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -11,6 +13,7 @@ import typer
 
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.model import Format, Pipe
+from hifi_cli.backlog import backlog
 from hifi_cli.check import checked
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.logfile import log_to
@@ -19,6 +22,8 @@ from hifi_cli.output import console
 from hifi_cli.reported import reported
 from hifi_cli.view import View
 from hifi_infra import running
+from hifi_infra.autoscale import Policy
+from hifi_infra.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan, Trigger, read_scale
 
@@ -45,6 +50,14 @@ def up(
     scale: Annotated[
         list[str] | None,
         typer.Option("--scale", metavar="SERVICE=N", help="Instances of a service; may be repeated."),
+    ] = None,
+    autoscale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--autoscale",
+            metavar="SERVICE=MIN-MAX",
+            help="Let a service's instances follow CPU and backlog between bounds; may be repeated.",
+        ),
     ] = None,
     partitions: Annotated[
         int | None,
@@ -74,6 +87,7 @@ def up(
 
       hifi up --pipes examples/hello
       hifi up --pipes pipes/ --brokers 3 --scale normalize=2 --scale egest=2
+      hifi up --pipes pipes/ --autoscale normalize=1-3 --autoscale egest=1-4
       hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
     """
     plan = Plan(
@@ -91,14 +105,15 @@ def up(
         raise Misconfigured(
             "--brokers starts brokers and --kafka uses a cluster that runs already: give one of them"
         )
+    policies = read_autoscale(autoscale or [])
     found = checked(pipes, trigger, quick=False, seen=plan.data / "checked") if pipes else []
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
-    asyncio.run(_run(mesh, found))
+    asyncio.run(_run(mesh, found, policies))
 
 
-async def _run(mesh: Mesh, pipes: list[Pipe]) -> None:
+async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) -> None:
     interrupts = Interrupts()
     view = View(
         mesh,
@@ -111,12 +126,25 @@ async def _run(mesh: Mesh, pipes: list[Pipe]) -> None:
                 await interrupts.unless(mesh.start(pipes))
                 await interrupts.unless(mesh.wait_ready())
                 _announce(mesh, pipes)
-                await interrupts.wait()
+                async with _autoscaled(mesh, policies):
+                    await interrupts.wait()
             except Interrupted:
                 pass
             finally:
                 await _stop(mesh, interrupts)
     console.print("the mesh is down", highlight=False)
+
+
+@contextlib.asynccontextmanager
+async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterator[None]:
+    scaler = Autoscaler(mesh, policies, lambda: backlog(mesh.bootstrap, mesh.topics))
+    task = asyncio.create_task(scaler.run(), name="autoscale") if policies else None
+    try:
+        yield
+    finally:
+        scaler.stop()
+        if task is not None:
+            await task
 
 
 async def _stop(mesh: Mesh, interrupts: Interrupts) -> None:
