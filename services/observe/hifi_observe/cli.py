@@ -1,7 +1,7 @@
 """The commands `hifi minutes`, `hifi lost` and `hifi top`: they ask observe's API."""
 
 import time
-from collections.abc import Callable  # noqa: TC003 - typer looks at every annotation of this module
+from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 

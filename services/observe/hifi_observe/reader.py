@@ -13,7 +13,7 @@ from hifi.clock import monotonic_s, now_us
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.asking import Asking, read_topics
-from hifi_observe.book import Book  # noqa: TC001 - as everywhere here, types are imported like values
+from hifi_observe.book import Book
 from hifi_observe.closing import Rules, closable
 from hifi_observe.membership import Membership
 from hifi_observe.publish import Publisher
