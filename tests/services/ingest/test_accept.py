@@ -7,7 +7,7 @@ import pytest
 from ingesting import pipe
 
 from hifi.clock import MICROSECONDS
-from hifi.errors import Overloaded
+from hifi.errors import Overloaded, Unacknowledged
 from hifi.event import Record, identity
 from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.registry import Known
@@ -29,6 +29,7 @@ class FakeProducer(Producer):
     def __init__(self, plan: dict[int, str]) -> None:
         self.plan = plan
         self.sent: dict[int, list[Record]] = {}
+        self.sendings: list[Sending] = []
         self.stalled = 0.0
 
     def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
@@ -37,6 +38,7 @@ class FakeProducer(Producer):
         if plan == "full":
             raise Overloaded("full")
         sending = Sending(records, 0)
+        self.sendings.append(sending)
         self.sent.setdefault(partition, []).extend(records)
         sending.handed_over = plan in {"ack", "lose"}
         if plan == "ack":
@@ -90,7 +92,7 @@ async def test_a_buffer_that_fills_in_mid_request_takes_nothing_of_it() -> None:
         await one.accept(KNOWN, events(key_of(0), key_of(3)), NOW_US, NOW_US)
     assert "nothing was taken" in caught.value.detail
     assert "events" not in caught.value.members
-    assert len(producer.sent) == 1
+    assert [sending.acknowledged.cancelled() for sending in producer.sendings] == [True]
 
 
 async def test_a_stalled_kafka_is_refused_before_anything_is_sent() -> None:
@@ -140,6 +142,20 @@ def test_a_lane_tells_dense_ranges_and_what_could_not_be_told_is_told_later() ->
     lane.give_back(taken)
     assert lane.take() == {"a": {1: [[0, 5], [7, 11]], 2: [[6, 6]]}}
     assert lane.take() == {}
+
+
+async def test_a_tally_that_was_lost_is_told_again() -> None:
+    producer = FakeProducer({0: "lose"})
+    tally = Tally(producer, "accepted", 1)
+    tally.lanes[0].add("a", 1, 0, 3)
+    tally.tell()
+    tally.tell()
+    assert len(producer.sendings) == 1, "one at a time"
+    producer.sendings[0].acknowledged.set_exception(Unacknowledged("gone"))
+    tally.tell()
+    first, second = (record.value for record in producer.sent[0])
+    assert b"[[0,3]]" in first
+    assert b"[[0,3]]" in second
 
 
 async def test_tallies_that_kafka_refuses_are_told_again_with_the_answers() -> None:

@@ -206,6 +206,12 @@ def test_masks_come_after_mapping_and_a_copy_is_not_the_original() -> None:
     )
 
 
+def test_two_fields_from_one_object_do_not_share_it() -> None:
+    text = '{"p":{"s":1,"t":2}}'
+    wanted = b'{"p":{"s":1,"t":2},"z":2,"q":{"t":2},"r":{"s":1,"t":2}}'
+    assert run(text, fields={"z": "p.t", "q": "p", "r": "p"}, mask={"q.s": "drop"}) == wanted
+
+
 def test_names_that_enrich_adds_are_taken_out() -> None:
     enrich = {"derive": {"late": "1", "route": "'x'"}}
     one = program(enrich)
