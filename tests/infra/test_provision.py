@@ -1,0 +1,81 @@
+"""A stream is made ready by a program that may run again and again."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from hifi.errors import Misconfigured, Retryable
+from hifi.pipe.registry import read
+from hifi.topics import Topics
+from hifi_infra.ports import free_port
+from hifi_infra.provision import ProvisionSettings, provision
+
+PIPE = """
+pipe: {name}
+source: {{keys: [{{env: KEY_{name}}}]}}
+destinations: [{{name: d, url: "http://127.0.0.1:9/{path}"}}]
+"""
+
+
+@pytest.fixture
+def stream() -> str:
+    return f"s{uuid.uuid4().hex[:10]}"
+
+
+def settings(kafka: str, stream: str, **more: object) -> ProvisionSettings:
+    return ProvisionSettings.model_validate({"kafka": kafka, "stream": stream} | more)
+
+
+def write(folder: Path, name: str, path: str = "a") -> None:
+    (folder / f"{name}.yaml").write_text(PIPE.format(name=name, path=path))
+
+
+async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    write(tmp_path, "one")
+    told = settings(kafka, stream, partitions=2, pipes_folder=tmp_path)
+    await provision(told)
+    first = await read(kafka, Topics(stream))
+    assert first.partitions == 2
+    assert set(first.pipes) == {"one"}
+    await provision(told)
+    assert await read(kafka, Topics(stream)) == first
+
+
+async def test_a_wrong_pipe_changes_nothing_at_all(kafka: str, stream: str, tmp_path: Path) -> None:
+    write(tmp_path, "one")
+    await provision(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
+    before = await read(kafka, Topics(stream))
+    write(tmp_path, "one", "changed")
+    (tmp_path / "two.yaml").write_text("pipe: two\n")
+    with pytest.raises(Misconfigured, match=r"two\.yaml:1:"):
+        await provision(settings(kafka, stream, pipes_folder=tmp_path))
+    assert await read(kafka, Topics(stream)) == before
+
+
+async def test_pipes_that_the_folder_lost_are_deleted_only_where_asked(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    write(tmp_path, "one")
+    write(tmp_path, "two")
+    await provision(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
+    (tmp_path / "two.yaml").unlink()
+    await provision(settings(kafka, stream, pipes_folder=tmp_path))
+    assert set((await read(kafka, Topics(stream))).pipes) == {"one", "two"}
+    await provision(settings(kafka, stream, pipes_folder=tmp_path, delete_missing=True))
+    assert set((await read(kafka, Topics(stream))).pipes) == {"one"}
+
+
+async def test_another_partition_count_is_refused(kafka: str, stream: str) -> None:
+    await provision(settings(kafka, stream, partitions=1))
+    with pytest.raises(Misconfigured, match="partitions"):
+        await provision(settings(kafka, stream, partitions=3))
+
+
+async def test_an_absent_kafka_and_too_few_brokers_are_told_in_time(kafka: str, stream: str) -> None:
+    with pytest.raises(Retryable, match="does not answer"):
+        await provision(settings(f"127.0.0.1:{free_port()}", stream, wait_s=0.5))
+    with pytest.raises(Retryable, match="1 of 99 brokers"):
+        await provision(settings(kafka, stream, brokers=99, wait_s=0.5))
