@@ -1,10 +1,14 @@
 """hifi dead: look at dead letters, and let them go again."""
 
-from datetime import UTC, datetime, timedelta
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Annotated, Any
 
-import orjson
 import typer
+from aiokafka.errors import KafkaError
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -13,187 +17,208 @@ from hifi.dead.read import letter, letters
 from hifi.dead.replay import replay as let_go
 from hifi.errors import Misconfigured, Rejected
 from hifi.kafka.producer import Producer
-from hifi.pipe.units import seconds
+from hifi_cli.moment import milliseconds_since_1970
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.output import console, errors, print_json, table
-from hifi_cli.reported import reported
-from hifi_cli.target import kafka_target
+from hifi_cli.reported import FAILED, reported
+from hifi_cli.target import Target, kafka_target
 
 app = typer.Typer(
     no_args_is_help=True, help="Events that no node could pass on: list them, look into one, replay them."
 )
-
-OfPipe = Annotated[str | None, typer.Option("--pipe", help="Only of this pipe.")]
-OfDestination = Annotated[str | None, typer.Option("--destination", help="Only for this destination.")]
-OfReason = Annotated[str | None, typer.Option("--reason", help="Only with this reason, such as schema.")]
-_TIME = "A time (RFC 3339, as 2026-05-01T12:00:00Z) or an age (90s, 15m, 2h, 7d)."
-Since = Annotated[str | None, typer.Option("--since", help=f"Only what died since. {_TIME}")]
-Until = Annotated[str | None, typer.Option("--until", help=f"Only what died before. {_TIME}")]
+Pipe = Annotated[str | None, typer.Option("--pipe", help="Only of this pipe.")]
+Where = Annotated[str | None, typer.Option("--destination", help="Only of this destination.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Only with this reason, such as schema.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="WHEN", help="Died since: 2h (ago), or a time of RFC 3339.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="WHEN", help="Died before, written as --since.")
+]
 
 
 @app.command("list")
 @reported
 async def list_(
-    pipe: OfPipe = None,
-    destination: OfDestination = None,
-    reason: OfReason = None,
+    pipe: Pipe = None,
+    destination: Where = None,
+    reason: Reason = None,
     since: Since = None,
     until: Until = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most the last so many.")] = 50,
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, a line each; with --json a JSON array.
+    """List dead letters: which event, refused by which node, why, and whether it was replayed. Never its data.
 
-    hifi dead list --pipe orders --since 1h
-    hifi dead list --reason schema --json | jq '.[].pointer'
+    hifi dead list
+    hifi dead list --pipe orders --reason schema --since 2h
+    hifi dead list --json | jq -r '.[].event'
     """
     target = kafka_target(data, kafka, stream)
-    wanted = _wanted(pipe, destination, reason, since, until)
-    found = [one async for one in letters(target.kafka, target.topics, wanted)]
+    found = [
+        one
+        async for one in letters(
+            target.kafka, target.topics, _wanted(pipe, destination, reason, since, until)
+        )
+    ]
+    found.sort(key=lambda one: (one.dead_ms, one.partition, one.offset))
     if as_json:
         print_json([one.summary() for one in found])
         return
-    rows = table("id", "died", "pipe", "event", "node", "destination", "reason", "why")
-    for one in found:
-        facts = one.summary()
-        why = facts["detail"] + (f" at {facts['pointer']}" if facts["pointer"] else "")
-        cells = [
-            one.id,
-            _moment(one.dead_ms),
-            *(facts[name] for name in ("pipe", "event", "node", "destination")),
-        ]
-        reason_told = facts["reason"] + (" (replayed)" if one.replayed else "")
-        rows.add_row(*map(escape, [*cells, reason_told, why]))
+    rows = table("id", "died at", "pipe", "event", "refused by", "reason", "detail", "replayed")
+    for one in found[-limit:]:
+        rows.add_row(*_row(one))
     console.print(rows if found else "no dead letters")
+    if len(found) > limit:
+        console.print(f"the last {limit:,} of {len(found):,}; --limit shows more", highlight=False)
 
 
 @app.command()
 @reported
 async def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="As `hifi dead list` shows it, such as 3:1042.")],
+    name: Annotated[str, typer.Argument(metavar="ID", help="As `hifi dead list` shows it, such as 3:1042.")],
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
     *,
+    value: Annotated[
+        bool,
+        typer.Option(
+            "--value", help="Show the event's data too: as the node got it, before normalize unmasked."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter with its headers and its data, as the node that refused it had them.
+    """Show one dead letter: what failed where, every header, and on request its data.
 
     hifi dead show 3:1042
+    hifi dead show 3:1042 --value
     """
     target = kafka_target(data, kafka, stream)
-    one = await letter(target.kafka, target.topics, *parse_id(id_))
+    one = await letter(target.kafka, target.topics, *parse_id(name))
+    body = (one.value or b"").decode("utf-8", "replace")
+    headers = {header: content.decode("utf-8", "replace") for header, content in one.headers}
     if as_json:
-        headers = {name: value.decode("utf-8", "replace") for name, value in one.headers}
-        print_json(one.summary() | {"headers": headers, "data": _data(one)})
+        told: dict[str, Any] = one.summary() | {
+            "key": (one.key or b"").decode("utf-8", "replace"),
+            "headers": headers,
+        }
+        print_json(told | ({"value": body} if value else {"value_bytes": len(one.value or b"")}))
         return
-    rows = table("header", "value", title=f"dead letter {one.id}, died {_moment(one.dead_ms)}")
-    for name, value in one.headers:
-        rows.add_row(escape(name), escape(value.decode("utf-8", "replace")))
+    rows = table("header", "value", title=f"dead letter {one.id}, {_clock(one)}")
+    for header, content in headers.items():
+        rows.add_row(header, escape(content))
     console.print(rows)
-    shown = _data(one)
-    text = shown if isinstance(shown, str) else orjson.dumps(shown, option=orjson.OPT_INDENT_2).decode()
-    console.print(escape(text) if text else "no data", soft_wrap=True)
+    if value:
+        print(body)
+    else:
+        console.print(f"{len(one.value or b''):,} bytes of data; --value shows them", highlight=False)
 
 
 @app.command()
 @reported
 async def replay(
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ID]…", help="These; without ids: all that the options name."),
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Some, as `hifi dead list` shows them.")
     ] = None,
-    pipe: OfPipe = None,
-    destination: OfDestination = None,
-    reason: OfReason = None,
+    pipe: Pipe = None,
+    destination: Where = None,
+    reason: Reason = None,
     since: Since = None,
     until: Until = None,
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="Every dead letter of the stream.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put dead letters back at the input of the node that refused them. What was replayed before is left alone.
+    """Let dead letters go again, from the node that refused them on, once the cause is mended.
 
-    hifi dead replay 3:1042
-    hifi dead replay --pipe orders --reason status-400
+    What was replayed already is left out, so repeating the command is harmless, also after a Ctrl-C.
+
+      hifi dead replay 3:1042
+      hifi dead replay --pipe orders --destination warehouse --since 1d
     """
     wanted = _wanted(pipe, destination, reason, since, until)
-    if not ids and wanted == Wanted() and not every:
-        raise Misconfigured("say which: ids, --pipe, --destination, --reason, --since or --until; or --all")
+    if not names and wanted == Wanted() and not everything:
+        raise Misconfigured("say which: ids, a filter such as --pipe, or --all")
+    places = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
-    chosen = {parse_id(one) for one in ids or []}
-    found = [
-        one
-        async for one in letters(target.kafka, target.topics, wanted)
-        if not chosen or (one.partition, one.offset) in chosen
-    ]
-    if missing := chosen - {(one.partition, one.offset) for one in found}:
-        raise Misconfigured(
-            "no such dead letter: " + ", ".join(f"{part}:{offset}" for part, offset in sorted(missing))
-        )
-    again, before = await _replay(target.kafka, target.topics, found)
+    outcome: Counter[str] = Counter()
+    async with _producer(target) as producer:
+        with Progress(
+            TextColumn("replaying"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=errors,
+            transient=True,
+        ) as bars:
+            bar = bars.add_task("", total=None)
+            told = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
+            async for one in letters(target.kafka, target.topics, wanted, told):
+                if not places or (one.partition, one.offset) in places:
+                    outcome[await _replayed(producer, target, one)] += 1
+    missing = len(places) - outcome.total() if places else 0
+    counts = {"replayed": outcome["replayed"], "already": outcome["already"], "refused": outcome["refused"]}
     if as_json:
-        print_json({"replayed": again, "replayed_before": before})
+        print_json(counts | {"missing": missing})
     else:
-        console.print(f"{again:,} replayed, {before:,} had been replayed before")
+        more = f"; {counts['already']:,} had been replayed before" if counts["already"] else ""
+        more += f"; {counts['refused']:,} cannot be replayed" if counts["refused"] else ""
+        more += f"; {missing:,} of the ids are no dead letters" if missing else ""
+        console.print(f"{counts['replayed']:,} dead letter(s) replayed{more}", highlight=False)
+    if counts["refused"] or missing:
+        raise typer.Exit(FAILED)
 
 
-async def _replay(kafka: str, topics: Any, found: list[Letter]) -> tuple[int, int]:
-    """How many went again, and how many had before."""
-    again = before = 0
-    producer = Producer(kafka, "hifi-replay")
-    await producer.start()
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+async def _replayed(producer: Producer, target: Target, one: Letter) -> str:
     try:
-        with Progress(*columns, console=errors, transient=True) as progress:
-            bar = progress.add_task("replaying", total=len(found))
-            async for _, topic in let_go(producer, topics, found):
-                again, before = again + bool(topic), before + (not topic)
-                progress.advance(bar)
-    except Rejected as why:
-        raise Misconfigured(f"{why.detail}; {again} were replayed before it") from None
+        async for _, topic in let_go(producer, target.topics, [one]):
+            return "replayed" if topic else "already"
+    except Rejected as error:
+        errors.print(f"{one.id}: {error.detail}", highlight=False, markup=False)
+    return "refused"
+
+
+@contextlib.asynccontextmanager
+async def _producer(target: Target) -> AsyncIterator[Producer]:
+    producer = Producer(target.kafka, "hifi-dead-replay")
+    try:
+        await producer.start()
+    except (KafkaError, OSError) as error:
+        raise Misconfigured(f"no Kafka answers at {target.kafka}: {error!r}; is the mesh up?") from None
+    try:
+        yield producer
     finally:
         await producer.stop()
-    return again, before
 
 
 def _wanted(
     pipe: str | None, destination: str | None, reason: str | None, since: str | None, until: str | None
 ) -> Wanted:
-    return Wanted(pipe, destination, reason, _ms(since, "--since"), _ms(until, "--until"))
+    now_s = time.time()
+    return Wanted(
+        pipe,
+        destination,
+        reason,
+        milliseconds_since_1970(since, now_s),
+        milliseconds_since_1970(until, now_s),
+    )
 
 
-def _ms(text: str | None, option: str) -> int | None:
-    """A time or an age, as milliseconds since 1970 UTC."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            moment = datetime.now(UTC) - timedelta(seconds=float(seconds(text)))
-        except ValueError:
-            raise Misconfigured(
-                f"{option} {text}: write a time such as 2026-05-01T12:00:00Z or an age such as 90s, 15m, 2h, 7d"
-            ) from None
-    if moment.tzinfo is None:
-        moment = moment.astimezone()
-    return int(moment.timestamp() * 1000)
+def _row(one: Letter) -> list[str]:
+    facts = one.summary()
+    refused_by = facts["node"] + (f" for {facts['destination']}" if facts["destination"] else "")
+    detail = facts["detail"] + (f" at {facts['pointer']}" if facts["pointer"] else "")
+    texts = [one.id, _clock(one), facts["pipe"], facts["event"], refused_by, facts["reason"], detail]
+    return [*map(escape, texts), "yes" if facts["replayed"] else ""]
 
 
-def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def _data(one: Letter) -> Any:
-    """The data as JSON where it is some, else as text."""
-    try:
-        return orjson.loads(one.value or b"")
-    except orjson.JSONDecodeError:
-        return (one.value or b"").decode("utf-8", "replace")
+def _clock(one: Letter) -> str:
+    return f"{datetime.fromtimestamp(one.dead_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"

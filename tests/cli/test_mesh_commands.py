@@ -1,5 +1,6 @@
 """`hifi up` and the commands that talk to a running mesh, with a sender and a destination from outside."""
 
+import hashlib
 import json
 import signal
 import time
@@ -167,7 +168,7 @@ def test_apply_changes_a_running_mesh_and_refuses_what_is_broken(
     (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("url:", "urls:"))
     code, output, _ = hifi("apply", tmp_path, "--data", up.data)
     assert code == 1
-    assert "other.yaml:6: destinations[0].urls: unknown key" in output
+    assert "other.yaml:7: destinations[0].urls: unknown key" in output
     code, output, _ = hifi("apply", up.pipes, "--data", up.data, "--delete-missing", "--json")
     assert {name: one["change"] for name, one in json.loads(output).items()} == {
         "count": "changed",
@@ -175,6 +176,65 @@ def test_apply_changes_a_running_mesh_and_refuses_what_is_broken(
     }
     code, output, _ = hifi("pipes", "--data", up.data, "--json")
     assert [one["pipe"]["pipe"] for one in json.loads(output)] == ["count"]
+
+
+STRICT = """
+pipe: strict
+source:
+  keys: [{{sha256: {digest}}}]
+  id: id
+normalize:
+  schema: {{type: object, properties: {{n: {{type: {kind}}}}}}}
+destinations:
+  - name: books
+    url: {url}/strict
+"""
+
+
+def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, outside, outside_destination, tmp_path):
+    key = "strict"
+        file = tmp_path / "strict.yaml"
+    pipe = {"url": outside_destination.url, "digest": hashlib.sha256(key.encode()).hexdigest()}
+    file.write_text(STRICT.format(kind="integer", **pipe))
+    assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
+    events = b'{"id":"good","n":1}\n{"id":"bad","n":"one"}\n'
+    assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
+    outside.wait_for(["good"], outside_destination, 30)
+    found = dead_letters(up, hifi, "--pipe", "strict")
+    assert [(one["event"], one["node"], one["reason"], one["pointer"], one["replayed"]) for one in found] == [
+        ("bad", "normalize", "schema", "/n", False)
+    ]
+    assert dead_letters(up, hifi, "--pipe", "strict", "--until", "1h") == []
+    name = found[0]["id"]
+    code, output, _ = hifi("dead", "show", name, "--data", up.data)
+    assert code == 0
+    assert "/n" in output
+    assert "one" not in output.split("hifi_detail")[0].split("ce_id")[0], "no data unless it is asked for"
+    assert '{"id":"bad","n":"one"}' in hifi("dead", "show", name, "--data", up.data, "--value")[1]
+
+    assert hifi("dead", "replay", "--data", up.data)[0] == 1, "it wants to know which"
+    file.write_text(STRICT.format(kind="string", **pipe))
+    assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
+    code, output, _ = hifi("dead", "replay", "--pipe", "strict", "--data", up.data)
+    assert (code, output) == (0, "1 dead letter(s) replayed\n")
+    counts, _ = outside.wait_for(["bad"], outside_destination, 30)
+    code, output, _ = hifi("dead", "replay", name, "--data", up.data)
+    assert (code, output) == (0, "0 dead letter(s) replayed; 1 had been replayed before\n")
+    assert dead_letters(up, hifi, "--pipe", "strict")[0]["replayed"] is True
+    assert hifi("dead", "show", "0:99999", "--data", up.data)[0] == 1
+    counts, _ = outside.arrivals(outside_destination)
+    assert counts["bad"] == 1
+
+
+def dead_letters(up, hifi, *arguments):
+    """Those that are listed, once there is one or five seconds are over."""
+    end = time.monotonic() + 5
+    while True:
+        code, output, errors = hifi("dead", "list", "--json", "--data", up.data, *arguments)
+        assert code == 0, errors
+        found = json.loads(output)
+        if found or time.monotonic() > end:
+            return found
 
 
 def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi, tmp_path):
