@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs Docker Compose v2 with the arguments given: the installed one, else one built from source through Go's
-# module proxy (a few minutes, once; kept in the user's cache folder), else Debian's docker-compose.
+# module proxy (a few minutes, once; kept in the user's cache folder). Compose v1 cannot wait for health (`--wait`).
 #
 #   infra/docker/compose.sh -f infra/compose.yaml ps
 #   infra/docker/compose.sh --which          # prints the command, runs nothing
@@ -21,19 +21,10 @@ build() {
         -o "$BUILT.$$" github.com/docker/compose/v2/cmd) >&2 && mv "$BUILT.$$" "$BUILT"
 }
 
-v1() {
-    command -v docker-compose >/dev/null && return 0
-    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 1
-    say "installing docker-compose"
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker-compose >/dev/null
-}
-
 if docker compose version 2>/dev/null | grep -q ' v\?2\.'; then
     command=(docker compose)
 elif [ -x "$BUILT" ] || build; then
     command=("$BUILT")
-elif v1; then
-    command=(docker-compose)
 else
     say "Docker Compose is missing; install the compose plugin of your Docker, or Go to build it here"
     exit 3
