@@ -75,9 +75,10 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
     producer = Producer(kafka, "sender")
     await producer.start()
     sent: list[int] = []
+    enough = asyncio.Event()
 
     async def run() -> None:
-        while True:
+        while not enough.is_set():
             number = len(sent)
             await producer.deliver(topic, number % partitions, [Record(b"k", b"%d" % number, [])])
             sent.append(number)
@@ -87,9 +88,8 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
     try:
         yield sent
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        enough.set()  # what is on its way is counted too
+        await task
         await producer.stop()
 
 
