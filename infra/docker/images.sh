@@ -5,7 +5,7 @@
 #   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
 #
 # BASE_IMAGE and JDK_IMAGE name other base images. Where they are not set and the public ones can neither be found nor
-# pulled, base images are made of this machine's own Python and JDK. HIFI_BUILD_ARGS are further arguments of every
+# pulled, base images are made of this machine's own Python (HIFI_BASE_PYTHON) and JDK. HIFI_BUILD_ARGS are further arguments of every
 # `docker build`, such as "--build-arg PIP_INDEX_URL=…" in a network with a package mirror.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -26,7 +26,7 @@ can_have() { there "$1" || timeout 60 docker pull --quiet "$1" >/dev/null 2>&1; 
 # Of the Pythons here the one of the public image's version, else the next that hifi runs on.
 own_python() {
     local candidate
-    for candidate in "${PYTHON:-}" python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python3.12 \
+    for candidate in "${HIFI_BASE_PYTHON:-}" python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python3.12 \
         python3.13 python3.11 python3; do
         if [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             echo "$candidate"
