@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hifi.errors import Misconfigured
+from hifi.errors import Misconfigured, NotAnEvent
 from hifi.event import (
     ATTEMPT,
     CE_PREFIX,
@@ -52,7 +52,14 @@ class Letter:
     @property
     def replays(self) -> int:
         """How often the event had been replayed when it died."""
-        return number(self.facts, REPLAY, 0)
+        return self.count(REPLAY)
+
+    def count(self, header: str) -> int:
+        """A header as a number; 0 where it is missing or, since anything may be a dead letter, none."""
+        try:
+            return number(self.facts, header, 0)
+        except NotAnEvent:
+            return 0
 
     def summary(self) -> dict[str, Any]:
         """What a list shows of it, for JSON; no data of the event."""
@@ -66,7 +73,7 @@ class Letter:
             "reason": self.text(REASON),
             "detail": self.text(DETAIL),
             "pointer": self.text(POINTER),
-            "attempts": number(self.facts, ATTEMPT, 0),
+            "attempts": self.count(ATTEMPT),
             "replayed": self.replayed,
         }
 

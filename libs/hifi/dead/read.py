@@ -2,20 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
+import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi.dead.letter import Letter, Wanted
 from hifi.errors import Misconfigured
-from hifi.event import OUTCOME, SOURCE
+from hifi.kafka.admin import partition_counts
 from hifi.topics import Topics
 
-REPLAYED: Final = b"replayed"
-"""The outcome on the receipt that a replay leaves: of `dead-letter:<offset>`, same partition."""
 Progress = Callable[[int, int], None]
 """Is told records read and records to read."""
 
@@ -35,8 +34,9 @@ async def letters(
         Misconfigured: no Kafka answers, or the stream does not exist.
     """
     async with _consumer(bootstrap) as consumer:
-        replayed = await _replayed(consumer, topics, wanted)
-        async for record in _records(consumer, topics.dead_letter, wanted.since_ms, progress):
+        replayed = await _replayed(consumer, await _partitions(bootstrap, topics.replays), wanted)
+        buried = await _partitions(bootstrap, topics.dead_letter)
+        async for record in _records(consumer, buried, wanted.since_ms, progress):
             letter = _letter(record)
             if wanted.takes(letter):
                 yield replace(letter, replayed=(letter.partition, letter.offset) in replayed)
@@ -49,9 +49,8 @@ async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) ->
         Misconfigured: there is none (any more) at that place, or no Kafka answers.
     """
     async with _consumer(bootstrap) as consumer:
-        tps = await _partitions(consumer, topics.dead_letter)
         tp = TopicPartition(topics.dead_letter, partition)
-        if tp in tps:
+        if tp in await _partitions(bootstrap, topics.dead_letter):
             begin, end = (await consumer.beginning_offsets([tp]))[tp], (await consumer.end_offsets([tp]))[tp]
             if begin <= offset < end:
                 consumer.assign([tp])
@@ -83,19 +82,18 @@ async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
         await consumer.stop()
 
 
-async def _partitions(consumer: Any, topic: str) -> list[TopicPartition]:
-    await consumer.topics()
-    numbers = consumer.partitions_for_topic(topic)
-    if not numbers:
+async def _partitions(bootstrap: str, topic: str) -> list[TopicPartition]:
+    # A consumer knows only the topics that it is assigned to.
+    counts = await partition_counts(bootstrap, [topic])
+    if topic not in counts:
         raise Misconfigured(f"the topic {topic} does not exist; is the name of the stream right?")
-    return [TopicPartition(topic, number) for number in sorted(numbers)]
+    return [TopicPartition(topic, number) for number in range(counts[topic])]
 
 
 async def _records(
-    consumer: Any, topic: str, since_ms: int | None, progress: Progress = lambda _done, _all: None
+    consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None, progress: Progress = lambda _done, _all: None
 ) -> AsyncIterator[ConsumerRecord]:
-    """Every record of a topic from a time on to where it ends now."""
-    tps = await _partitions(consumer, topic)
+    """Every record of a topic's partitions from a time on to where they end now."""
     starts: Mapping[TopicPartition, int] = await consumer.beginning_offsets(tps)
     ends: Mapping[TopicPartition, int] = await consumer.end_offsets(tps)
     if since_ms is not None:
@@ -116,12 +114,11 @@ async def _records(
         unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
 
 
-async def _replayed(consumer: Any, topics: Topics, wanted: Wanted) -> set[tuple[int, int]]:
+async def _replayed(
+    consumer: Any, tps: Sequence[TopicPartition], wanted: Wanted
+) -> set[tuple[int, int]]:
     """Partition and offset of the dead letters that were replayed: a replay is always later than its letter."""
     found: set[tuple[int, int]] = set()
-    async for record in _records(consumer, topics.receipts, wanted.since_ms):
-        headers = dict(record.headers)
-        if headers.get(OUTCOME) == REPLAYED:
-            _, _, offset = headers.get(SOURCE, b"").partition(b":")
-            found.add((record.partition, int(offset)))
+    async for record in _records(consumer, tps, wanted.since_ms):
+        found.update((record.partition, offset) for offset in orjson.loads(record.value)["offsets"])
     return found

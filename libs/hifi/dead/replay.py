@@ -1,34 +1,33 @@
 """Letting dead letters go again: back to the input of the node that refused them, with the same identity.
 
-The number of the replay is part of the key by which egest tells copies, and each replay leaves a receipt that names
-its dead letter. So a replay that is repeated, or that was cut off in the middle, sends nothing twice.
+What was replayed is noted in the topic `replays` right after. A replay that is repeated leaves out what is noted; what
+was cut off between the two goes twice, and egest drops the copy, since the number of the replay is part of the key by
+which it tells copies.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
+import orjson
+
+from hifi.clock import now_us
 from hifi.dead.letter import Letter
-from hifi.dead.read import REPLAYED
 from hifi.errors import Rejected
 from hifi.event import (
-    ACCEPTED,
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
     DETAIL,
     DUE,
     FIRST_ATTEMPT,
-    MINUTE,
+    IN,
     NODE,
-    OUTCOME,
     PASS,
-    PIPE,
-    PIPE_VERSION,
     POINTER,
     REASON,
     REPLAY,
     RETRY,
-    SEQ,
     SOURCE,
     Record,
     identity,
@@ -37,8 +36,9 @@ from hifi.event import (
 from hifi.kafka.producer import Producer
 from hifi.topics import Topics
 
-_GONE: Final = (REASON, DETAIL, POINTER, NODE, PASS, ATTEMPT, FIRST_ATTEMPT, AMBIGUOUS, DUE, RETRY, SOURCE)
-_KEPT: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE, DESTINATION)
+CHUNK: Final = 100
+"""Letters that are written and noted together; well below the window in which egest knows a copy by its key."""
+_GONE: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, FIRST_ATTEMPT, AMBIGUOUS, DUE, RETRY, SOURCE)
 
 
 def target(topics: Topics, letter: Letter) -> str:
@@ -47,7 +47,10 @@ def target(topics: Topics, letter: Letter) -> str:
     Raises:
         Rejected: it cannot be replayed, with the reason.
     """
-    identity(letter.facts)
+    try:
+        identity(letter.facts)
+    except Rejected as why:
+        raise Rejected("not-replayable", f"{letter.id} is no event of hifi's: {why.detail}") from None
     node = letter.text(NODE)
     if node in {"egest", "retrier"} and DESTINATION not in letter.facts:
         raise Rejected("not-replayable", f"{letter.id} names no destination")
@@ -62,40 +65,61 @@ def target(topics: Topics, letter: Letter) -> str:
     return inputs[node]
 
 
-def replayed(letter: Letter) -> Record:
-    """The record that a replay writes: the event as the node got it, with a fresh count of attempts."""
+def replayed(letter: Letter, now_us: int) -> Record:
+    """The record that a replay writes: the event as the node got it, with a fresh count of attempts.
+
+    The node's name stays: what comes to enrich again has its old place in `raw`, and egest must not take it for a copy.
+    """
     changes: dict[str, bytes | None] = dict.fromkeys(_GONE)
-    changes[REPLAY] = b"%d" % (letter.replays + 1)
+    changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
     return Record(letter.key, letter.value, with_headers(letter.headers, changes))
-
-
-def receipt(letter: Letter) -> Record:
-    """The receipt that marks the letter as replayed."""
-    headers = [(name, letter.facts[name]) for name in _KEPT if name in letter.facts]
-    headers += [
-        (OUTCOME, REPLAYED),
-        (SOURCE, b"dead-letter:%d" % letter.offset),
-        (REPLAY, b"%d" % (letter.replays + 1)),
-    ]
-    return Record(letter.key, None, headers)
 
 
 async def replay(
     producer: Producer, topics: Topics, some: Sequence[Letter]
 ) -> AsyncIterator[tuple[Letter, str]]:
-    """Let letters go again, one after another, each acknowledged by Kafka before its receipt is written.
+    """Let letters go again, in their order, acknowledged by Kafka before they are noted as replayed.
+
+    Args:
+        producer: started.
+        topics: of the stream.
+        some: letters as `letters` gives them.
 
     Yields:
         Each letter with what became of it: the topic it went to, or empty when it had been replayed before.
 
     Raises:
-        Rejected: a letter cannot be replayed; those before it were.
+        Rejected: some cannot be replayed; raised when all others were.
     """
-    for one in some:
-        if one.replayed:
-            yield one, ""
-            continue
-        topic = target(topics, one)
-        await producer.deliver(topic, one.partition, [replayed(one)])
-        await producer.deliver(topics.receipts, one.partition, [receipt(one)])
-        yield one, topic
+    refused: list[Rejected] = []
+    for (topic, partition), chunk in _chunks(topics, some, refused):
+        if topic:
+            await producer.deliver(topic, partition, [replayed(one, now_us()) for one in chunk])
+            note = orjson.dumps({"offsets": [one.offset for one in chunk]})
+            await producer.deliver(topics.replays, partition, [Record(None, note, [])])
+        for one in chunk:
+            yield one, topic
+    if refused:
+        more = f", and {len(refused) - 1} more like it" if len(refused) > 1 else ""
+        raise Rejected("not-replayable", refused[0].detail + more)
+
+
+def _chunks(
+    topics: Topics, some: Sequence[Letter], refused: list[Rejected]
+) -> Iterator[tuple[tuple[str, int], list[Letter]]]:
+    """Neighbours that go to the same place together; the topic is empty for those that were replayed before."""
+
+    def place(letter: Letter) -> tuple[str, int] | None:
+        if letter.replayed:
+            return "", letter.partition
+        try:
+            return target(topics, letter), letter.partition
+        except Rejected as why:
+            refused.append(why)
+            return None
+
+    for where, neighbours in groupby(some, place):
+        letters = list(neighbours)
+        if where is not None:
+            for start in range(0, len(letters), CHUNK):
+                yield where, letters[start : start + CHUNK]

@@ -1,151 +1,198 @@
-"""Dead letters are found by what a person knows of them, and let go once, however often the command is repeated."""
+"""Dead letters can be found, looked into and let go again; a replay that is repeated sends nothing twice."""
 
+import asyncio
+import time
 import uuid
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi import event
+from hifi.clock import now_us
 from hifi.dead.letter import Letter, Wanted, parse_id
 from hifi.dead.read import letter, letters
-from hifi.dead.replay import replay
+from hifi.dead.replay import replay, replayed, target
 from hifi.deadletter import dead_letter
 from hifi.errors import Misconfigured, Rejected
-from hifi.event import Record
+from hifi.event import Record, seq_text
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
-from hifi.topics import Topics
+from hifi.topics import Tier, Topics
+
+PARTITIONS = 2
 
 
-def alive(number: int, **more: bytes) -> Record:
-    headers = [
-        ("ce_id", b"e%d" % number),
-        (event.PIPE, b"orders"),
-        (event.PIPE_VERSION, b"1"),
-        (event.SEQ, event.seq_text(7, number)),
-        (event.ACCEPTED, b"1700000000000000"),
-        (event.MINUTE, b"28333333"),
-        *((f"hifi_{name}", value) for name, value in more.items()),
-    ]
-    return Record(b"k", b'{"n": %d}' % number, headers)
+class Graveyard:
+    """A stream with dead letters."""
 
+    def __init__(self, kafka: str) -> None:
+        self.kafka = kafka
+        self.topics = Topics("t" + uuid.uuid4().hex[:10], (Tier("1s", 1),))
+        self.producer = Producer(kafka, "test")
+        self.count = 0
 
-def died(record: Record, node: str, reason: str) -> Record:
-    return dead_letter(record.key, record.value, record.headers, node, Rejected(reason, "because", "/n"), 1)
+    async def bury(
+        self, node: str = "egest", pipe: str = "flights", reason: str = "status-400", *, partition: int = 0, **more: Any
+    ) -> None:
+        headers = [
+            ("ce_id", b"%d" % self.count),
+            (event.PIPE, pipe.encode()),
+            (event.PIPE_VERSION, b"1"),
+            (event.SEQ, seq_text(7, self.count)),
+            (event.ACCEPTED, b"1000000"),
+            (event.MINUTE, b"1"),
+            (event.RAW, b"%d" % self.count),
+        ]
+        if node == "egest":
+            headers += [(event.DESTINATION, more.pop("destination", "d").encode()), (event.PASS, b"3"), (event.ATTEMPT, b"5")]
+            headers += [(event.FIRST_ATTEMPT, b"1"), (event.AMBIGUOUS, b"2"), (event.SOURCE, b"enriched:5")]
+        headers += [(name, value) for name, value in more.items()]
+        self.count += 1
+        why = Rejected(reason, "it is so", "/a/b")
+        record = dead_letter(b"k", b'{"a":1}', headers, node, why, now_us())
+        await self.producer.deliver(self.topics.dead_letter, partition, [record])
+
+    async def found(self, wanted: Wanted = Wanted()) -> list[Letter]:
+        return [one async for one in letters(self.kafka, self.topics, wanted)]
+
+    async def replay(self, some: list[Letter]) -> list[tuple[str, str]]:
+        return [(one.id, topic) async for one, topic in replay(self.producer, self.topics, some)]
+
+    async def read(self, topic: str) -> list[Any]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+            consumer.assign(tps)
+            ends, found = await consumer.end_offsets(tps), []
+            while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+                for records in (await consumer.getmany(*tps, timeout_ms=200)).values():
+                    found += records
+            return found
+        finally:
+            await consumer.stop()
 
 
 @pytest.fixture
-async def topics(kafka: str) -> Topics:
-    """A stream with four dead letters: two of normalize, one of enrich, one of egest."""
-    topics = Topics(f"d{uuid.uuid4().hex[:8]}")
-    await create_topics(kafka, topics, partitions=2, replication=1)
-    producer = Producer(kafka, "test")
-    await producer.start()
-    first = [died(alive(1), "normalize", "schema"), died(alive(2), "enrich", "lookup-miss")]
-    sent = alive(4, destination=b"shop", attempt=b"5", **{"pass": b"3"})
-    await producer.deliver(topics.dead_letter, 0, first)
-    await producer.deliver(
-        topics.dead_letter, 1, [died(alive(3), "normalize", "not-json"), died(sent, "egest", "status-400")]
-    )
-    await producer.stop()
-    return topics
+async def graveyard(kafka: str) -> AsyncIterator[Graveyard]:
+    one = Graveyard(kafka)
+    await create_topics(kafka, one.topics, partitions=PARTITIONS, replication=1)
+    await one.producer.start()
+    yield one
+    await one.producer.stop()
 
 
-async def found(kafka: str, topics: Topics, wanted: Wanted) -> list[Letter]:
-    return sorted(
-        [one async for one in letters(kafka, topics, wanted)], key=lambda one: (one.partition, one.offset)
-    )
+async def test_each_filter_finds_what_it_names(graveyard: Graveyard) -> None:
+    assert await graveyard.found() == []
+    await graveyard.bury(pipe="a")
+    await graveyard.bury(pipe="b", destination="e")
+    await graveyard.bury("normalize", pipe="b", reason="schema", partition=1)
+
+    async def ids(**wanted: Any) -> list[str]:
+        return [one.text("ce_id") for one in await graveyard.found(Wanted(**wanted))]
+
+    assert sorted(await ids()) == ["0", "1", "2"]
+    assert sorted(await ids(pipe="b")) == ["1", "2"]
+    assert await ids(pipe="b", destination="e") == ["1"]
+    assert await ids(reason="schema") == ["2"]
+    assert await ids(reason="none") == []
+    facts = (await graveyard.found(Wanted(reason="schema")))[0].summary()
+    assert (facts["id"], facts["node"], facts["detail"], facts["pointer"]) == ("1:0", "normalize", "it is so", "/a/b")
+    assert facts["replayed"] is False
+    assert abs(facts["dead_ms"] - time.time() * 1000) < 60_000
 
 
-async def values(kafka: str, topic: str, partition: int) -> list[tuple[bytes, dict[str, bytes]]]:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
-    await consumer.start()
-    tp = TopicPartition(topic, partition)
-    try:
-        consumer.assign([tp])
-        end = (await consumer.end_offsets([tp]))[tp]
-        got: list[tuple[bytes, dict[str, bytes]]] = []
-        while await consumer.position(tp) < end:
-            for records in (await consumer.getmany(timeout_ms=300)).values():
-                got += [(record.value, dict(record.headers)) for record in records]
-        return got
-    finally:
-        await consumer.stop()
+async def test_times_bound_what_is_found(graveyard: Graveyard) -> None:
+    await graveyard.bury()
+    (first,) = await graveyard.found()
+    async with asyncio.timeout(5):
+        while time.time() * 1000 <= first.dead_ms + 2:
+            await asyncio.sleep(0.001)
+    await graveyard.bury()
+    later = max(one.dead_ms for one in await graveyard.found())
+    assert later > first.dead_ms
+    assert [one.offset for one in await graveyard.found(Wanted(since_ms=later))] == [1]
+    assert [one.offset for one in await graveyard.found(Wanted(until_ms=later))] == [0]
+    assert await graveyard.found(Wanted(since_ms=later + 60_000)) == []
 
 
-async def run(kafka: str, topics: Topics, some: list[Letter]) -> list[str]:
-    producer = Producer(kafka, "replay")
-    await producer.start()
-    try:
-        return [topic async for _, topic in replay(producer, topics, some)]
-    finally:
-        await producer.stop()
+async def test_one_is_shown_as_it_was_stored(graveyard: Graveyard) -> None:
+    await graveyard.bury(partition=1)
+    one = await letter(graveyard.kafka, graveyard.topics, *parse_id("1:0"))
+    assert one.value == b'{"a":1}'
+    assert one.text(event.REASON) == "status-400"
+    for missing in ["1:1", "0:0", "9:0"]:
+        with pytest.raises(Misconfigured):
+            await letter(graveyard.kafka, graveyard.topics, *parse_id(missing))
+    with pytest.raises(Misconfigured):
+        parse_id("x")
 
 
-async def test_they_are_found_by_pipe_destination_reason_and_time(kafka: str, topics: Topics) -> None:
-    every = await found(kafka, topics, Wanted())
-    assert [one.id for one in every] == ["0:0", "0:1", "1:0", "1:1"]
-    assert [one.text("ce_id") for one in await found(kafka, topics, Wanted(reason="schema"))] == ["e1"]
-    assert [one.id for one in await found(kafka, topics, Wanted(pipe="orders", destination="shop"))] == [
-        "1:1"
-    ]
-    assert await found(kafka, topics, Wanted(pipe="other")) == []
-    last = max(one.dead_ms for one in every)
-    assert await found(kafka, topics, Wanted(since_ms=last + 1)) == []
-    assert len(await found(kafka, topics, Wanted(until_ms=last + 1))) == 4
+async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(graveyard: Graveyard) -> None:
+    for node in ("egest", "normalize", "enrich"):
+        await graveyard.bury(node, partition=1)
+    topics = graveyard.topics
+    went = await graveyard.replay(await graveyard.found())
+    assert [topic for _, topic in went] == [topics.retry_out, topics.raw, topics.normalized]
+    (record,) = await graveyard.read(topics.retry_out)
+    headers = dict(record.headers)
+    assert (record.partition, record.key, record.value) == (1, b"k", b'{"a":1}')
+    assert headers[event.SEQ] == seq_text(7, 0)
+    assert headers[event.REPLAY] == b"1"
+    assert headers[event.DESTINATION] == b"d"
+    gone = {event.PASS, event.ATTEMPT, event.FIRST_ATTEMPT, event.AMBIGUOUS, event.SOURCE, event.REASON, event.DETAIL}
+    assert gone.isdisjoint(headers), "the limits begin anew"
+    (record,) = await graveyard.read(topics.normalized)
+    assert dict(record.headers)[event.NODE] == b"enrich", "egest tells by it that the old place in raw means nothing"
 
 
-async def test_one_is_shown_as_its_node_had_it(kafka: str, topics: Topics) -> None:
-    one = await letter(kafka, topics, *parse_id("1:1"))
-    assert one.value == b'{"n": 4}'
-    summary = one.summary()
-    assert (summary["node"], summary["reason"], summary["pointer"], summary["attempts"]) == (
-        "egest",
-        "status-400",
-        "/n",
-        5,
-    )
-    for missing in ("1:9", "7:0"):
-        with pytest.raises(Misconfigured, match="there is no dead letter"):
-            await letter(kafka, topics, *parse_id(missing))
-    with pytest.raises(Misconfigured, match="is not the id"):
-        parse_id("seven")
+async def test_a_repeated_replay_changes_nothing(graveyard: Graveyard) -> None:
+    for _ in range(250):
+        await graveyard.bury()
+    first = await graveyard.replay((await graveyard.found())[:120])
+    assert len([topic for _, topic in first if topic]) == 120
+    second = await graveyard.replay(await graveyard.found())
+    assert len([topic for _, topic in second if topic]) == 130
+    assert [topic for _, topic in await graveyard.replay(await graveyard.found())] == [""] * 250
+    records = await graveyard.read(graveyard.topics.retry_out)
+    assert [dict(record.headers)["ce_id"] for record in records] == [b"%d" % number for number in range(250)]
+    assert all(one.replayed for one in await graveyard.found())
 
 
-async def test_a_replay_enters_where_it_was_refused_with_its_identity_and_fresh_counts(
-    kafka: str, topics: Topics
-) -> None:
-    await run(kafka, topics, await found(kafka, topics, Wanted()))
-    for topic, partition, number in (
-        (topics.raw, 0, 1),
-        (topics.normalized, 0, 2),
-        (topics.raw, 1, 3),
-        (topics.retry_out, 1, 4),
-    ):
-        ((value, headers),) = await values(kafka, topic, partition)
-        assert value == b'{"n": %d}' % number
-        assert headers[event.SEQ] == event.seq_text(7, number)
-        assert headers[event.REPLAY] == b"1"
-        assert not headers.keys() & {event.REASON, event.DETAIL, event.POINTER, event.ATTEMPT, event.PASS}
-        assert headers.get(event.DESTINATION) == (b"shop" if number == 4 else None)
+async def test_what_died_again_is_another_dead_letter_and_replays_again(graveyard: Graveyard) -> None:
+    await graveyard.bury()
+    await graveyard.replay(await graveyard.found())
+    await graveyard.bury(**{event.REPLAY: b"1"})
+    assert [one.replayed for one in await graveyard.found()] == [True, False]
+    await graveyard.replay(await graveyard.found())
+    records = await graveyard.read(graveyard.topics.retry_out)
+    assert [dict(record.headers)[event.REPLAY] for record in records] == [b"1", b"2"]
 
 
-async def test_a_replay_that_is_repeated_sends_nothing_twice(kafka: str, topics: Topics) -> None:
-    some = await found(kafka, topics, Wanted(reason="schema"))
-    assert await run(kafka, topics, some) == [topics.raw]
-    again = await found(kafka, topics, Wanted(reason="schema"))
-    assert [one.replayed for one in again] == [True]
-    assert await run(kafka, topics, again) == [""]
-    assert len(await values(kafka, topics.raw, 0)) == 1
-    assert [one.replayed for one in await found(kafka, topics, Wanted(reason="lookup-miss"))] == [False]
+async def test_one_that_cannot_be_replayed_is_told_and_the_others_go(graveyard: Graveyard) -> None:
+    await graveyard.bury()
+    garbage = dead_letter(None, b"?", [(event.REPLAY, b"x"), (event.ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us())
+    await graveyard.producer.deliver(graveyard.topics.dead_letter, 0, [garbage])
+    await graveyard.bury()
+    found = await graveyard.found()
+    assert found[1].summary()["attempts"] == 0
+    with pytest.raises(Rejected, match="0:1"):
+        await graveyard.replay(found)
+    assert len(await graveyard.read(graveyard.topics.retry_out)) == 2
 
 
-async def test_what_is_no_event_of_hifis_cannot_be_replayed_and_says_so(kafka: str, topics: Topics) -> None:
-    producer = Producer(kafka, "test")
-    await producer.start()
-    await producer.deliver(topics.dead_letter, 0, [died(Record(b"k", b"?", []), "normalize", "not-an-event")])
-    await producer.stop()
-    with pytest.raises(Rejected, match="missing"):
-        await run(kafka, topics, await found(kafka, topics, Wanted(reason="not-an-event")))
+async def test_a_stream_that_does_not_exist_is_said(kafka: str) -> None:
+    with pytest.raises(Misconfigured, match="does not exist"):
+        [one async for one in letters(kafka, Topics("no-such-stream"), Wanted())]
+
+
+@pytest.mark.parametrize("node", ["", "ingest"])
+def test_a_node_without_an_input_is_not_replayable(node: str) -> None:
+    headers = dead_letter(b"k", b"", [(event.SEQ, seq_text(1, 1))], node, Rejected("x", "y"), 0).headers
+    headers += [(event.PIPE, b"p"), (event.PIPE_VERSION, b"1"), (event.ACCEPTED, b"1"), (event.MINUTE, b"1")]
+    one = Letter(0, 0, 0, b"k", b"", headers)
+    with pytest.raises(Rejected):
+        target(Topics("s"), one)
+    assert replayed(one, 5).value == b""
