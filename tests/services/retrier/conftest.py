@@ -1,0 +1,27 @@
+"""Fixtures of the tests of the retrier."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
+
+from egesting import Stream
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that services run on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def stream(kafka: str) -> AsyncIterator[Stream]:
+    """A stream of two partitions."""
+    one = Stream(kafka, 2)
+    await one.create()
+    yield one
+    await one.producer.stop()

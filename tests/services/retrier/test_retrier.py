@@ -1,0 +1,170 @@
+"""What failed comes back when it is due, once, in order, at its partition; and nothing is lost when the retrier stops."""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aiokafka import ConsumerRecord
+from destination import OK, Request, answer, destination
+from egesting import Stream, egesting, outcomes, pipe, texts, until
+
+from hifi import event
+from hifi.event import Record, with_headers
+from hifi.service import Service
+from hifi.settings import ServiceSettings
+from hifi_retrier.__main__ import retrier
+
+
+@contextlib.asynccontextmanager
+async def retrying(stream: Stream, **settings: Any) -> AsyncIterator[Service]:
+    """The retrier on a stream while the block runs."""
+    declared = ServiceSettings(
+        kafka=stream.kafka, stream=stream.topics.stream, tiers=stream.topics.tiers, commit_interval_s=0.1, **settings
+    )
+    service = Service("retrier", declared)
+    task = asyncio.create_task(retrier(service, declared))
+    await until(lambda: service.health.ready or task.done())
+    try:
+        yield service
+    finally:
+        service.stop()
+        async with asyncio.timeout(10):
+            await task
+
+
+async def put(stream: Stream, tier: int, count: int, *, partition: int = 0, **more: bytes) -> list[int]:
+    """Write deliveries that failed; returns their append times, milliseconds."""
+    topic = stream.topics.retry_in(stream.topics.tiers[tier])
+    changes = {event.DESTINATION: b"d", event.PASS: b"0", event.ATTEMPT: b"1"} | more
+    records = [stream.record(partition=partition) for _ in range(count)]
+    records = [Record(one.key, one.value, with_headers(one.headers, changes)) for one in records]
+    await stream.producer.deliver(topic, partition, records)
+    return [one.timestamp for one in await stream.read(topic) if one.partition == partition][-count:]
+
+
+async def back(stream: Stream, count: int) -> list[ConsumerRecord]:
+    return await stream.at_least(stream.topics.retry_out, count)
+
+
+async def test_each_tier_comes_back_after_its_own_delay(stream: Stream) -> None:
+    async with retrying(stream):
+        slow = await put(stream, 1, 3)
+        fast = await put(stream, 0, 3)
+        found = await back(stream, 6)
+    assert [texts(one)[event.RETRY] for one in found] == [f"{tier}:{n}" for tier in ("200ms", "1s") for n in range(3)]
+    for one, appended_ms, delay_ms in zip(found, fast + slow, [200] * 3 + [1000] * 3, strict=True):
+        waited_ms = one.timestamp - appended_ms
+        assert delay_ms - 2 <= waited_ms < delay_ms + 1500
+
+
+async def test_it_comes_back_as_it_was_with_one_more_trip(stream: Stream) -> None:
+    async with retrying(stream):
+        await put(stream, 0, 1, partition=1, **{event.PASS: b"4", event.DUE: b"99"})
+        (found,) = await back(stream, 1)
+        (before,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
+    assert (found.partition, found.key, found.value) == (1, before.key, before.value)
+    was, now = texts(before), texts(found)
+    assert now[event.PASS] == "5"
+    assert int(now[event.IN]) >= found.timestamp * 1000 - 60_000_000
+    same = set(was) - {event.PASS, event.IN}
+    assert {name: now[name] for name in same} == {name: was[name] for name in same}
+
+
+async def test_the_order_of_a_partition_is_kept(stream: Stream) -> None:
+    async with retrying(stream):
+        await put(stream, 0, 300)
+        await put(stream, 0, 300, partition=1)
+        found = await back(stream, 600)
+    for partition in range(2):
+        offsets = [int(texts(one)[event.RETRY].split(":")[1]) for one in found if one.partition == partition]
+        assert offsets == list(range(300))
+
+
+async def test_what_waits_at_a_stop_comes_back_once_after_the_start(stream: Stream) -> None:
+    async with retrying(stream):
+        await put(stream, 0, 50)
+        await back(stream, 50)
+        appended = await put(stream, 2, 20)
+    began_s = time.monotonic()
+    assert len(await back(stream, 50)) == 50, "5 s are not over"
+    async with retrying(stream):
+        found = await back(stream, 70)
+    assert time.monotonic() - began_s < 15
+    assert Counter(texts(one)["ce_id"] for one in found).most_common(1)[0][1] == 1
+    assert found[-1].timestamp - appended[-1] >= 4998
+
+
+async def test_a_stop_does_not_wait_for_what_waits(stream: Stream) -> None:
+    async with retrying(stream) as service:
+        await put(stream, 2, 500)
+        began_s = time.monotonic()
+        service.stop()
+    assert time.monotonic() - began_s < 4
+
+
+async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream: Stream) -> None:
+    topic = stream.topics.retry_in(stream.topics.tiers[0])
+    async with retrying(stream):
+        await stream.producer.deliver(topic, 0, [Record(None, b"?", []), stream.record()])
+        await put(stream, 0, 1)
+        assert len(await back(stream, 1)) == 1
+        letters = await stream.at_least(stream.topics.dead_letter, 2)
+    assert {(texts(one)[event.REASON], texts(one)[event.NODE]) for one in letters} == {("not-an-event", "retrier")}
+
+
+async def test_two_instances_share_the_work_and_hand_it_over(stream: Stream) -> None:
+    async with retrying(stream, instance="one"):
+        await put(stream, 0, 100)
+        async with retrying(stream, instance="two"):
+            await put(stream, 0, 100, partition=1)
+            await back(stream, 200)
+        await put(stream, 0, 50, partition=1)
+        found = await back(stream, 250)
+    assert Counter(texts(one)["ce_id"] for one in found).most_common(1)[0][1] == 1
+
+
+async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Stream) -> None:
+    """Egest and the retrier together."""
+    calls: list[Request] = []
+
+    async def at_last(request: Request) -> bytes:
+        calls.append(request)
+        return answer(503) if len(calls) < 4 else OK
+
+    async with destination(at_last) as there, retrying(stream):
+        async with egesting(stream, pipe(there.url, retry={"local_attempts": 2})):
+            await stream.send(1)
+            receipts = await stream.receipts(2)
+    assert outcomes(receipts) == ["retry", "delivered"]
+    assert (receipts[1][event.PASS], receipts[1][event.ATTEMPT]) == ("1", "4")
+
+
+async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: Stream) -> None:
+    calls: list[Request] = []
+
+    async def not_so_fast(request: Request) -> bytes:
+        calls.append(request)
+        return answer(429, "Retry-After: 2") if len(calls) == 1 else OK
+
+    async with destination(not_so_fast) as there, retrying(stream), egesting(stream, pipe(there.url)):
+        await stream.send(1)
+        async with asyncio.timeout(20):
+            while "delivered" not in outcomes(await stream.receipts(2)):
+                await asyncio.sleep(0.05)
+    assert len(calls) == 2
+    assert calls[1].at_s - calls[0].at_s >= 1.95
+
+
+async def test_limits_end_it(stream: Stream) -> None:
+    async def never(_: Request) -> bytes:
+        return answer(500)
+
+    declared = {"retry": {"local_attempts": 1, "max_attempts": 3}}
+    async with destination(never) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+        await stream.send(1)
+        receipts = await stream.receipts(3)
+    assert outcomes(receipts) == ["retry", "retry", "dead-letter"]
+    assert len(there.requests) == 3
