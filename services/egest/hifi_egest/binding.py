@@ -28,10 +28,12 @@ JSON: Final = b"application/json"
 STRUCTURED: Final = b"application/cloudevents+json"
 BATCHED: Final = b"application/cloudevents-batch+json"
 _TRACE: Final = {"ce_traceparent": b"traceparent: ", "ce_tracestate": b"tracestate: "}
-_TO_ENCODE: Final = re.compile(rb'[^!#$&-~]')
+_TO_ENCODE: Final = re.compile(rb"[^!#$&-~]")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
-_OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer"})
+_OURS: Final = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer"}
+)
 
 
 def percent_encoded(value: bytes) -> bytes:
@@ -45,7 +47,8 @@ class Binding:
     """Makes the requests for one destination."""
 
     def __init__(self, destination: Destination, headers: dict[str, str], signing: str | None) -> None:
-        """
+        """Compile what the destination declares.
+
         Args:
             destination: as declared.
             headers: the declared ones, secrets filled in.
@@ -141,14 +144,25 @@ class Binding:
         try:
             text = body.decode("utf-8")
         except UnicodeDecodeError:
-            raise Rejected("not-signable", "the body is not UTF-8, which a Standard Webhooks signature is made of") from None
+            raise Rejected(
+                "not-signable", "the body is not UTF-8, which a Standard Webhooks signature is made of"
+            ) from None
         signature = self._webhook.sign(identifier, datetime.fromtimestamp(seconds, UTC), text)
-        return f"webhook-id: {identifier}\r\nwebhook-timestamp: {seconds}\r\nwebhook-signature: {signature}\r\n".encode()
+        lines = (
+            f"webhook-id: {identifier}",
+            f"webhook-timestamp: {seconds}",
+            f"webhook-signature: {signature}",
+            "",
+        )
+        return "\r\n".join(lines).encode()
 
 
 def webhook_id(records: Sequence[ConsumerRecord]) -> bytes:
     """The id by which a receiver tells repetitions: the event's id, or a digest of those in a batch."""
-    ids = [next((percent_encoded(value) for name, value in record.headers if name == "ce_id"), b"") for record in records]
+    ids = [
+        next((percent_encoded(value) for name, value in record.headers if name == "ce_id"), b"")
+        for record in records
+    ]
     if len(ids) == 1:
         return ids[0]
     return b"batch_" + hashlib.sha256(b"\n".join(ids)).hexdigest()[:32].encode()
@@ -175,7 +189,9 @@ def _head(destination: Destination, headers: dict[str, str]) -> bytes:
         if not _TOKEN.fullmatch(name) or name.lower() in _OURS:
             raise Misconfigured(f"the header {name!r} of {destination.name} cannot be set")
         if not _VALUE.fullmatch(value):
-            raise Misconfigured(f"the value of the header {name} of {destination.name} is not printable ASCII")
+            raise Misconfigured(
+                f"the value of the header {name} of {destination.name} is not printable ASCII"
+            )
         lines.append(f"{name}: {value}")
     return "".join(line + "\r\n" for line in lines).encode("ascii")
 

@@ -33,7 +33,8 @@ class Connection(asyncio.Protocol):
     """Used for one request at a time."""
 
     def __init__(self, released: Callable[["Connection"], None]) -> None:
-        """
+        """Keep what it works with; nothing runs yet.
+
         Args:
             released: called once a request is over and the connection may be used again, and when it is closed.
         """
@@ -110,9 +111,15 @@ class Connection(asyncio.Protocol):
         """Of asyncio.Protocol."""
         self._transport = None
         if exc is None:
-            self._silence(Silence("closed", "the destination closed the connection before the status line", ambiguous=True))
+            self._silence(
+                Silence(
+                    "closed", "the destination closed the connection before the status line", ambiguous=True
+                )
+            )
         else:
-            self._silence(Silence("reset", f"the connection broke before the status line: {exc}", ambiguous=True))
+            self._silence(
+                Silence("reset", f"the connection broke before the status line: {exc}", ambiguous=True)
+            )
         self._over()
 
     def on_header(self, name: bytes, value: bytes) -> None:

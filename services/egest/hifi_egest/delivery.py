@@ -37,7 +37,17 @@ class Event:
         left: deliveries without an outcome on record.
     """
 
-    __slots__ = ("accepted_us", "fetched_us", "identity", "left", "partition", "pipe", "record", "seq", "size_bytes")
+    __slots__ = (
+        "accepted_us",
+        "fetched_us",
+        "identity",
+        "left",
+        "partition",
+        "pipe",
+        "record",
+        "seq",
+        "size_bytes",
+    )
 
     def __init__(
         self,
@@ -88,7 +98,13 @@ class Delivery:
     )  # fmt: skip
 
     def __init__(
-        self, event: Event, destination: bytes, attempts: int = 0, first_us: int = 0, passes: int = 0, ambiguous: int = 0
+        self,
+        event: Event,
+        destination: bytes,
+        attempts: int = 0,
+        first_us: int = 0,
+        passes: int = 0,
+        ambiguous: int = 0,
     ) -> None:
         self.event = event
         self.destination = destination

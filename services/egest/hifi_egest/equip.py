@@ -35,16 +35,24 @@ def read(destination: Destination) -> Secrets:
 
 def has_secrets(destination: Destination) -> bool:
     """Whether there is anything to read."""
-    return destination.signing is not None or any(isinstance(value, HeaderSecret) for value in destination.headers.values())
+    return destination.signing is not None or any(
+        isinstance(value, HeaderSecret) for value in destination.headers.values()
+    )
 
 
 class Equipment:
     """Keeps a lane able to make requests, or says why it is not."""
 
     def __init__(
-        self, pipe: str, destination: Destination, refresh_s: float, health: Health, changed: Callable[[], None]
+        self,
+        pipe: str,
+        destination: Destination,
+        refresh_s: float,
+        health: Health,
+        changed: Callable[[], None],
     ) -> None:
-        """
+        """Keep what it works with; nothing runs yet.
+
         Args:
             pipe: name.
             destination: as declared.

@@ -11,8 +11,26 @@ from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.deadletter import dead_letter
 from hifi.errors import NotAnEvent, Rejected
 from hifi.event import (
-    ACCEPTED, AMBIGUOUS, ATTEMPT, DESTINATION, DUE, FIRST_ATTEMPT, IN, MINUTE, PASS, PIPE, PIPE_VERSION, RAW, REPLAY,
-    RETRY, SEQ, SOURCE, TO, Headers, identity, number,
+    ACCEPTED,
+    AMBIGUOUS,
+    ATTEMPT,
+    DESTINATION,
+    DUE,
+    FIRST_ATTEMPT,
+    IN,
+    MINUTE,
+    PASS,
+    PIPE,
+    PIPE_VERSION,
+    RAW,
+    REPLAY,
+    RETRY,
+    SEQ,
+    SOURCE,
+    TO,
+    Headers,
+    identity,
+    number,
 )  # fmt: skip
 from hifi.kafka.consumer import Batch, Work
 from hifi.pipe.registry import PipeRegistry
@@ -122,7 +140,7 @@ class Intake:
         return partition
 
     async def _end(self, partition: Partition) -> None:
-        """When the partition is given up: drop what was not begun, wait for what was, leave the rest to the next owner."""
+        """When the partition is given up: drop what was not begun, wait for what was, leave the rest."""
         await partition.work.ending.wait()
         self._lanes.drop(partition)
         await partition.idle()
@@ -143,7 +161,9 @@ class Intake:
             work.finish(record.offset)
             return
         if copy is Copy.RESET:
-            logger.error("raw-offsets-went-back", topic=work.topic, partition=work.partition, offset=record.offset)
+            logger.error(
+                "raw-offsets-went-back", topic=work.topic, partition=work.partition, offset=record.offset
+            )
         while self._held.overfull:
             await self._held.less(_LOOK_S)
             work.check()
@@ -153,7 +173,9 @@ class Intake:
             refusal = BEHIND
         event.left = len(wanted)
         for name in wanted:
-            if record.offset <= partition.finished.done.last and partition.finished.done.has(record.offset, name):
+            if record.offset <= partition.finished.done.last and partition.finished.done.has(
+                record.offset, name
+            ):
                 self._finished_before(partition, event, name, headers)
                 continue
             lane = self._lanes.get(headers[PIPE], name) if name else None
@@ -176,7 +198,11 @@ class Intake:
             what = outcome.hand_over(BEHIND.reason, BEHIND.detail, delivery.passes, self._topics.tiers)
             self._settler.hand_over(delivery, what, UNSENT)
         else:
-            self._settler.dead(delivery, deleted(delivery.event.pipe, delivery.destination.decode("utf-8", "replace")), UNSENT)
+            self._settler.dead(
+                delivery,
+                deleted(delivery.event.pipe, delivery.destination.decode("utf-8", "replace")),
+                UNSENT,
+            )
 
     async def _room(self, work: Work, lane: Lane, event: Event) -> None:
         retried = work.topic == self._topics.retry_out
@@ -193,7 +219,9 @@ class Intake:
             work.check()
             if monotonic_s() >= until_s:
                 self._unreachable = version
-                logger.error("pipes-behind", version=version, known=self._registry.version, waited_s=self._pipes_wait_s)
+                logger.error(
+                    "pipes-behind", version=version, known=self._registry.version, waited_s=self._pipes_wait_s
+                )
                 return False
         work.check()
         return True
@@ -204,7 +232,9 @@ class Intake:
         wait_s = (int(due) - now_us()) / MICROSECONDS if due is not None and due.isdigit() else 0.0
         return Refusal("not-due", "the destination asked for more time", wait_s) if wait_s > 0 else None
 
-    def _finished_before(self, partition: Partition, event: Event, name: bytes, headers: dict[str, bytes]) -> None:
+    def _finished_before(
+        self, partition: Partition, event: Event, name: bytes, headers: dict[str, bytes]
+    ) -> None:
         """The last owner did it; what it could not say any more is said now."""
         owed = partition.finished.unreceipted.pop((event.record.offset, name), None)
         if owed is None:
@@ -216,7 +246,13 @@ class Intake:
         self, work: Work, record: ConsumerRecord, why: Rejected, fetched_us: int, then: Callable[[], None]
     ) -> None:
         letter = dead_letter(record.key, record.value, record.headers, settle.NODE, why, fetched_us)
-        logger.warning("not-delivered", topic=work.topic, partition=work.partition, offset=record.offset, reason=why.reason)
+        logger.warning(
+            "not-delivered",
+            topic=work.topic,
+            partition=work.partition,
+            offset=record.offset,
+            reason=why.reason,
+        )
         self._outbox.put(self._topics.dead_letter, work.partition, letter, then)
 
 

@@ -13,7 +13,7 @@ from hifi_egest.answer import Answer, Silence
 from hifi_egest.breaker import Breaker, Permit, State
 from hifi_egest.delivery import Delivery
 from hifi_egest.job import Job
-from hifi_egest.outcome import Counters, Dead, HandOver, Halve, RetryLocally, Suspected
+from hifi_egest.outcome import Counters, Dead, Halve, HandOver, RetryLocally, Suspected
 from hifi_egest.settle import Exchange
 from hifi_egest.streak import HOLD_S, Streak
 
@@ -53,8 +53,11 @@ class Jobs(Protocol):
 class Judge:
     """Of one lane."""
 
-    def __init__(self, pipe: str, destination: Destination, tiers: Sequence[Tier], within_s: float, jobs: Jobs) -> None:
-        """
+    def __init__(
+        self, pipe: str, destination: Destination, tiers: Sequence[Tier], within_s: float, jobs: Jobs
+    ) -> None:
+        """Keep what it works with; nothing runs yet.
+
         Args:
             pipe: name.
             destination: as declared.
@@ -113,7 +116,13 @@ class Judge:
             max(one.passes for one in all_counters),
         )
         decision = outcome.decide(
-            result, self._policy, worst, self._tiers, luck=random.random(), batch=len(deliveries), local=job.live
+            result,
+            self._policy,
+            worst,
+            self._tiers,
+            luck=random.random(),
+            batch=len(deliveries),
+            local=job.live,
         )
         if isinstance(decision, Suspected):
             self._suspected(job, decision.status, exchange, now_s)
@@ -182,7 +191,10 @@ class Judge:
 
     def _destinations_fault(self, held: Sequence[tuple[Job, Exchange]]) -> None:
         for job, exchange in held:
-            reason, detail = f"status-{exchange.status}", f"the destination answers {exchange.status} to everything"
+            reason, detail = (
+                f"status-{exchange.status}",
+                f"the destination answers {exchange.status} to everything",
+            )
             for delivery in job.deliveries:
                 what = outcome.hand_over(reason, detail, delivery.passes, self._tiers)
                 self._jobs.put_away(delivery, what, exchange)
@@ -215,12 +227,17 @@ class Judge:
         for delivery in job.deliveries:
             delivery.ambiguous += 1
         # Whoever finds one of these twice at the destination finds the reason here.
-        logger.info("ambiguous", reason=result.reason, seqs=[delivery.event.seq for delivery in job.deliveries], **self._about)
+        logger.info(
+            "ambiguous",
+            reason=result.reason,
+            seqs=[delivery.event.seq for delivery in job.deliveries],
+            **self._about,
+        )
 
 
 def counters(delivery: Delivery, now_s: float) -> Counters:
     """Of a delivery now."""
     age_s = (now_us() - delivery.first_us) / MICROSECONDS if delivery.first_us else 0.0
-    return Counters(delivery.attempts, delivery.local, max(0.0, age_s), now_s - delivery.pass_began_s, delivery.passes)
-
-
+    return Counters(
+        delivery.attempts, delivery.local, max(0.0, age_s), now_s - delivery.pass_began_s, delivery.passes
+    )

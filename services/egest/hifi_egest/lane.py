@@ -60,14 +60,17 @@ class Tools:
 
 def deleted(pipe: str, destination: str) -> Dead:
     """The pipe or the destination is no more."""
-    return Dead("pipe-deleted", f"the pipe {pipe} has no destination {destination} any more; declare it, then replay")
+    return Dead(
+        "pipe-deleted", f"the pipe {pipe} has no destination {destination} any more; declare it, then replay"
+    )
 
 
 class Lane:
     """See the module."""
 
     def __init__(self, pipe: str, destination: Destination, tools: Tools, share: float) -> None:
-        """
+        """Keep what it works with; nothing runs yet.
+
         Args:
             pipe: name.
             destination: as declared.
@@ -201,7 +204,7 @@ class Lane:
         self._unrecorded -= 1
 
     def drop(self, partition: Partition) -> None:
-        """A partition is given up: leave what was not begun to its next owner, hand over what waits for a local retry."""
+        """A partition is given up: leave what was not begun, hand over what waits for a local retry."""
         for delivery in self._queue.of(partition):
             self._out(delivery)
             delivery.left()
@@ -219,7 +222,9 @@ class Lane:
         within_s = self._tools.settings.send_within_s
         for delivery in self._queue.late(now_s - within_s):
             self._out(delivery)
-            self._refuse(delivery, Refusal("not-in-time", f"the lane did not get to it within {within_s:g} s"), now_s)
+            self._refuse(
+                delivery, Refusal("not-in-time", f"the lane did not get to it within {within_s:g} s"), now_s
+            )
         self._pool.sweep()
         self._gauge.set(self._events)
         self.pump()
@@ -254,7 +259,9 @@ class Lane:
                         self.put_away(delivery, FAILED, UNSENT)
                 self.close(job)
             job = self._next()
-        self._running -= 1  # not when the task is done: an offer in between would find no worker and start none
+        self._running -= (
+            1  # not when the task is done: an offer in between would find no worker and start none
+        )
 
     def _next(self) -> Job | None:
         if not self._jobs and not self._queue.ready:
@@ -349,7 +356,9 @@ class Lane:
         self._flow.sent(len(job.deliveries), now_s - began_s, now_s)
         self._delivered.inc(len(job.deliveries))
         for delivery in job.deliveries:
-            self._delivery_seconds.observe(max(0, result.answered_us - delivery.event.accepted_us) / MICROSECONDS)
+            self._delivery_seconds.observe(
+                max(0, result.answered_us - delivery.event.accepted_us) / MICROSECONDS
+            )
             self._decided(delivery)
             self._tools.settler.delivered(delivery, exchange)
         self.close(job)
@@ -467,7 +476,9 @@ class Lane:
                 kept.append(delivery)
             elif delivery.local:
                 now_s = monotonic_s()
-                self._refuse(delivery, Refusal("handed-on", "the instance that sent it gave its partition up"), now_s)
+                self._refuse(
+                    delivery, Refusal("handed-on", "the instance that sent it gave its partition up"), now_s
+                )
             else:
                 self._out(delivery)
                 delivery.left()

@@ -22,7 +22,8 @@ class Lanes:
     """Start them before use, stop them in the end."""
 
     def __init__(self, registry: PipeRegistry, tools: Tools, share: Callable[[], float]) -> None:
-        """
+        """Keep what it works with; nothing runs yet.
+
         Args:
             registry: of the pipes.
             tools: shared by the lanes.
@@ -75,7 +76,9 @@ class Lanes:
         known = self._registry.get(pipe)
         declared = known.pipe.destination(destination) if known is not None else None
         if declared is not None:
-            self._lanes[pipe.encode(), destination.encode()] = Lane(pipe, declared, self._tools, self._share())
+            self._lanes[pipe.encode(), destination.encode()] = Lane(
+                pipe, declared, self._tools, self._share()
+            )
 
     async def _follow(self) -> None:
         while True:

@@ -26,9 +26,13 @@ class Lease:
     """Held while the last good heartbeat is young."""
 
     def __init__(
-        self, member: Callable[[], Member | None], session_timeout_s: float, clock: Callable[[], float] = monotonic_s
+        self,
+        member: Callable[[], Member | None],
+        session_timeout_s: float,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """
+        """Keep what it works with; nothing runs yet.
+
         Args:
             member: of the group, None while there is none.
             session_timeout_s: after which Kafka forgets a silent member, seconds.

@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 WINDOW: Final = 4096
-"""Records that a copy with a rank of its own (from a producer that was made anew) may lie behind the first, at least."""
+"""Records that a copy with a rank of its own (of a producer made anew) may lie behind the first, at least."""
 _CHUNK_BITS: Final = 10
 
 
@@ -72,7 +72,7 @@ class Memory:
     def read(cls, metadata: str) -> "Memory | None":
         """Of the last commit; None where nobody said anything.
 
-        An operator who moves the group's offsets by hand leaves no metadata: what is read again then is delivered again.
+        An operator who moves the group's offsets by hand leaves no metadata: what is read again is delivered again.
         """
         try:
             known = orjson.loads(metadata)
@@ -89,7 +89,8 @@ class Once:
     """The copies of one partition during one assignment. Records come in the order of their offsets."""
 
     def __init__(self, memory: Memory, done: Done, *, window: int = WINDOW) -> None:
-        """
+        """Keep what it works with; nothing runs yet.
+
         Args:
             memory: of the last commit.
             done: what was written for records that come again.

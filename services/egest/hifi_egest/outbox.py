@@ -23,7 +23,8 @@ class Outbox:
     """Records on their way, each with what to do once Kafka has acknowledged it."""
 
     def __init__(self, producer: Producer, failed: asyncio.Future[None]) -> None:
-        """
+        """Keep what it works with; nothing runs yet.
+
         Args:
             producer: of the node.
             failed: gets the error when records cannot be written although Kafka answers: nothing can go on then.
@@ -80,8 +81,8 @@ class Outbox:
                     break
                 except Overloaded:
                     return  # the producer has stopped: the next owner does it all again
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and ends the node
-                    logger.error("write-failed", topic=target[0], partition=target[1], error=repr(error))
+                except Exception as error:
+                    logger.exception("write-failed", topic=target[0], partition=target[1], error=repr(error))
                     if turn == _TRIES:
                         self._fail(error)
                         return

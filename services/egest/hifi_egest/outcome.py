@@ -132,7 +132,9 @@ def decide(
     return hand_over(reason, detail, counters.passes, tiers, wait_s)
 
 
-def hand_over(reason: str, detail: str, passes: int, tiers: Sequence[Tier], wait_s: float | None = None) -> HandOver:
+def hand_over(
+    reason: str, detail: str, passes: int, tiers: Sequence[Tier], wait_s: float | None = None
+) -> HandOver:
     """To the tier for this pass, or for the wait that the destination asked for, seconds."""
     if wait_s is None:
         return HandOver(tier_of.by_pass(passes, tiers), reason, detail)

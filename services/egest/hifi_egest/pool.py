@@ -23,7 +23,8 @@ class Pool:
     """Connections to one origin."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, size: int) -> None:
-        """
+        """Keep what it works with; nothing runs yet.
+
         Args:
             host: name or address, without brackets.
             port: number.
@@ -108,7 +109,9 @@ class Pool:
             return Silence("tls", f"no TLS with the destination: {error.reason or error}", ambiguous=False)
         except OSError as error:
             self._resolved_s = float("-inf")
-            return Silence("connect", f"the destination takes no connection: {error.strerror or error}", ambiguous=False)
+            return Silence(
+                "connect", f"the destination takes no connection: {error.strerror or error}", ambiguous=False
+            )
 
     async def _open(self) -> Connection:
         now_s = self._loop.time()

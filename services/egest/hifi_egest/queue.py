@@ -103,7 +103,9 @@ class Queue:
 
     def of(self, partition: Partition) -> list[Delivery]:
         """Take out those of a partition."""
-        return self._gone([one for one in self._arrivals if one.event.partition is partition and one.place is Place.QUEUED])
+        return self._gone(
+            [one for one in self._arrivals if one.event.partition is partition and one.place is Place.QUEUED]
+        )
 
     def all(self) -> list[Delivery]:
         """Take out all."""

@@ -13,8 +13,24 @@ from hifi.clock import MICROSECONDS, now_us
 from hifi.deadletter import dead_letter
 from hifi.errors import Rejected
 from hifi.event import (
-    AMBIGUOUS, ANSWERED, ATTEMPT, DESTINATION, DETAIL, DUE, FIRST_ATTEMPT, IN, OUTCOME, PASS, REASON, RETRY, SENT, SOURCE,
-    STATUS, Headers, Record, with_headers,
+    AMBIGUOUS,
+    ANSWERED,
+    ATTEMPT,
+    DESTINATION,
+    DETAIL,
+    DUE,
+    FIRST_ATTEMPT,
+    IN,
+    OUTCOME,
+    PASS,
+    REASON,
+    RETRY,
+    SENT,
+    SOURCE,
+    STATUS,
+    Headers,
+    Record,
+    with_headers,
 )  # fmt: skip
 from hifi.topics import Topics
 from hifi_egest.delivery import Delivery
@@ -77,7 +93,12 @@ class Settler:
         event = delivery.event
         headers = with_headers(event.record.headers, self._progress(delivery) | {RETRY: None, DUE: None})
         letter = dead_letter(
-            event.record.key, event.record.value, headers, NODE, Rejected(why.reason, why.detail), event.fetched_us
+            event.record.key,
+            event.record.value,
+            headers,
+            NODE,
+            Rejected(why.reason, why.detail),
+            event.fetched_us,
         )
         self._put_away(self._topics.dead_letter, letter, delivery, b"dead-letter", why.reason, exchange)
 
@@ -105,7 +126,9 @@ class Settler:
             return
         if not self._lease.held():
             task = asyncio.create_task(
-                self._once_held(partial(self._put_away, topic, record, delivery, outcome, reason, exchange), delivery)
+                self._once_held(
+                    partial(self._put_away, topic, record, delivery, outcome, reason, exchange), delivery
+                )
             )
             self._waiting.add(task)
             task.add_done_callback(self._waiting.discard)
@@ -113,7 +136,9 @@ class Settler:
 
         def receipt() -> None:
             headers = [*self._headers(delivery, outcome, exchange), (REASON, reason.encode())]
-            metrics.OUTCOMES.labels(delivery.event.pipe, delivery.destination.decode(), outcome.decode()).inc()
+            metrics.OUTCOMES.labels(
+                delivery.event.pipe, delivery.destination.decode(), outcome.decode()
+            ).inc()
             self._receipt(delivery, headers)
 
         self._outbox.put(topic, partition.number, record, receipt)

@@ -103,7 +103,12 @@ class Outcomes:
             floors: from where on to look; a topic that is missing: from its beginning. None: nowhere.
         """
         request = _Request(
-            source.encode(), partition, committed, floors, Finished(), asyncio.get_running_loop().create_future()
+            source.encode(),
+            partition,
+            committed,
+            floors,
+            Finished(),
+            asyncio.get_running_loop().create_future(),
         )
         self._requests.append(request)
         self._asked.set()
@@ -145,7 +150,9 @@ class Outcomes:
             request.found = Finished()
         await self._read(requests, ends)
         for partition in partitions:
-            self._floors[partition] = {topic: ends[TopicPartition(topic, partition)] for topic in self._topics}
+            self._floors[partition] = {
+                topic: ends[TopicPartition(topic, partition)] for topic in self._topics
+            }
         for request in requests:
             if not request.answer.done():
                 request.answer.set_result(request.found)
@@ -200,7 +207,10 @@ class Outcomes:
                 found.unreceipted.pop((offset, destination), None)
             elif not found.done.has(offset, destination):
                 found.done.add(offset, destination)
-                found.unreceipted[offset, destination] = self._put_away[record.topic], headers.get(REASON, b"")
+                found.unreceipted[offset, destination] = (
+                    self._put_away[record.topic],
+                    headers.get(REASON, b""),
+                )
 
     async def _close(self) -> None:
         consumer, self._consumer = self._consumer, None

@@ -97,7 +97,7 @@ class Stream:
             (event.RAW, b"%d" % next(self._raw[partition])),
             (event.TO, to.encode()),
         ]
-        headers += [(name, value) for name, value in more.items()]
+        headers += list(more.items())
         value = (data if isinstance(data, bytes) else orjson.dumps(data)) if to else None
         return Record((key or str(number)).encode(), value, headers)
 
@@ -203,7 +203,12 @@ class Process:
     """Egest as a process of its own, to be killed or frozen."""
 
     def __init__(self, stream: Stream, log: Path, **settings: Any) -> None:
-        variables = {"kafka": stream.kafka, "stream": stream.topics.stream, "tiers": TIERS, "commit_interval_s": 0.1}
+        variables = {
+            "kafka": stream.kafka,
+            "stream": stream.topics.stream,
+            "tiers": TIERS,
+            "commit_interval_s": 0.1,
+        }
         named = {f"HIFI_{name.upper()}": str(value) for name, value in (variables | settings).items()}
         self.log = log
         with log.open("ab") as file:

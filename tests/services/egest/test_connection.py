@@ -17,7 +17,9 @@ from hifi_egest.pool import Pool
 POST = b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nce-id: 1\r\n\r\nhi"
 
 
-def pool(there: Destination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> Pool:
+def pool(
+    there: Destination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> Pool:
     return Pool(host, int(there.url.rpartition(":")[2].partition("/")[0]), tls, size)
 
 
@@ -71,7 +73,13 @@ async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(re
 
 @pytest.mark.parametrize(
     "reply",
-    [b"", b"HTTP/1.1 20", b"HTTP/1.1 200 O", b"HTTP/1.1 103 Early Hints\r\nVia: HTTP/1.1 200 OK\r\n", b"garbage\r\n\r\n"],
+    [
+        b"",
+        b"HTTP/1.1 20",
+        b"HTTP/1.1 200 O",
+        b"HTTP/1.1 103 Early Hints\r\nVia: HTTP/1.1 200 OK\r\n",
+        b"garbage\r\n\r\n",
+    ],
 )
 async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
     async with destination(says(reply)) as there:
@@ -207,7 +215,18 @@ async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
     command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder

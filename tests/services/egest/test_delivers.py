@@ -1,4 +1,4 @@
-"""An event reaches its destinations as the pipe declares it, and its outcome is on record before its offset is committed."""
+"""An event reaches its destinations as declared, and its outcome is on record before its offset is committed."""
 
 import asyncio
 import time
@@ -25,7 +25,12 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: Stream) -> No
     committed = await stream.committed()
     assert {tp.topic: at.offset for tp, at in committed.items()} == {stream.topics.enriched: 200}
     one = receipts[0]
-    assert (one[event.DESTINATION], one[event.STATUS], one[event.ATTEMPT], one[event.PASS]) == ("d", "200", "1", "0")
+    assert (one[event.DESTINATION], one[event.STATUS], one[event.ATTEMPT], one[event.PASS]) == (
+        "d",
+        "200",
+        "1",
+        "0",
+    )
     assert int(one[event.ACCEPTED]) <= int(one[event.IN]) <= int(one[event.SENT]) <= int(one[event.ANSWERED])
     assert {event.PIPE, event.PIPE_VERSION, event.SEQ, event.MINUTE, event.RAW} <= set(one)
 
@@ -46,7 +51,9 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
 
 async def test_one_event_goes_to_each_destination_that_wants_it(stream: Stream) -> None:
     async with destination() as one, destination() as two:
-        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url, "format": "json"})
+        declared = pipe_to(
+            "flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url, "format": "json"}
+        )
         async with egesting(stream, declared):
             await stream.send(3, to="one,two")
             await stream.send(1, to="two")
@@ -144,7 +151,11 @@ async def test_batches_fill_up_and_do_not_wait_long(stream: Stream) -> None:
 
 
 async def test_batches_keep_within_their_bytes(stream: Stream) -> None:
-    declared = {"batch": {"size": 50, "bytes": 4000}, "transform": "{long: join('', [pad, pad, pad])}", "format": "json"}
+    declared = {
+        "batch": {"size": 50, "bytes": 4000},
+        "transform": "{long: join('', [pad, pad, pad])}",
+        "format": "json",
+    }
     async with destination() as there, egesting(stream, pipe(there.url, **declared)):
         records = [stream.record(data={"pad": "x" * 300}) for _ in range(40)]
         await stream.enriched(*records)
@@ -153,9 +164,14 @@ async def test_batches_keep_within_their_bytes(stream: Stream) -> None:
     assert all(len(request.body) <= 4100 for request in there.requests)
 
 
-async def test_signatures_are_verified_by_the_library(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signatures_are_verified_by_the_library(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SIGNING", SECRET)
-    declared = {"signing": {"env": "SIGNING"}, "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}}}
+    declared = {
+        "signing": {"env": "SIGNING"},
+        "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}},
+    }
     async with destination() as there, egesting(stream, pipe(there.url, **declared)):
         await stream.send(2)
         await stream.receipts(2)

@@ -109,8 +109,13 @@ async def test_the_commit_goes_on_while_one_request_hangs(stream: Stream) -> Non
 
 async def test_memory_does_not_grow_with_what_a_dead_destination_is_owed(stream: Stream) -> None:
     async with destination(fails) as sick:
-        declared: dict[str, Any] = {"breaker": {"failures": 2, "probe": "60s"}, "retry": {"local_attempts": 1}}
-        async with egesting(stream, pipe_to("flights", {"name": "d", "url": sick.url, **declared}), held_events=50):
+        declared: dict[str, Any] = {
+            "breaker": {"failures": 2, "probe": "60s"},
+            "retry": {"local_attempts": 1},
+        }
+        async with egesting(
+            stream, pipe_to("flights", {"name": "d", "url": sick.url, **declared}), held_events=50
+        ):
             await stream.send(2000)
             receipts = await stream.receipts(2000, within_s=40)
     assert outcomes(receipts) == ["retry"] * 2000

@@ -72,7 +72,8 @@ async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: St
 
 
 @pytest.mark.parametrize(
-    ("status", "headers"), [(302, ["Location: http://127.0.0.1:9/"]), (400, []), (404, []), (410, []), (422, [])]
+    ("status", "headers"),
+    [(302, ["Location: http://127.0.0.1:9/"]), (400, []), (404, []), (410, []), (422, [])],
 )
 async def test_a_refusal_is_a_dead_letter(stream: Stream, status: int, headers: list[str]) -> None:
     async with destination(says(answer(status, *headers))) as there, egesting(stream, pipe(there.url)):
@@ -146,7 +147,10 @@ async def test_a_destination_that_asks_for_a_pause_gets_it(stream: Stream) -> No
 
 
 async def test_a_long_pause_is_not_waited_for(stream: Stream) -> None:
-    async with destination(says(answer(429, "Retry-After: 3600"))) as there, egesting(stream, pipe(there.url, concurrency=1)):
+    async with (
+        destination(says(answer(429, "Retry-After: 3600"))) as there,
+        egesting(stream, pipe(there.url, concurrency=1)),
+    ):
         await stream.send(50)
         receipts = await stream.receipts(50)
         assert len(there.requests) <= 2
@@ -160,10 +164,16 @@ async def test_the_limits_count_requests_that_were_sent(stream: Stream) -> None:
     async with destination(says(answer(500))) as there, egesting(stream, pipe(there.url, retry=retry)):
         record = stream.record()
         again = [*record.headers, (event.DESTINATION, b"d"), (event.PASS, b"1"), (event.ATTEMPT, b"1")]
-        await stream.producer.deliver(stream.topics.retry_out, 0, [type(record)(record.key, record.value, again)])
+        await stream.producer.deliver(
+            stream.topics.retry_out, 0, [type(record)(record.key, record.value, again)]
+        )
         (receipt,) = await stream.receipts(1)
         (letter,) = await stream.read(stream.topics.dead_letter)
-    assert (receipt[event.OUTCOME], receipt[event.REASON], receipt[event.ATTEMPT]) == ("dead-letter", "gave-up", "2")
+    assert (receipt[event.OUTCOME], receipt[event.REASON], receipt[event.ATTEMPT]) == (
+        "dead-letter",
+        "gave-up",
+        "2",
+    )
     assert "500" in texts(letter)[event.DETAIL]
 
 
@@ -177,7 +187,9 @@ async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_requ
         receipts = await stream.receipts(25)
         assert len(there.requests) == 3
     assert outcomes(receipts) == ["retry"] * 25
-    assert {receipt[event.ATTEMPT] for receipt in receipts if receipt[event.REASON] == "breaker-open"} == {"0"}
+    assert {receipt[event.ATTEMPT] for receipt in receipts if receipt[event.REASON] == "breaker-open"} == {
+        "0"
+    }
 
 
 async def test_a_probe_closes_the_breaker(stream: Stream) -> None:
@@ -220,7 +232,10 @@ async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: Stream) -
     async def not_seven(request: Request) -> bytes:
         return answer(422) if "7" in request.ids else OK
 
-    async with destination(not_seven) as there, egesting(stream, pipe(there.url, batch={"size": 16}, concurrency=1)):
+    async with (
+        destination(not_seven) as there,
+        egesting(stream, pipe(there.url, batch={"size": 16}, concurrency=1)),
+    ):
         await stream.send(16)
         receipts = await stream.receipts(16)
         letters = await stream.read(stream.topics.dead_letter)

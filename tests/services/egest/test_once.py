@@ -1,6 +1,6 @@
 """No delivery is sent again once its receipt was acknowledged, and none is left out, whatever rewinds and dies."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 
 from hypothesis import settings

@@ -57,7 +57,11 @@ def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
         queue.add(one, 0.0)
     leader = queue.take()
     assert leader is some[0]
-    assert [queue.follower(leader), queue.follower(leader), queue.follower(leader)] == [some[1], some[2], None]
+    assert [queue.follower(leader), queue.follower(leader), queue.follower(leader)] == [
+        some[1],
+        some[2],
+        None,
+    ]
     queue.release(b"a")
     assert not queue.ready
 
@@ -121,7 +125,9 @@ class Traffic(RuleBasedStateMachine):
 
     @rule(age=st.integers(0, 20))
     def late(self, age: int) -> None:
-        self.gone(self.queue.late(self.now_s - age), [one for one in self.queued if one.queued_s < self.now_s - age])
+        self.gone(
+            self.queue.late(self.now_s - age), [one for one in self.queued if one.queued_s < self.now_s - age]
+        )
 
     @rule(home=st.integers(0, 1))
     def give_up(self, home: int) -> None:

@@ -1,4 +1,4 @@
-"""What is delivered and on record is not sent again: not after a handover, a kill, a freeze or a rewind before egest."""
+"""What is delivered and on record is not sent again, whatever is handed over, killed, frozen or rewound."""
 
 import asyncio
 import signal
@@ -55,7 +55,9 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
     await stream.producer.stop()
 
 
-async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_committed(stream: Stream, tmp_path: Path) -> None:
+async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_committed(
+    stream: Stream, tmp_path: Path
+) -> None:
     async with destination() as there:
         await stream.publish(pipe(there.url))
         with process(stream, tmp_path / "log", commit_interval_s=3600) as one:
@@ -93,7 +95,9 @@ async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_rece
     assert len(twice) <= 4 + 40
 
 
-async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(stream: Stream, tmp_path: Path) -> None:
+async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
+    stream: Stream, tmp_path: Path
+) -> None:
     async with destination(a_moment) as there:
         await stream.publish(pipe(there.url, concurrency=2))
         with process(stream, tmp_path / "log", session_timeout_s=6, instance="frozen") as one:
@@ -132,7 +136,11 @@ async def test_copies_are_dropped_also_after_a_restart(stream: Stream) -> None:
 
 async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream: Stream) -> None:
     def retried(record: Record, passes: int, tier: str, offset: int) -> Record:
-        changes = {event.DESTINATION: b"d", event.PASS: b"%d" % passes, event.RETRY: b"%b:%d" % (tier.encode(), offset)}
+        changes = {
+            event.DESTINATION: b"d",
+            event.PASS: b"%d" % passes,
+            event.RETRY: b"%b:%d" % (tier.encode(), offset),
+        }
         return Record(record.key, record.value, with_headers(record.headers, changes))
 
     one, two = stream.record(), stream.record()
@@ -186,7 +194,9 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: St
     assert by_seq["1"][event.OUTCOME] == "delivered"
 
 
-async def test_nothing_is_sent_or_handed_over_without_the_lease(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_sent_or_handed_over_without_the_lease(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = True
     monkeypatch.setattr(Lease, "held", lambda _: held)
     async with destination() as there, egesting(stream, pipe(there.url)) as node:
