@@ -91,6 +91,18 @@ class Stream:
             await asyncio.sleep(0.1)
         return found
 
+    async def until(self, topic: str, wanted: int) -> None:
+        """Return as soon as a topic has so many records."""
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka)
+        await consumer.start()
+        partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
+        try:
+            async with asyncio.timeout(40):
+                while sum((await consumer.end_offsets(partitions)).values()) < wanted:
+                    await asyncio.sleep(0.005)
+        finally:
+            await consumer.stop()
+
     async def all(self, topic: str) -> list[ConsumerRecord]:
         """All records of a topic now."""
         consumer = AIOKafkaConsumer(
