@@ -91,7 +91,10 @@ async def _partitions(bootstrap: str, topic: str) -> list[TopicPartition]:
 
 
 async def _records(
-    consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None, progress: Progress = lambda _done, _all: None
+    consumer: Any,
+    tps: Sequence[TopicPartition],
+    since_ms: int | None,
+    progress: Progress = lambda _done, _all: None,
 ) -> AsyncIterator[ConsumerRecord]:
     """Every record of a topic's partitions from a time on to where they end now."""
     starts: Mapping[TopicPartition, int] = await consumer.beginning_offsets(tps)
@@ -114,9 +117,7 @@ async def _records(
         unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
 
 
-async def _replayed(
-    consumer: Any, tps: Sequence[TopicPartition], wanted: Wanted
-) -> set[tuple[int, int]]:
+async def _replayed(consumer: Any, tps: Sequence[TopicPartition], wanted: Wanted) -> set[tuple[int, int]]:
     """Partition and offset of the dead letters that were replayed: a replay is always later than its letter."""
     found: set[tuple[int, int]] = set()
     async for record in _records(consumer, tps, wanted.since_ms):

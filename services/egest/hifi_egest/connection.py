@@ -33,7 +33,7 @@ class Connection(asyncio.Protocol):
     """Used for one request at a time."""
 
     def __init__(self, released: Callable[["Connection"], None]) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Begin unconnected; the event loop says when it is.
 
         Args:
             released: called once a request is over and the connection may be used again, and when it is closed.

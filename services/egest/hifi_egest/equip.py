@@ -51,7 +51,7 @@ class Equipment:
         health: Health,
         changed: Callable[[], None],
     ) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Read the secrets once, and again in the background where there are any.
 
         Args:
             pipe: name.

@@ -19,6 +19,7 @@ from hifi.event import (
     FIRST_ATTEMPT,
     IN,
     MINUTE,
+    NODE,
     PASS,
     PIPE,
     PIPE_VERSION,
@@ -283,7 +284,7 @@ def _judge(partition: Partition, record: ConsumerRecord, headers: dict[str, byte
     line, rank = None, 0
     if partition.source == ENRICHED:
         # A replay that came to enrich again has its old offset in `raw`; its key alone tells copies.
-        if RAW in headers and REPLAY not in headers:
+        if RAW in headers and not (REPLAY in headers and headers.get(NODE) == b"enrich"):
             line, rank = "raw", number(headers, RAW)
     elif RETRY in headers:
         tier, _, offset = headers[RETRY].decode("utf-8", "replace").rpartition(":")

@@ -56,7 +56,7 @@ class Judge:
     def __init__(
         self, pipe: str, destination: Destination, tiers: Sequence[Tier], within_s: float, jobs: Jobs
     ) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Begin with a destination of which nothing bad is known.
 
         Args:
             pipe: name.

@@ -69,7 +69,7 @@ class Lane:
     """See the module."""
 
     def __init__(self, pipe: str, destination: Destination, tools: Tools, share: float) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Open the lane; nothing is sent before something is offered.
 
         Args:
             pipe: name.

@@ -22,7 +22,7 @@ class Lanes:
     """Start them before use, stop them in the end."""
 
     def __init__(self, registry: PipeRegistry, tools: Tools, share: Callable[[], float]) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Begin without lanes; `start` makes them.
 
         Args:
             registry: of the pipes.

@@ -31,7 +31,7 @@ class Lease:
         session_timeout_s: float,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Nothing is asked of the member before `held` is.
 
         Args:
             member: of the group, None while there is none.

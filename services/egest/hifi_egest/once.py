@@ -89,7 +89,7 @@ class Once:
     """The copies of one partition during one assignment. Records come in the order of their offsets."""
 
     def __init__(self, memory: Memory, done: Done, *, window: int = WINDOW) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Go on from where the last owner was.
 
         Args:
             memory: of the last commit.

@@ -23,7 +23,7 @@ class Outbox:
     """Records on their way, each with what to do once Kafka has acknowledged it."""
 
     def __init__(self, producer: Producer, failed: asyncio.Future[None]) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Begin with nothing to write.
 
         Args:
             producer: of the node.

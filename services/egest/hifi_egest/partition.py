@@ -11,7 +11,7 @@ class Held:
     """What all partitions have in hand together: memory is bounded by it."""
 
     def __init__(self, events: int, size_bytes: int) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Begin with nothing in hand.
 
         Args:
             events: that fit.
@@ -57,7 +57,7 @@ class Partition:
     """A consumer's Work with what egest knows of it."""
 
     def __init__(self, work: Work, source: str, once: Once, finished: Finished, held: Held) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Begin with nothing in hand.
 
         Args:
             work: of the consumer.

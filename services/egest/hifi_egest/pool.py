@@ -23,7 +23,7 @@ class Pool:
     """Connections to one origin."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, size: int) -> None:
-        """Keep what it works with; nothing runs yet.
+        """No connection is made before the first request.
 
         Args:
             host: name or address, without brackets.

@@ -23,7 +23,7 @@ class Flow:
     """How fast a lane is emptied, and how much patience it has used up."""
 
     def __init__(self, now_s: float, at_a_time: int, most_per_second: float = math.inf) -> None:
-        """Keep what it works with; nothing runs yet.
+        """Begin with a lane of which nothing is known.
 
         Args:
             now_s: monotonic, seconds.

@@ -16,7 +16,7 @@ from hifi.dead.read import letter, letters
 from hifi.dead.replay import replay, replayed, target
 from hifi.deadletter import dead_letter
 from hifi.errors import Misconfigured, Rejected
-from hifi.event import Record, seq_text
+from hifi.event import seq_text
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.topics import Tier, Topics
@@ -34,7 +34,13 @@ class Graveyard:
         self.count = 0
 
     async def bury(
-        self, node: str = "egest", pipe: str = "flights", reason: str = "status-400", *, partition: int = 0, **more: Any
+        self,
+        node: str = "egest",
+        pipe: str = "flights",
+        reason: str = "status-400",
+        *,
+        partition: int = 0,
+        **more: Any,
     ) -> None:
         headers = [
             ("ce_id", b"%d" % self.count),
@@ -46,22 +52,28 @@ class Graveyard:
             (event.RAW, b"%d" % self.count),
         ]
         if node == "egest":
-            headers += [(event.DESTINATION, more.pop("destination", "d").encode()), (event.PASS, b"3"), (event.ATTEMPT, b"5")]
+            headers += [
+                (event.DESTINATION, more.pop("destination", "d").encode()),
+                (event.PASS, b"3"),
+                (event.ATTEMPT, b"5"),
+            ]
             headers += [(event.FIRST_ATTEMPT, b"1"), (event.AMBIGUOUS, b"2"), (event.SOURCE, b"enriched:5")]
-        headers += [(name, value) for name, value in more.items()]
+        headers += list(more.items())
         self.count += 1
         why = Rejected(reason, "it is so", "/a/b")
         record = dead_letter(b"k", b'{"a":1}', headers, node, why, now_us())
         await self.producer.deliver(self.topics.dead_letter, partition, [record])
 
-    async def found(self, wanted: Wanted = Wanted()) -> list[Letter]:
-        return [one async for one in letters(self.kafka, self.topics, wanted)]
+    async def found(self, wanted: Wanted | None = None) -> list[Letter]:
+        return [one async for one in letters(self.kafka, self.topics, wanted or Wanted())]
 
     async def replay(self, some: list[Letter]) -> list[tuple[str, str]]:
         return [(one.id, topic) async for one, topic in replay(self.producer, self.topics, some)]
 
     async def read(self, topic: str) -> list[Any]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest")
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
         await consumer.start()
         try:
             tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
@@ -99,7 +111,12 @@ async def test_each_filter_finds_what_it_names(graveyard: Graveyard) -> None:
     assert await ids(reason="schema") == ["2"]
     assert await ids(reason="none") == []
     facts = (await graveyard.found(Wanted(reason="schema")))[0].summary()
-    assert (facts["id"], facts["node"], facts["detail"], facts["pointer"]) == ("1:0", "normalize", "it is so", "/a/b")
+    assert (facts["id"], facts["node"], facts["detail"], facts["pointer"]) == (
+        "1:0",
+        "normalize",
+        "it is so",
+        "/a/b",
+    )
     assert facts["replayed"] is False
     assert abs(facts["dead_ms"] - time.time() * 1000) < 60_000
 
@@ -142,10 +159,20 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(gravey
     assert headers[event.SEQ] == seq_text(7, 0)
     assert headers[event.REPLAY] == b"1"
     assert headers[event.DESTINATION] == b"d"
-    gone = {event.PASS, event.ATTEMPT, event.FIRST_ATTEMPT, event.AMBIGUOUS, event.SOURCE, event.REASON, event.DETAIL}
+    gone = {
+        event.PASS,
+        event.ATTEMPT,
+        event.FIRST_ATTEMPT,
+        event.AMBIGUOUS,
+        event.SOURCE,
+        event.REASON,
+        event.DETAIL,
+    }
     assert gone.isdisjoint(headers), "the limits begin anew"
     (record,) = await graveyard.read(topics.normalized)
-    assert dict(record.headers)[event.NODE] == b"enrich", "egest tells by it that the old place in raw means nothing"
+    assert dict(record.headers)[event.NODE] == b"enrich", (
+        "egest tells by it that the old place in raw means nothing"
+    )
 
 
 async def test_a_repeated_replay_changes_nothing(graveyard: Graveyard) -> None:
@@ -173,7 +200,9 @@ async def test_what_died_again_is_another_dead_letter_and_replays_again(graveyar
 
 async def test_one_that_cannot_be_replayed_is_told_and_the_others_go(graveyard: Graveyard) -> None:
     await graveyard.bury()
-    garbage = dead_letter(None, b"?", [(event.REPLAY, b"x"), (event.ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us())
+    garbage = dead_letter(
+        None, b"?", [(event.REPLAY, b"x"), (event.ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us()
+    )
     await graveyard.producer.deliver(graveyard.topics.dead_letter, 0, [garbage])
     await graveyard.bury()
     found = await graveyard.found()

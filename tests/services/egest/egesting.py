@@ -61,7 +61,7 @@ class Stream:
         self.producer = Producer(kafka, "test")
         self.version = 0
         self._numbers = itertools.count()
-        self._raw = [itertools.count() for _ in range(partitions)]
+        self.raw = [itertools.count() for _ in range(partitions)]
 
     async def create(self) -> None:
         await create_topics(self.kafka, self.topics, partitions=self.partitions, replication=1)
@@ -94,7 +94,7 @@ class Stream:
             (event.ACCEPTED, b"%d" % (time.time_ns() // 1000)),
             (event.MINUTE, b"%d" % (time.time_ns() // 60_000_000_000)),
             (event.IN, b"%d" % (time.time_ns() // 1000)),
-            (event.RAW, b"%d" % next(self._raw[partition])),
+            (event.RAW, b"%d" % next(self.raw[partition])),
             (event.TO, to.encode()),
         ]
         headers += list(more.items())

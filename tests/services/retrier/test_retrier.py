@@ -1,4 +1,4 @@
-"""What failed comes back when it is due, once, in order, at its partition; and nothing is lost when the retrier stops."""
+"""What failed comes back when it is due, once, in order, at its partition; a stop loses nothing."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,11 @@ from hifi_retrier.__main__ import retrier
 async def retrying(stream: Stream, **settings: Any) -> AsyncIterator[Service]:
     """The retrier on a stream while the block runs."""
     declared = ServiceSettings(
-        kafka=stream.kafka, stream=stream.topics.stream, tiers=stream.topics.tiers, commit_interval_s=0.1, **settings
+        kafka=stream.kafka,
+        stream=stream.topics.stream,
+        tiers=stream.topics.tiers,
+        commit_interval_s=0.1,
+        **settings,
     )
     service = Service("retrier", declared)
     task = asyncio.create_task(retrier(service, declared))
@@ -54,7 +58,9 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: Stream) -> None:
         slow = await put(stream, 1, 3)
         fast = await put(stream, 0, 3)
         found = await back(stream, 6)
-    assert [texts(one)[event.RETRY] for one in found] == [f"{tier}:{n}" for tier in ("200ms", "1s") for n in range(3)]
+    assert [texts(one)[event.RETRY] for one in found] == [
+        f"{tier}:{n}" for tier in ("200ms", "1s") for n in range(3)
+    ]
     for one, appended_ms, delay_ms in zip(found, fast + slow, [200] * 3 + [1000] * 3, strict=True):
         waited_ms = one.timestamp - appended_ms
         assert delay_ms - 2 <= waited_ms < delay_ms + 1500
@@ -112,7 +118,9 @@ async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream:
         await put(stream, 0, 1)
         assert len(await back(stream, 1)) == 1
         letters = await stream.at_least(stream.topics.dead_letter, 2)
-    assert {(texts(one)[event.REASON], texts(one)[event.NODE]) for one in letters} == {("not-an-event", "retrier")}
+    assert {(texts(one)[event.REASON], texts(one)[event.NODE]) for one in letters} == {
+        ("not-an-event", "retrier")
+    }
 
 
 async def test_two_instances_share_the_work_and_hand_it_over(stream: Stream) -> None:
@@ -134,10 +142,10 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Stre
         calls.append(request)
         return answer(503) if len(calls) < 4 else OK
 
-    async with destination(at_last) as there, retrying(stream):
-        async with egesting(stream, pipe(there.url, retry={"local_attempts": 2})):
-            await stream.send(1)
-            receipts = await stream.receipts(2)
+    declared = {"retry": {"local_attempts": 2}}
+    async with destination(at_last) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+        await stream.send(1)
+        receipts = await stream.receipts(2)
     assert outcomes(receipts) == ["retry", "delivered"]
     assert (receipts[1][event.PASS], receipts[1][event.ATTEMPT]) == ("1", "4")
 
