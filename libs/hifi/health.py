@@ -56,6 +56,7 @@ class Health:
         """The ASGI app of the three pages."""
 
         async def metrics(_: Request) -> Response:
+            """Prometheus' text format."""
             return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
         return Starlette(routes=[*self.routes(), Route("/metrics", metrics)])
@@ -70,9 +71,11 @@ class Health:
         }
 
         async def healthz(_: Request) -> Response:
+            """Alive."""
             return _json({"status": "alive", "state": self.state, **about})
 
         async def readyz(_: Request) -> Response:
+            """Ready, or what it waits for."""
             ready = self.ready
             body = {
                 "status": "ready" if ready else "waiting",
