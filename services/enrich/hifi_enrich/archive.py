@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -99,7 +99,11 @@ def _load_classes(spark: SparkSession, temp: Path) -> None:
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     query = rate.writeStream.format("noop").option("checkpointLocation", str(temp / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination(30)
-    no_broker = {"kafka.default.api.timeout.ms": "500", "kafka.request.timeout.ms": "400", "kafka.max.block.ms": "500"}
+    no_broker = {
+        "kafka.default.api.timeout.ms": "500",
+        "kafka.request.timeout.ms": "400",
+        "kafka.max.block.ms": "500",
+    }
     options = {**_QUICK, **no_broker, "assign": '{"none":[0]}', "fetchOffset.numRetries": "0"}
     for attempt in (
         lambda: frame.write.format("kafka").options(**_QUICK, **no_broker).save(),

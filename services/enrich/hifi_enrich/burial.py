@@ -1,6 +1,7 @@
 """Passing a range on around the records that Spark dies of."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -11,7 +12,7 @@ from hifi.deadletter import dead_letter
 from hifi.errors import Rejected, Retryable
 from hifi.kafka.producer import Producer
 from hifi.topics import Topics
-from hifi_enrich.frame import NEWER
+from hifi_enrich.frame import newer_version
 from hifi_enrich.offsets import GroupOffsets, Start
 from hifi_enrich.poison import Range, search, trial_note, unfinished_trial
 from hifi_enrich.settings import EnrichSettings
@@ -19,12 +20,14 @@ from hifi_enrich.settings import EnrichSettings
 PassOn = Callable[[Mapping[int, int], Mapping[int, int]], Awaitable[None]]
 """Writes the records from some offsets up to others, or raises what Spark raises."""
 
+_KAFKAS_FAULT: Final = ("org.apache.kafka.common.errors.", "org.apache.kafka.common.KafkaException")
+
 logger = log.get(__name__)
 
 
 def is_infrastructure(error: str) -> bool:
     """Kafka is to blame for this death of a query, not a record."""
-    return "org.apache.kafka" in error and "RecordTooLargeException" not in error
+    return any(name in error for name in _KAFKAS_FAULT) and "RecordTooLargeException" not in error
 
 
 class Burial:
@@ -63,7 +66,7 @@ class Burial:
             await self._pass_on({part.partition: part.first}, {part.partition: part.end})
         except Exception as error:  # noqa: BLE001 - Spark raises whatever the record made it raise
             text = str(error)
-            if is_infrastructure(text) or NEWER in text or isinstance(error, OSError):
+            if is_infrastructure(text) or newer_version(text) is not None or isinstance(error, OSError):
                 raise Retryable(f"the search for a poisoned record was cut short: {text[:300]}") from None
             logger.warning(
                 "range-fails", partition=part.partition, first=part.first, end=part.end, error=text[:300]

@@ -19,6 +19,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StructType
 
 from hifi.errors import HifiError
+from hifi_enrich.refuse import CLOCK_WHY
 from hifi_enrich.sql import INPUT
 
 Java = Any
@@ -41,12 +42,13 @@ class Catalyst:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
-        self._context = spark.sparkContext
-        self.jvm: Java = self._context._jvm  # noqa: SLF001 - the only door to Catalyst
+        self._context: Any = spark.sparkContext
+        jvm: Any = self._context._jvm  # noqa: SLF001 - the only door to Catalyst
+        self.jvm: Java = jvm
         self._gateway: Java = self._context._gateway  # noqa: SLF001 - to make Java arrays
-        self._expressions = self.jvm.org.apache.spark.sql.catalyst.expressions
-        self._columns = self.jvm.org.apache.spark.sql.classic.ExpressionUtils
-        self._parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]  # noqa: SLF001
+        self._expressions: Java = jvm.org.apache.spark.sql.catalyst.expressions
+        self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
+        self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
         self._inputs: dict[str, DataFrame] = {}
         self._classes: dict[str, Java] = {}
 
@@ -70,19 +72,34 @@ class Catalyst:
         if columns not in self._inputs:
             self._inputs[columns] = self.spark.createDataFrame([], columns)
         try:
-            frame = self._inputs[columns].select(*[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)])
+            frame = self._inputs[columns].select(
+                *[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)]
+            )
+            execution: Java = frame._jdf.queryExecution()  # noqa: SLF001
+            self.refuse_several(execution.analyzed())
             # Optimized, since analysed trees still hold expressions that exist only to be replaced.
-            plan = frame._jdf.queryExecution().optimizedPlan()  # type: ignore[operator]  # noqa: SLF001
+            plan = execution.optimizedPlan()
         except PySparkException as error:
             raise SqlProblem(sentence(error)) from None
+        attributes = getattr(self._expressions, "package$AttributeSeq")(plan.child().output())
+        projected = plan.projectList()
+        bind = self._expressions.BindReferences.bindReference
+        return [bind(projected.apply(index).child(), attributes, False) for index in range(projected.size())]
+
+    def refuse_several(self, plan: Java) -> None:
+        """Make sure that an analysed projection looks at nothing but its own row.
+
+        Raises:
+            SqlProblem: it aggregates, multiplies rows, reads the clock, or rolls dice.
+        """
         if plan.nodeName() != "Project" or plan.child().nodeName() != "LogicalRDD":
             raise SqlProblem(
-                "aggregates, window functions, generators and subqueries cannot be used on single events"
+                "aggregates, window functions, generators and subqueries see more than one event"
             )
-        attributes = getattr(self._expressions, "package$AttributeSeq")(plan.child().output())
-        columns = plan.projectList()
-        bind = self._expressions.BindReferences.bindReference
-        return [bind(columns.apply(index).child(), attributes, False) for index in range(columns.size())]
+        if plan.containsPattern(self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
+            raise SqlProblem(f"it {CLOCK_WHY}")
+        if not plan.deterministic():
+            raise SqlProblem("its result differs each time, so a replayed event would get another one")
 
     def array(self, items: Sequence[Java]) -> Java:
         """A Java array of objects."""
@@ -98,7 +115,7 @@ class Catalyst:
 
     def broadcast(self, value: Java) -> Java:
         """A broadcast variable of a Java object."""
-        return self._context._jsc.broadcast(value)  # type: ignore[union-attr]  # noqa: SLF001
+        return self._context._jsc.broadcast(value)  # noqa: SLF001
 
     def unpickle(self, path: str) -> Java:
         """The Java twin of what Python pickled into a file; a dict becomes a HashMap."""
@@ -147,7 +164,7 @@ class Catalyst:
 
     def expression(self, column: Column) -> Java:
         """The expression of a column."""
-        return self._columns.expression(column._jc)  # type: ignore[operator]  # noqa: SLF001
+        return self._columns.expression(column._jc)  # noqa: SLF001
 
     def column(self, expression: Java) -> Column:
         """The column of an expression."""

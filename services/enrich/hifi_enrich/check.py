@@ -47,57 +47,55 @@ def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "micro-batch") -> list[S
 
 def check_pipe(catalyst: Catalyst, pipe: Pipe, trigger: Trigger) -> Iterator[SqlFinding]:
     """The problems of one pipe."""
+    problems = list(_expressions(catalyst, pipe))
+    if not problems:
+        try:
+            catalyst.compile(sql.write(pipe).all())
+        except (SqlProblem, ValueError) as problem:
+            problems.append((("enrich",), str(problem)))
+    for path, message in [*_lookups(pipe), *_udf(pipe, trigger), *problems]:
+        yield SqlFinding(pipe.pipe, path, message)
 
-    def found(path: Path, message: str) -> SqlFinding:
-        return SqlFinding(pipe.pipe, path, message)
 
-    enrich = pipe.enrich
-    for name, lookup in enrich.lookups.items():
+def _lookups(pipe: Pipe) -> Iterator[tuple[Path, str]]:
+    for name, lookup in pipe.enrich.lookups.items():
         for column in lookup.key.values():
             if lookup.types.get(column) is SqlType.DOUBLE:
-                yield found(
-                    ("enrich", "lookups", name, "types", column),
-                    "a double cannot be a key; use bigint or string",
-                )
-    whole = True
+                path: Path = ("enrich", "lookups", name, "types", column)
+                yield path, "a double cannot be a key; use bigint or string"
+
+
+def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[Path, str]]:
+    if pipe.enrich.udf is None:
+        return
+    if trigger == "real-time":
+        yield ("enrich", "udf"), "a UDF runs with the micro-batch trigger only; use SQL, or micro-batch for the mesh"
+    try:
+        udf.load(pipe.enrich.udf.function)
+    except Misconfigured as error:
+        yield ("enrich", "udf", "function"), str(error)
+
+
+def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[Path, str]]:
+    enrich = pipe.enrich
     scope = _scope(catalyst, sql.columns(enrich))
     for name, derived in enrich.derive.items():
-        path: Path = (
-            ("enrich", "derive", name) if isinstance(derived, str) else ("enrich", "derive", name, "sql")
-        )
         try:
             scope = _derive(catalyst, scope, name, sql.derived_sql(derived))
         except SqlProblem as problem:
-            whole = False
-            yield found(path, str(problem))
+            path: Path = ("enrich", "derive", name)
+            yield (path if isinstance(derived, str) else (*path, "sql")), str(problem)
             scope = scope.withColumn(name, F.lit(None).cast("string"))
-    if enrich.udf is not None:
-        if trigger == "real-time":
-            yield found(
-                ("enrich", "udf"),
-                "a UDF runs with the micro-batch trigger only; use SQL, or run the mesh with micro-batch",
-            )
-        try:
-            udf.load(enrich.udf.function)
-        except Misconfigured as error:
-            yield found(("enrich", "udf", "function"), str(error))
-        for name, kind in enrich.udf.returns.items():
-            scope = scope.withColumn(name, F.lit(None).cast(kind.value))
-    conditions: list[tuple[Path, str]] = [(("enrich", "filter"), enrich.filter)] if enrich.filter else []
-    conditions += [
-        (("destinations", index, "when"), one.when) for index, one in enumerate(pipe.destinations) if one.when
-    ]
+    for name, kind in (enrich.udf.returns if enrich.udf else {}).items():
+        scope = scope.withColumn(name, F.lit(None).cast(kind.value))
+    conditions: list[tuple[Path, str | None]] = [(("enrich", "filter"), enrich.filter)]
+    conditions += [(("destinations", index, "when"), one.when) for index, one in enumerate(pipe.destinations)]
     for path, text in conditions:
         try:
-            _condition(catalyst, scope, text)
+            if text:
+                _condition(catalyst, scope, text)
         except SqlProblem as problem:
-            whole = False
-            yield found(path, str(problem))
-    if whole:
-        try:
-            catalyst.compile(sql.write(pipe).all())
-        except SqlProblem as problem:
-            yield found(("enrich",), str(problem))
+            yield path, str(problem)
 
 
 def _scope(catalyst: Catalyst, columns: dict[str, str]) -> DataFrame:
@@ -109,7 +107,7 @@ def _derive(catalyst: Catalyst, scope: DataFrame, name: str, text: str) -> DataF
     _analyse(catalyst, scope, text)
     try:
         wider = scope.select("*", F.expr(text).alias(name))
-        wider.select(F.to_json(F.struct(name)))._jdf.queryExecution().assertAnalyzed()  # type: ignore[operator]  # noqa: SLF001
+        wider.select(F.to_json(F.struct(name)))._jdf.queryExecution().assertAnalyzed()  # noqa: SLF001
     except PySparkException as error:
         raise SqlProblem(f"its result cannot be written as JSON: {sentence(error)}") from None
     return wider
@@ -131,16 +129,9 @@ def _analyse(catalyst: Catalyst, scope: DataFrame, text: str) -> Any:
         raise SqlProblem("; ".join(problems))
     try:
         frame = scope.select(F.expr(text).alias("result"))
-        plan = frame._jdf.queryExecution().analyzed()  # type: ignore[operator]  # noqa: SLF001
-        before = scope._jdf.queryExecution().analyzed()  # type: ignore[operator]  # noqa: SLF001
+        catalyst.refuse_several(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
     except PySparkException as error:
         raise SqlProblem(_known(sentence(error), error, scope)) from None
-    if plan.nodeName() != "Project" or not plan.child().fastEquals(before):
-        raise SqlProblem(
-            "aggregates, window functions and generators see several events, an expression sees one"
-        )
-    if not plan.projectList().apply(0).deterministic():
-        raise SqlProblem("its result differs each time, so a replayed event would get another one")
     return frame.schema["result"].dataType
 
 

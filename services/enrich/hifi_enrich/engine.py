@@ -17,12 +17,12 @@ from hifi.clock import monotonic_s
 from hifi.pipe.registry import Known, PipeRegistry
 from hifi.topics import Topics
 from hifi_enrich import session
-from hifi_enrich.query import Query, read, read_range, sink_options
 from hifi_enrich.catalyst import Catalyst, Java
 from hifi_enrich.frame import Frame
 from hifi_enrich.lookup.table import Table
 from hifi_enrich.lookup.tables import Tables, lookups
 from hifi_enrich.plan import Compiler, Plan, Served
+from hifi_enrich.query import Query, read, read_range, sink_options
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.warm import sample
 
@@ -76,7 +76,9 @@ class Engine:
         master = session.choose_master(self._settings.enrich_master, partitions)
         if spark is None:
             jars = await asyncio.to_thread(session.jars, self._settings.spark_jars)
-            spark = self._own = await asyncio.to_thread(session.start, master, self._settings, jars, self._temp)
+            spark = self._own = await asyncio.to_thread(
+                session.start, master, self._settings, jars, self._temp
+            )
         catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark)
         self._compiler = Compiler(catalyst)
         enriched, dead_letter = self._topics.enriched, self._topics.dead_letter
@@ -143,9 +145,7 @@ class Engine:
 
     def _query(self, start: Mapping[int, int]) -> Query:
         records = read(self._session, self._settings, self._topics.normalized, start)
-        return Query(
-            self._sink(records), self._settings, self._temp / f"checkpoint-{next(self._numbers)}"
-        )
+        return Query(self._sink(records), self._settings, self._temp / f"checkpoint-{next(self._numbers)}")
 
     def _pass_on(self, start: Mapping[int, int], end: Mapping[int, int]) -> None:
         records = read_range(self._session, self._settings, self._topics.normalized, start, end)

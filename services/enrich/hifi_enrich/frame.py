@@ -1,5 +1,6 @@
 """From records of `normalized` to records of `enriched` and `dead-letter`: a small constant plan of calls."""
 
+import re
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -12,11 +13,19 @@ from hifi_enrich.udf import udf_column
 
 NEWER: Final = "hifi-newer-pipe-version"
 """In the error of a query that met an event of a pipe's version that its plan does not know."""
+_NEWER_VERSION: Final = re.compile(rf"{NEWER}=(\d+)")
 RESULT: Final = "struct<patch string, to string, failure string>"
 KEYS: Final = "array<struct<table string, key string>>"
 _CONVERTERS: Final = "org.apache.spark.sql.catalyst.CatalystTypeConverters"
 _TIMES: Final = "org.apache.spark.sql.catalyst.util.DateTimeUtils"
 _JAVA_STRING: Final = "java.lang.String"
+
+
+def newer_version(error: str) -> int | None:
+    """The version that an event needed, where that is what a query died of."""
+    # Spark quotes the plan in its errors, and so the marker; only a raised one has a number behind it.
+    match = _NEWER_VERSION.search(error)
+    return int(match[1]) if match else None
 
 
 class Frame:
@@ -25,7 +34,8 @@ class Frame:
     def __init__(
         self, catalyst: Catalyst, enriched: str, dead_letter: str, max_record_bytes: int, copies: int
     ) -> None:
-        """
+        """Compile what every record needs.
+
         Args:
             catalyst: of the session that runs the query.
             enriched: topic of what passed.
@@ -36,7 +46,9 @@ class Frame:
         self._catalyst = catalyst
         self._copies = copies
         self._identify = self._constant(record.identify(), record.IDENTIFY_INPUT)
-        self._write = self._constant(record.write(enriched, dead_letter, max_record_bytes), record.WRITE_INPUT)
+        self._write = self._constant(
+            record.write(enriched, dead_letter, max_record_bytes), record.WRITE_INPUT
+        )
 
     def build(self, records: DataFrame, plan: Plan) -> DataFrame:
         """The sink's columns (key, value, headers, topic, partition) of Kafka's (with headers)."""
@@ -69,7 +81,12 @@ class Frame:
         fetched = catalyst.column(catalyst.static(_TIMES, "instantToMicros", "bigint", instant))
         headers = F.coalesce("headers", F.lit([]).cast(record.HEADERS))
         frame = records.select(
-            "key", "value", "partition", headers.alias("headers"), fetched.alias("fetched"), F.col("value").cast("string").alias("text")
+            "key",
+            "value",
+            "partition",
+            headers.alias("headers"),
+            fetched.alias("fetched"),
+            F.col("value").cast("string").alias("text"),
         )
         identity = self._evaluate(self._identify, record.IDENTITY, F.lit(0), F.struct("headers"))
         frame = frame.withColumn("identity", identity)
@@ -84,7 +101,8 @@ class Frame:
         """The row that a key finds: array<string>."""
         catalyst = self._catalyst
         table, text = (
-            catalyst.call(catalyst.expression(key[name]), "toString", _JAVA_STRING) for name in ("table", "key")
+            catalyst.call(catalyst.expression(key[name]), "toString", _JAVA_STRING)
+            for name in ("table", "key")
         )
         known = catalyst.call(catalyst.constant(tables, BROADCAST), "value", HASH_MAP)
         rows = catalyst.call(catalyst.call(known, "get", BROADCAST, table), "value", HASH_MAP)
@@ -107,7 +125,9 @@ class Frame:
         task = catalyst.column(catalyst.call(context, "partitionId", "int")) % self._copies
         copies = catalyst.call(catalyst.constant(expressions, BROADCAST), "value", OBJECT)
         copy = catalyst.static("java.lang.reflect.Array", "get", OBJECT, copies, catalyst.expression(task))
-        chosen = catalyst.static("java.lang.reflect.Array", "get", EXPRESSION, copy, catalyst.expression(place))
+        chosen = catalyst.static(
+            "java.lang.reflect.Array", "get", EXPRESSION, copy, catalyst.expression(place)
+        )
         return catalyst.column(catalyst.tried(catalyst.call(chosen, "eval", gives, catalyst.expression(row))))
 
     def _written(self, frame: DataFrame) -> DataFrame:

@@ -1,6 +1,7 @@
 """All pipes as broadcast variables that a small constant plan calls into."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +18,7 @@ GROUP: Final = 50
 """Pipes analysed in one go: a frame a pipe costs twice as much, a frame for all fails as one."""
 
 _NO_VERSION: Final = -1
-"""Of what stands in for a broken pipe: no version of a pipe has it, so the pipe is compiled again with the next plan."""
+"""Of what stands in for a broken pipe: no version has it, so the pipe is compiled again with the next plan."""
 
 logger = log.get(__name__)
 
@@ -76,7 +77,7 @@ class Served:
 
     rows: Java
     """See `Plan.tables`."""
-    ids: Set[str]
+    ids: AbstractSet[str]
 
 
 class Compiler:
@@ -117,7 +118,9 @@ class Compiler:
         fields = self._spread([one.fields for one in compiled], copies)
         args = self._spread([one.args for one in compiled], copies) if udfs else None
         result = self._spread([one.result for one in compiled], copies)
-        return Plan(version, self._catalyst.broadcast(place), fields, keys, args, result, tables.rows, udfs, copies)
+        return Plan(
+            version, self._catalyst.broadcast(place), fields, keys, args, result, tables.rows, udfs, copies
+        )
 
     def in_force(self) -> list[Known]:
         """The versions of pipes that the last plan was made of."""
@@ -126,7 +129,7 @@ class Compiler:
     def _spread(self, expressions: Sequence[Java | None], copies: int) -> Java:
         return self._catalyst.broadcast(self._catalyst.copies(self._catalyst.array(expressions), copies))
 
-    def _compile(self, pipes: Sequence[Known], tables: Set[str], broken: Mapping[str, str]) -> list[Compiled]:
+    def _compile(self, pipes: Sequence[Known], tables: AbstractSet[str], broken: Mapping[str, str]) -> list[Compiled]:
         fresh = [known for known in pipes if not self._usable(known.pipe.pipe, tables, known.version)]
         for start in range(0, len(fresh), GROUP):
             self._compile_group(fresh[start : start + GROUP], tables, broken)
@@ -134,14 +137,14 @@ class Compiler:
         self._compiled = {name: one for name, one in self._compiled.items() if name in names}
         return [self._compiled[known.pipe.pipe] for known in pipes]
 
-    def _usable(self, name: str, tables: Set[str], version: int | None = None) -> bool:
+    def _usable(self, name: str, tables: AbstractSet[str], version: int | None = None) -> bool:
         """Whether a pipe has been compiled (in that version) and its lookups are there."""
         one = self._compiled.get(name)
         if one is None or one.known is None or (version is not None and version != one.version):
             return False
         return tables >= {table_id(lookup) for lookup in one.known.pipe.enrich.lookups.values()}
 
-    def _compile_group(self, group: Sequence[Known], tables: Set[str], broken: Mapping[str, str]) -> None:
+    def _compile_group(self, group: Sequence[Known], tables: AbstractSet[str], broken: Mapping[str, str]) -> None:
         try:
             if any(known.pipe.pipe in broken for known in group):
                 raise SqlProblem("at least one of them is broken")
@@ -150,7 +153,7 @@ class Compiler:
             for known in group:
                 self._compile_alone(known, tables, broken.get(known.pipe.pipe))
 
-    def _compile_alone(self, known: Known, tables: Set[str], reason: str | None) -> None:
+    def _compile_alone(self, known: Known, tables: AbstractSet[str], reason: str | None) -> None:
         name = known.pipe.pipe
         try:
             if reason is not None:
@@ -158,7 +161,7 @@ class Compiler:
             self._keep([known], [self._texts(known.pipe)])
         except SqlProblem as problem:
             old = self._compiled[name].version if self._usable(name, tables) else None
-            logger.error(
+            logger.warning(
                 "pipe-broken", pipe=name, version=known.version, error=str(problem), goes_on_with=old
             )
             if old is None:
@@ -169,7 +172,10 @@ class Compiler:
         for path, text in sql.user_texts(pipe):
             for problem in refusals(self._catalyst.parse(text)):
                 raise SqlProblem(f"{path}: {problem}")
-        return sql.write(pipe)
+        try:
+            return sql.write(pipe)
+        except ValueError as error:
+            raise SqlProblem(f"the default of a lookup does not fit: {error}") from None
 
     def _keep(self, group: Sequence[Known], texts: Sequence[sql.Texts]) -> None:
         expressions = iter(self._catalyst.compile([text for one in texts for text in one.all()]))

@@ -88,7 +88,7 @@ class Query:
         writer = frame.writeStream.format("kafka").options(**sink_options(settings))
         writer = writer.option("checkpointLocation", str(checkpoint))
         if settings.enrich_trigger == "real-time":
-            writer = writer.outputMode("update").trigger(
+            writer = writer.outputMode("update").trigger(  # type: ignore[call-overload] # missing in its overloads
                 realTime=f"{round(settings.enrich_batch_s * 1000)} milliseconds"
             )
         else:

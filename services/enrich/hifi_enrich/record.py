@@ -27,8 +27,15 @@ def identify() -> str:
     """`IDENTITY` of `IDENTIFY_INPUT`, by the same rules as `hifi.event.identity`."""
     names = {"pipe": event.PIPE, "version": event.PIPE_VERSION, "seq": event.SEQ}
     names |= {"accepted": event.ACCEPTED, "minute": event.MINUTE}
-    whole = [f"cast(cast(m['{names[name]}'] as string) as bigint) is not null" for name in ("version", "accepted", "minute")]
-    whole += [f"m['{event.PIPE}'] is not null", "substring(s, 17, 1) = ':'", "cast(substring(s, 18) as bigint) is not null"]
+    whole = [
+        f"cast(cast(m['{names[name]}'] as string) as bigint) is not null"
+        for name in ("version", "accepted", "minute")
+    ]
+    whole += [
+        f"m['{event.PIPE}'] is not null",
+        "substring(s, 17, 1) = ':'",
+        "cast(substring(s, 18) as bigint) is not null",
+    ]
     identity = (
         f"named_struct('pipe', cast(m['{event.PIPE}'] as string), "
         f"'version', cast(cast(m['{event.PIPE_VERSION}'] as string) as bigint))"
@@ -54,7 +61,9 @@ def write(enriched: str, dead_letter: str, max_record_bytes: int) -> str:
     too_large = literal(f"too-large: with the added fields the event has more than {max_record_bytes} bytes")
     large = f"octet_length(merged) + coalesce(octet_length(key), 0) > {max_record_bytes}"
     passed = _record(
-        "if(result.to = '', cast(null as binary), merged)", [(event.TO, "cast(result.to as binary)")], enriched
+        "if(result.to = '', cast(null as binary), merged)",
+        [(event.TO, "cast(result.to as binary)")],
+        enriched,
     )
     refused = _record(
         "value",
@@ -76,7 +85,9 @@ def write(enriched: str, dead_letter: str, max_record_bytes: int) -> str:
 def _record(value: str, set_headers: list[tuple[str, str]], topic: str) -> str:
     ours = ", ".join(literal(name) for name in _OURS)
     stamped = [*set_headers, (event.IN, "cast(cast(fetched as string) as binary)")]
-    added = ", ".join(f"named_struct('key', {literal(name)}, 'value', {content})" for name, content in stamped)
+    added = ", ".join(
+        f"named_struct('key', {literal(name)}, 'value', {content})" for name, content in stamped
+    )
     kept = f"filter(headers, h -> h.key not in ({ours}))"
     return f"named_struct('value', {value}, 'headers', concat({kept}, array({added})), 'topic', {literal(topic)})"
 
@@ -86,8 +97,12 @@ def _merged() -> str:
 
     Text is trimmed, and searched for being empty, only where its bytes do not say enough: both look at all of it.
     """
-    trimmed = f"if(substring(value, -1, 1) = X'7D', value, cast(rtrim({_SPACE}, cast(value as string)) as binary))"
-    blank = "(substring(value, 2, 1) != X'22' and rlike(cast(value as string), '^\\\\s*\\\\{\\\\s*\\\\}\\\\s*$'))"
+    trimmed = (
+        f"if(substring(value, -1, 1) = X'7D', value, cast(rtrim({_SPACE}, cast(value as string)) as binary))"
+    )
+    blank = (
+        "(substring(value, 2, 1) != X'22' and rlike(cast(value as string), '^\\\\s*\\\\{\\\\s*\\\\}\\\\s*$'))"
+    )
     added = "cast(substring(result.patch, 2) as binary)"
     merged = f"concat(substring(t, 1, octet_length(t) - 1), if({blank}, X'', X'2C'), {added})"
     return f"if(result.patch is null or result.patch = '{{}}', value, {let('t', trimmed, merged)})"

@@ -18,13 +18,11 @@ RANDOM: Final = frozenset({
 })  # fmt: skip
 CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp"})
 """Harmless with arguments, the clock without."""
+CLOCK_WHY: Final = "reads the clock, so a replayed event would get another result; have a field say the time"
 _WHY: Final = (
     (RAISING, "would stop every pipe when it raises; use `required` or `filter`"),
     (OUTSIDE, "reaches outside the event"),
-    (
-        CLOCK,
-        "reads the clock, so a replayed event would get another result; have the sender or a field say the time",
-    ),
+    (CLOCK, CLOCK_WHY),
     (RANDOM, "is random, so a replayed event would get another result; hash a field instead"),
 )
 _CLOCK_NODES: Final = frozenset(
@@ -45,7 +43,7 @@ def refusals(nodes: Iterable[dict[str, Any]]) -> list[str]:
         if kind == "UnresolvedFunction":
             problems += _function(str(node["nameParts"]), int(node["num-children"]))
         elif kind in _CLOCK_NODES:
-            problems.append(f"{kind} {_WHY[2][1]}")
+            problems.append(f"{kind} {CLOCK_WHY}")
         elif kind in _NO_FIELDS:
             problems.append("`*` names no field; name each field")
         elif "Subquery" in kind or kind in {"Exists", "ListQuery"}:
@@ -58,5 +56,5 @@ def refusals(nodes: Iterable[dict[str, Any]]) -> list[str]:
 def _function(name_parts: str, arguments: int) -> list[str]:
     name = name_parts.strip("[]").rpartition(",")[2].strip().strip('"').lower()
     if name in CLOCK_WITHOUT_ARGUMENTS and arguments == 0:
-        return [f"{name}() {_WHY[2][1]}"]
+        return [f"{name}() {CLOCK_WHY}"]
     return [f"{name}() {why}" for names, why in _WHY if name in names][:1]

@@ -23,7 +23,8 @@ ROWS: Final = "`hifi.rows`"
 RETURNED: Final = "`hifi.returned`"
 """string: what the UDF returned, as a JSON object; or `!` and why it failed."""
 INPUT: Final = (
-    "`hifi.text` string, `hifi.fields` array<string>, `hifi.rows` array<array<array<string>>>, `hifi.returned` string"
+    "`hifi.text` string, `hifi.fields` array<string>, `hifi.rows` array<array<array<string>>>, "
+    "`hifi.returned` string"
 )
 """The columns that every text may use, in the order in which a row gives them. Dots keep them apart from fields."""
 
@@ -74,7 +75,11 @@ class Place:
 
 
 def write(pipe: Pipe) -> Texts:
-    """The texts of a pipe."""
+    """The texts of a pipe.
+
+    Raises:
+        ValueError: the default of a lookup's field is not of its type.
+    """
     enrich = pipe.enrich
     waves = lookup_waves(enrich)
     places = {
@@ -195,7 +200,9 @@ def _bind(enrich: Enrich, places: Mapping[str, Place], body: str) -> str:
     ]
     for name, place in places.items():
         lookup = enrich.lookups[name]
-        bindings += [(field, _looked_up(lookup, field, index, place)) for index, field in enumerate(lookup.fields)]
+        bindings += [
+            (field, _looked_up(lookup, field, index, place)) for index, field in enumerate(lookup.fields)
+        ]
     return _bind_used(bindings, body)
 
 
@@ -214,7 +221,8 @@ def _looked_up(lookup: Lookup, field: str, index: int, place: Place) -> str:
     if lookup.miss != "default":
         return value
     default = text_of(typed(lookup.default.get(field), kind))
-    return f"if({place.sql()} is null, cast({literal(default) if default is not None else 'null'} as {kind.value}), {value})"
+    text = "null" if default is None else literal(default)
+    return f"if({place.sql()} is null, cast({text} as {kind.value}), {value})"
 
 
 def _guarded(enrich: Enrich, places: Mapping[str, Place], failed: Failed, body: str) -> str:
@@ -263,7 +271,8 @@ def _after_udf(enrich: Enrich, body: str) -> str:
     failure = _failed(f"concat('udf-failed: ', substring({RETURNED}, 2))")
     nothing = _failed(literal("udf-failed: the function gave nothing for this event"))
     bound = _bind_used(bindings, body)
-    return f"case when {RETURNED} is null then {nothing} when startswith({RETURNED}, '!') then {failure} else {bound} end"
+    failed = f"startswith({RETURNED}, '!')"
+    return f"case when {RETURNED} is null then {nothing} when {failed} then {failure} else {bound} end"
 
 
 def _wanted(pipe: Pipe) -> str:

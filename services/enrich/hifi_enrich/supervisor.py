@@ -13,7 +13,7 @@ from hifi.service import Service
 from hifi.topics import Topics
 from hifi_enrich.burial import Burial, is_infrastructure
 from hifi_enrich.engine import Engine
-from hifi_enrich.frame import NEWER
+from hifi_enrich.frame import newer_version
 from hifi_enrich.leader import Leadership
 from hifi_enrich.offsets import GroupOffsets, Start
 from hifi_enrich.poison import DEATHS, deaths, died_note, unfinished_trial
@@ -89,6 +89,9 @@ class Supervisor:
     def _stopping(self) -> bool:
         return self._service.stopping.is_set()
 
+    def _leading(self) -> bool:
+        return self._leadership.held.is_set() and not self._stopping
+
     async def _first_plan(self) -> None:
         """Wait until every lookup can be read: a pipe without its lookups would only make dead letters."""
         while not self._stopping:
@@ -130,7 +133,7 @@ class Supervisor:
         self._leadership.idle.clear()
         failures = 0
         try:
-            while not self._stopping and self._leadership.held.is_set():
+            while self._leading():
                 try:
                     async with GroupOffsets(
                         self._settings.kafka,
@@ -138,7 +141,7 @@ class Supervisor:
                         self._topics.normalized,
                         self._engine.partitions,
                     ) as offsets:
-                        while not self._stopping and self._leadership.held.is_set():
+                        while self._leading():
                             await self._run_once(offsets)
                             failures = 0
                 except (KafkaError, OSError, TimeoutError, Retryable) as error:
@@ -207,8 +210,11 @@ class Supervisor:
             await asyncio.wait(helpers)
 
     def _bounds_s(self) -> dict[Ending, float]:
-        """Micro-batches are short. With the real-time trigger a change is not worth the wait for most of a batch:
-        what is repeated then is removed downstream."""
+        """How long an ending waits for a batch's end.
+
+        Micro-batches are short. With the real-time trigger a change is not worth the wait for most of a batch: what is
+        repeated then is removed downstream.
+        """
         return {
             Ending.LOST: 0.0,
             Ending.DRAIN: max(1.0, self._settings.drain_s - 8),
@@ -239,9 +245,10 @@ class Supervisor:
     async def _recover(self, error: str) -> None:
         """Do what the death of a query calls for, before the next run."""
         self._raise_if_spark_died()
-        if NEWER in error:
+        version = newer_version(error)
+        if version is not None:
             metrics.QUERY_RESTARTS.labels("newer-version").inc()
-            await self._wait_for_version(int(error.partition(f"{NEWER}=")[2].split()[0]))
+            await self._wait_for_version(version)
             return
         metrics.QUERY_RESTARTS.labels("died").inc()
         self._deaths += 0 if is_infrastructure(error) else 1
@@ -257,7 +264,7 @@ class Supervisor:
 
     async def _wait_for_version(self, version: int) -> None:
         """An event came before the pipe's version that it was accepted with."""
-        while not self._stopping and self._leadership.held.is_set():
+        while self._leading():
             reached = asyncio.ensure_future(self._registry.reached(version, _VERSION_S))
             await self._either(self._leadership.lost, other=reached)
             if reached.done() and reached.result():
@@ -265,16 +272,21 @@ class Supervisor:
             reached.cancel()
             if not self._stopping:
                 self._say("waiting")
-                reason = f"an event needs version {version} of the pipes and {self._registry.version} is the newest known"
+                known = self._registry.version
+                reason = f"an event needs version {version} of the pipes and {known} is the newest known"
                 self._health.wait(_CONDITION, reason)
-                logger.error("pipe-version-missing", wanted=version, known=self._registry.version)
+                logger.error("pipe-version-missing", wanted=version, known=known)
 
     async def _search(self, offsets: GroupOffsets, start: Start) -> None:
         self._say("waiting")
         self._health.wait(
             _CONDITION, "the query died again at the same events; the one that it dies of is being found"
         )
-        logger.error("poison-search-begins", offsets={str(partition): offset for partition, offset in start.offsets.items()}, deaths=self._deaths)
+        logger.error(
+            "poison-search-begins",
+            offsets={str(partition): offset for partition, offset in start.offsets.items()},
+            deaths=self._deaths,
+        )
         await self._replan()
         await Burial(self._settings, self._topics, offsets, self._engine.pass_on).run(start)
         self._deaths = 0
@@ -286,11 +298,13 @@ class Supervisor:
     async def _either(
         self,
         *events: asyncio.Event,
-        other: "asyncio.Future[bool] | None" = None,
+        other: asyncio.Future[bool] | None = None,
         timeout_s: float | None = None,
     ) -> None:
         """Wait for one of some events, or for the service to stop, or for the time to be over."""
-        tasks = {asyncio.ensure_future(event.wait()) for event in (*events, self._service.stopping)}
+        tasks: set[asyncio.Future[bool]] = {
+            asyncio.ensure_future(event.wait()) for event in (*events, self._service.stopping)
+        }
         await asyncio.wait(
             {*tasks, *([other] if other else [])}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
         )

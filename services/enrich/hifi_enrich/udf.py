@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import orjson
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column
-from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -68,7 +69,9 @@ def udf_column(calls: Mapping[int, Call], place: Column, args: Column) -> Column
     def apply(places: pd.Series, texts: pd.Series) -> pd.Series:
         return pd.Series(call_all(calls, functions, places.tolist(), texts.tolist()), dtype=object)
 
-    return F.pandas_udf(apply, "string")(place, args)  # type: ignore[call-overload, no-any-return]
+    wrapped: Any = pandas_udf(apply, "string")  # type: ignore[call-overload]
+    column: Column = wrapped(place, args)
+    return column
 
 
 def call_all(
@@ -98,7 +101,7 @@ def call_all(
             given = [f"!{error}"] * len(indexes)
         else:
             given = halve(
-                lambda some, call=call, function=function: _call(call, function, some),
+                partial(_call, call, function),
                 [str(texts[index]) for index in indexes],
             )
         for index, answer in zip(indexes, given, strict=True):
@@ -120,10 +123,15 @@ def halve(call: Callable[[Sequence[str]], list[str]], rows: Sequence[str]) -> li
 def _call(call: Call, function: UserFunction, texts: Sequence[str]) -> list[str]:
     given = [json.loads(text, parse_float=Decimal) for text in texts]
     arrays = [
-        pa.array([_value(row[field.name], field.dataType) for row in given], to_arrow_type(field.dataType, timezone="UTC"))
+        pa.array(
+            [_value(row[field.name], field.dataType) for row in given],
+            to_arrow_type(field.dataType, timezone="UTC"),
+        )
         for field in call.args.fields
     ]
-    frame = pa.table(arrays, names=[field.name for field in call.args.fields]).to_pandas(coerce_temporal_nanoseconds=True)
+    frame = pa.table(arrays, names=[field.name for field in call.args.fields]).to_pandas(
+        coerce_temporal_nanoseconds=True
+    )
     for field in call.args.fields:
         if isinstance(field.dataType, TimestampType):  # without a zone, in UTC, as in Spark's own pandas UDFs
             frame[field.name] = frame[field.name].dt.tz_localize(None)
@@ -139,19 +147,22 @@ def _value(value: Any, kind: DataType) -> Any:
     """A value of `to_json` as Arrow wants it."""
     if value is None:
         return None
-    if isinstance(kind, TimestampType):
-        return datetime.fromisoformat(value).astimezone(UTC)
-    if isinstance(kind, TimestampNTZType):
-        return datetime.fromisoformat(value)
-    if isinstance(kind, DateType):
-        return date.fromisoformat(value)
-    if isinstance(kind, DecimalType):
-        return Decimal(value)
     if isinstance(kind, ArrayType):
         return [_value(one, kind.elementType) for one in value]
     if isinstance(kind, StructType):
         return {field.name: _value(value.get(field.name), field.dataType) for field in kind.fields}
+    read = _READERS.get(type(kind))
+    if read is not None:
+        return read(value)
     return float(value) if isinstance(value, Decimal) else value
+
+
+_READERS: dict[type[DataType], Callable[[Any], Any]] = {
+    TimestampType: lambda text: datetime.fromisoformat(text).astimezone(UTC),
+    TimestampNTZType: datetime.fromisoformat,
+    DateType: date.fromisoformat,
+    DecimalType: Decimal,
+}
 
 
 def _typed(column: pd.Series, kind: SqlType) -> Iterable[Any]:

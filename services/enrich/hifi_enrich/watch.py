@@ -39,9 +39,10 @@ class Watch:
     def __init__(
         self, query: Query, commit: Callable[[Done], Awaitable[None]], bounds_s: dict[Ending, float]
     ) -> None:
-        """
+        """Watch a query that was just started.
+
         Args:
-            query: that was just started.
+            query: the run.
             commit: told of each finished batch, in order; some may be left out when batches are short.
             bounds_s: how long to wait for a batch's end, by ending, seconds.
         """

@@ -13,19 +13,40 @@ from hifi.clock import now_us
 from hifi_enrich.frame import NEWER
 from hifi_enrich.plan import Compiler
 
-AIRLINES = {"file": "/airlines.csv", "key": {"carrier": "code"}, "fields": {"airline": "name", "home": "home"}}
+AIRLINES = {
+    "file": "/airlines.csv",
+    "key": {"carrier": "code"},
+    "fields": {"airline": "name", "home": "home"},
+}
 ROWS = {
-    "airlines": [{"code": "AA", "name": "American", "home": "JFK"}, {"code": "UA", "name": None, "home": "EWR"}],
+    "airlines": [
+        {"code": "AA", "name": "American", "home": "JFK"},
+        {"code": "UA", "name": None, "home": "EWR"},
+    ],
     "airports": [{"faa": "JFK", "altitude": "13"}, {"faa": "EWR", "altitude": "NA"}],
 }
-BYTES = [b"", b"\x00\xff\xfe", b"[1, 2]", b'"text"', b"3", b"{", b'{"a": NaN}', b"plain", '{"a":"é"}'.encode("latin-1")]
+BYTES = [
+    b"",
+    b"\x00\xff\xfe",
+    b"[1, 2]",
+    b'"text"',
+    b"3",
+    b"{",
+    b'{"a": NaN}',
+    b"plain",
+    '{"a":"é"}'.encode("latin-1"),
+]
 
 
-def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on_bit_for_bit(bench: Bench) -> None:
+def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on_bit_for_bit(
+    bench: Bench,
+) -> None:
     values = [*BYTES, None, b' { "a" : 1.50 , "a": 2 } \n']
     plan = bench.plan([make_pipe()])
     headers = [*make_headers(), ("odd", b"\xff\x00"), ("odd", b"again"), ("empty", b"")]
-    given = [(key, value, number, headers) for key in (None, b"", b"\xff") for number, value in enumerate(values)]
+    given = [
+        (key, value, number, headers) for key in (None, b"", b"\xff") for number, value in enumerate(values)
+    ]
     written = bench.run(plan, given)
     assert [(one.key, one.value, one.partition) for one in written] == [record[:3] for record in given]
     for one in written:
@@ -58,9 +79,19 @@ def test_added_fields_are_merged_into_the_text_of_the_data(bench: Bench) -> None
 
 
 def test_fields_cannot_be_added_to_what_is_no_json_object(bench: Bench) -> None:
-    data = [*BYTES, None, b'{"a":1} {"b":2}', b'{"a":1}x', b'{"a":1},{"b":2}', b"\xef\xbb\xbf{}", b"[" * 10_000 + b"]" * 10_000]
+    data = [
+        *BYTES,
+        None,
+        b'{"a":1} {"b":2}',
+        b'{"a":1}x',
+        b'{"a":1},{"b":2}',
+        b"\xef\xbb\xbf{}",
+        b"[" * 10_000 + b"]" * 10_000,
+    ]
     for given, written in zip(data, bench.values(make_pipe(derive={"x": "1"}), data), strict=True):
-        assert (written.reason, written.value, written.topic) == ("not-an-object", given, "dead-letter"), given
+        assert (written.reason, written.value, written.topic) == ("not-an-object", given, "dead-letter"), (
+            given
+        )
 
 
 def test_objects_nested_ten_thousand_deep_harm_nobody(bench: Bench) -> None:
@@ -72,10 +103,27 @@ def test_objects_nested_ten_thousand_deep_harm_nobody(bench: Bench) -> None:
 
 def test_every_type_of_field_is_read_and_written(bench: Bench) -> None:
     pipe = make_pipe(
-        fields={"s": "string", "b": "boolean", "i": "int", "l": "bigint", "d": "double", "day": "date", "at": "timestamp"},
-        derive={name + "2": name for name in ("s", "b", "i", "l", "d", "day", "at")} | {"list": "array(i, null)", "map": "map('k', struct(l))"},
+        fields={
+            "s": "string",
+            "b": "boolean",
+            "i": "int",
+            "l": "bigint",
+            "d": "double",
+            "day": "date",
+            "at": "timestamp",
+        },
+        derive={name + "2": name for name in ("s", "b", "i", "l", "d", "day", "at")}
+        | {"list": "array(i, null)", "map": "map('k', struct(l))"},
     )
-    data = {"s": "a\"\\é", "b": True, "i": -5, "l": 2**62, "d": 1.25, "day": "2024-02-29", "at": "2024-02-29T12:00:00.123456+02:00"}
+    data = {
+        "s": 'a"\\é',
+        "b": True,
+        "i": -5,
+        "l": 2**62,
+        "d": 1.25,
+        "day": "2024-02-29",
+        "at": "2024-02-29T12:00:00.123456+02:00",
+    }
     added = json.loads(bench.value(pipe, json.dumps(data).encode()).value or b"")
     assert added == data | {
         "s2": data["s"], "b2": True, "i2": -5, "l2": 2**62, "d2": 1.25, "day2": "2024-02-29",
@@ -94,7 +142,12 @@ def test_a_name_means_what_spark_sql_says(bench: Bench) -> None:
     """Backticks, comments, lambda variables that hide a field, and case."""
     pipe = make_pipe(
         fields={"x": "int", "X": "int", "select": "int"},
-        derive={"a": "x + X -- the sum", "b": "transform(array(10), x -> x + X)", "c": "`select` /* one */ + `a`", "d": "'x; -- '"},
+        derive={
+            "a": "x + X -- the sum",
+            "b": "transform(array(10), x -> x + X)",
+            "c": "`select` /* one */ + `a`",
+            "d": "'x; -- '",
+        },
     )
     added = json.loads(bench.value(pipe, b'{"x":1,"X":2,"select":4}').value or b"")
     assert {name: added[name] for name in "abcd"} == {"a": 3, "b": [12], "c": 7, "d": "x; -- "}
@@ -117,9 +170,16 @@ def test_what_nobody_wants_goes_on_as_a_mark_without_data(bench: Bench) -> None:
 
 
 def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: Bench) -> None:
-    airports = {"file": "/a.csv", "key": {"home": "faa"}, "fields": {"altitude": "altitude"}, "types": {"altitude": "int"}}
+    airports = {
+        "file": "/a.csv",
+        "key": {"home": "faa"},
+        "fields": {"altitude": "altitude"},
+        "types": {"altitude": "int"},
+    }
     pipe = make_pipe(
-        fields={"carrier": "string"}, lookups={"airlines": AIRLINES, "airports": airports}, derive={"high": "altitude > 10"}
+        fields={"carrier": "string"},
+        lookups={"airlines": AIRLINES, "airports": airports},
+        derive={"high": "altitude > 10"},
     )
     written = bench.values(pipe, [b'{"carrier":"AA"}', b'{"carrier":"UA"}', b'{"carrier":"?"}', b"{}"], ROWS)
     nothing = {"airline": None, "home": None, "altitude": None, "high": None}
@@ -147,7 +207,10 @@ def test_a_lookup_matches_on_several_typed_columns(bench: Bench) -> None:
 def test_the_default_of_a_miss_is_typed_and_a_null_in_a_found_row_stays_null(bench: Bench) -> None:
     lookup = AIRLINES | {"miss": "default", "default": {"airline": "O'Neil \\ Söhne"}}
     pipe = make_pipe(fields={"carrier": "string"}, lookups={"airlines": lookup})
-    names = [json.loads(one.value or b"")["airline"] for one in bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)]
+    names = [
+        json.loads(one.value or b"")["airline"]
+        for one in bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
+    ]
     assert names == ["O'Neil \\ Söhne", None]
 
 
@@ -171,8 +234,12 @@ def test_a_required_null_is_a_dead_letter(bench: Bench) -> None:
 
 
 def test_an_expression_that_throws_harms_its_own_event_only(bench: Bench) -> None:
-    pipe = make_pipe(fields={"n": "int", "p": "string"}, derive={"x": "element_at(array(1, 2), n)", "y": "'a' rlike p"})
-    written = bench.values(pipe, [b'{"n":1,"p":"a"}', b'{"n":0,"p":"a"}', b'{"n":1,"p":"("}', b'{"n":2,"p":"b"}'])
+    pipe = make_pipe(
+        fields={"n": "int", "p": "string"}, derive={"x": "element_at(array(1, 2), n)", "y": "'a' rlike p"}
+    )
+    written = bench.values(
+        pipe, [b'{"n":1,"p":"a"}', b'{"n":0,"p":"a"}', b'{"n":1,"p":"("}', b'{"n":2,"p":"b"}']
+    )
     assert [one.reason for one in written] == [None, "sql-failed", "sql-failed", None]
     assert written[1].value == b'{"n":0,"p":"a"}'
 
@@ -189,7 +256,14 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: Bench) -> None
 
 
 def test_what_an_earlier_trip_left_of_enrichs_own_headers_is_replaced(bench: Bench) -> None:
-    left = {event.REASON: b"x", event.DETAIL: b"x", event.NODE: b"egest", event.POINTER: b"/x", event.TO: b"x", event.IN: b"1"}
+    left = {
+        event.REASON: b"x",
+        event.DETAIL: b"x",
+        event.NODE: b"egest",
+        event.POINTER: b"/x",
+        event.TO: b"x",
+        event.IN: b"1",
+    }
     [written] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**left))])
     names = [name for name, _ in written.headers]
     assert names.count(event.TO) == names.count(event.IN) == 1
@@ -210,7 +284,9 @@ def test_a_record_that_is_no_event_is_a_dead_letter(bench: Bench) -> None:
     malformed = [[*without(name), (name, b"\xff?")] for name in names]
     bad = [*(without(name) for name in (*names, event.PIPE)), *malformed, None]
     plan = bench.plan([make_pipe()])
-    written = bench.run(plan, [*((None, b"x", 0, headers) for headers in bad), (None, b"y", 0, make_headers())])
+    written = bench.run(
+        plan, [*((None, b"x", 0, headers) for headers in bad), (None, b"y", 0, make_headers())]
+    )
     assert [one.reason for one in written] == ["not-an-event"] * len(bad) + [None]
     assert {one.value for one in written} == {b"x", b"y"}
 
@@ -232,7 +308,15 @@ def test_an_event_of_a_newer_version_than_the_plan_stops_everything(bench: Bench
 
 
 def test_hundreds_of_pipes_each_get_their_own(bench: Bench) -> None:
-    pipes = [make_pipe(f"p{number}", [("d", f"n > {number}")], fields={"n": "int"}, derive={f"f{number}": f"n + {number}"}) for number in range(300)]
+    pipes = [
+        make_pipe(
+            f"p{number}",
+            [("d", f"n > {number}")],
+            fields={"n": "int"},
+            derive={f"f{number}": f"n + {number}"},
+        )
+        for number in range(300)
+    ]
     plan = bench.plan(pipes)
     numbers = [299, 0, 150, 77]
     written = bench.run(plan, [(b"k", b'{"n":100}', 0, make_headers(f"p{number}")) for number in numbers])
@@ -258,17 +342,34 @@ def test_a_broken_new_version_is_refused_and_the_old_one_goes_on(bench: Bench) -
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
 
 
 # Each example is a Spark job over many objects; shrinking one would take minutes.
-@settings(max_examples=2, phases=[Phase.generate], deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.dictionaries(st.text(), _JSON, max_size=4), min_size=20, max_size=60), st.sampled_from([None, 1]), st.booleans())
-def test_any_object_keeps_its_text_and_gains_the_field(bench: Bench, objects: list[dict[str, Any]], indent: int | None, ascii_only: bool) -> None:
-    texts = [json.dumps(one, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace") for one in objects]
+@settings(
+    max_examples=2,
+    phases=[Phase.generate],
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.lists(st.dictionaries(st.text(), _JSON, max_size=4), min_size=20, max_size=60),
+    st.sampled_from([None, 1]),
+    st.booleans(),
+)
+def test_any_object_keeps_its_text_and_gains_the_field(
+    bench: Bench, objects: list[dict[str, Any]], indent: int | None, ascii_only: bool
+) -> None:
+    texts = [
+        json.dumps(one, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace") for one in objects
+    ]
     for text, written in zip(texts, bench.values(make_pipe(derive={"added": "1"}), texts), strict=True):
         assert written.value is not None
         assert written.value.startswith(text.rstrip()[:-1])

@@ -25,7 +25,9 @@ CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
 
 
 def lookup(file: Path | str = "/x.csv", **more: Any) -> Lookup:
-    return Lookup.model_validate({"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **more})
+    return Lookup.model_validate(
+        {"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **more}
+    )
 
 
 def parquet(path: Path) -> None:
@@ -35,9 +37,15 @@ def parquet(path: Path) -> None:
 SOURCES: dict[str, Callable[[Path], Any]] = {
     "a.csv": lambda path: path.write_text(CSV),
     "bom.csv": lambda path: path.write_bytes(b"\xef\xbb\xbf" + CSV.replace("\n", "\r\n").encode()),
-    "a.json": lambda path: path.write_text('[{"code":"AA","name":"American, Inc."},{"code":"UA","name":null}]'),
-    "lines.json": lambda path: path.write_text('{"code":"AA","name":"American, Inc."}\n\n{"code":"UA","name":null}\n'),
-    "a.ndjson": lambda path: path.write_text('{"code":"AA","name":"American, Inc."}\n{"code":"UA","name":null}'),
+    "a.json": lambda path: path.write_text(
+        '[{"code":"AA","name":"American, Inc."},{"code":"UA","name":null}]'
+    ),
+    "lines.json": lambda path: path.write_text(
+        '{"code":"AA","name":"American, Inc."}\n\n{"code":"UA","name":null}\n'
+    ),
+    "a.ndjson": lambda path: path.write_text(
+        '{"code":"AA","name":"American, Inc."}\n{"code":"UA","name":null}'
+    ),
     "a.parquet": parquet,
 }
 
@@ -52,10 +60,14 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str) -> No
 def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with sqlite3.connect(tmp_path / "db") as database:
         database.execute("create table airlines (code text, name text, size int)")
-        database.executemany("insert into airlines values (?, ?, ?)", [("AA", "American", 9), ("UA", None, None)])
+        database.executemany(
+            "insert into airlines values (?, ?, ?)", [("AA", "American", 9), ("UA", None, None)]
+        )
     monkeypatch.setenv("DB", f"sqlite:///{tmp_path / 'db'}")
     sql = {"url": {"env": "DB"}, "query": "select * from airlines"}
-    one = Lookup.model_validate({"sql": sql, "key": {"c": "code"}, "fields": {"n": "name", "s": "size"}, "types": {"size": "int"}})
+    one = Lookup.model_validate(
+        {"sql": sql, "key": {"c": "code"}, "fields": {"n": "name", "s": "size"}, "types": {"size": "int"}}
+    )
     assert build("airlines", one, read(one)).rows == {"AA": ("American", "9"), "UA": (None, None)}
 
 
@@ -76,7 +88,9 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("a.parquet", b"PAR1 not really", "cannot be read"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, name: str, content: bytes | None, told: str) -> None:
+def test_what_is_wrong_with_a_file_is_told(
+    tmp_path: Path, name: str, content: bytes | None, told: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(Misconfigured, match=told) as caught:
@@ -111,7 +125,10 @@ def test_values_are_read_as_their_types(value: Any, kind: str, expected: Any) ->
     assert typed(value, SqlType(kind)) == expected
 
 
-@pytest.mark.parametrize(("value", "kind"), [("7.5", "int"), (2**31, "int"), ("inf", "bigint"), ("NA", "int"), ("2", "boolean"), ("x", "date")])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [("7.5", "int"), (2**31, "int"), ("inf", "bigint"), ("NA", "int"), ("2", "boolean"), ("x", "date")],
+)
 def test_values_that_are_not_of_their_type_are_refused(value: Any, kind: str) -> None:
     with pytest.raises(ValueError):
         typed(value, SqlType(kind))
@@ -119,7 +136,13 @@ def test_values_that_are_not_of_their_type_are_refused(value: Any, kind: str) ->
 
 def test_a_table_is_shared_only_by_lookups_that_hold_the_same(tmp_path: Path) -> None:
     assert table_id(lookup()) == table_id(lookup(miss="dead-letter"))
-    others = [lookup(fields={"airline": "title"}), lookup("/y.csv"), lookup(key={"carrier": "name"}), lookup(types={"name": "int"}), lookup(refresh=1)]
+    others = [
+        lookup(fields={"airline": "title"}),
+        lookup("/y.csv"),
+        lookup(key={"carrier": "name"}),
+        lookup(types={"name": "int"}),
+        lookup(refresh=1),
+    ]
     assert len({table_id(one) for one in (lookup(), *others)}) == 6
 
 
@@ -128,7 +151,13 @@ class Watched:
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.file = folder / "a.csv"
-        self.known = Known(make_pipe(fields={"carrier": "string"}, lookups={"a": lookup(self.file, refresh=0.01, **more).model_dump(exclude_defaults=True)}), 0)
+        self.known = Known(
+            make_pipe(
+                fields={"carrier": "string"},
+                lookups={"a": lookup(self.file, refresh=0.01, **more).model_dump(exclude_defaults=True)},
+            ),
+            0,
+        )
         self.tables = Tables(folder)
         self.changes = 0
         self.tables.on_change(self.note)

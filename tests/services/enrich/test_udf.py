@@ -7,7 +7,15 @@ import pytest
 from enriching import Bench, make_headers, make_pipe
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import DateType, DecimalType, IntegerType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    DateType,
+    DecimalType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from hifi.errors import Misconfigured
 from hifi.pipe.model import Udf
@@ -35,7 +43,13 @@ def test_each_pipes_function_gets_its_own_rows() -> None:
 
 def test_the_rows_that_make_it_raise_fail_alone() -> None:
     answers = run(call("no_negatives", {"root": "double"}), [{"n": 4}, {"n": -1}, {"n": 9}, None, {"n": -2}])
-    assert answers == [{"root": 2.0}, "!the function raised ValueError", {"root": 3.0}, None, "!the function raised ValueError"]
+    assert answers == [
+        {"root": 2.0},
+        "!the function raised ValueError",
+        {"root": 3.0},
+        None,
+        "!the function raised ValueError",
+    ]
 
 
 @given(st.lists(st.integers(0, 30), unique=True), st.sets(st.integers(0, 30)))
@@ -50,8 +64,18 @@ def test_halving_finds_exactly_the_bad_rows_in_order(rows: list[int], bad: set[i
 
 
 def test_arguments_have_the_types_of_their_expressions() -> None:
-    kinds = {"s": StringType(), "at": TimestampType(), "day": DateType(), "m": DecimalType(10, 2), "n": IntegerType()}
-    one = call("kinds", {"kinds": "string", "later": "timestamp"}, StructType([StructField(name, kind) for name, kind in kinds.items()]))
+    kinds = {
+        "s": StringType(),
+        "at": TimestampType(),
+        "day": DateType(),
+        "m": DecimalType(10, 2),
+        "n": IntegerType(),
+    }
+    one = call(
+        "kinds",
+        {"kinds": "string", "later": "timestamp"},
+        StructType([StructField(name, kind) for name, kind in kinds.items()]),
+    )
     row = {"s": "x", "at": "2024-01-31T23:30:00.000001Z", "day": "2024-01-31", "m": 1.25, "n": 3}
     assert run(one, [row, dict.fromkeys(row)])[0] == {
         "kinds": "object datetime64[ns] object object float64",
@@ -73,9 +97,22 @@ def test_a_function_that_is_not_there_is_told(path: str) -> None:
 
 def test_in_spark_only_pipes_with_a_function_call_one(bench: Bench) -> None:
     udf = {"function": "udfs:no_negatives", "args": ["m"], "returns": {"root": "double"}}
-    with_udf = make_pipe("u", [("big", "root > 2"), "all"], fields={"n": "int"}, derive={"m": "n * 1"}, required=["n"], udf=udf | {"args": ["n"]})
+    with_udf = make_pipe(
+        "u",
+        [("big", "root > 2"), "all"],
+        fields={"n": "int"},
+        derive={"m": "n * 1"},
+        required=["n"],
+        udf=udf | {"args": ["n"]},
+    )
     plan = bench.plan([with_udf, make_pipe("plain", derive={"x": "1"})])
-    given_rows = [("u", b'{"n":9}'), ("u", b'{"n":-9}'), ("plain", b'{"n":-9}'), ("u", b"{}"), ("u", b'{"n":1}')]
+    given_rows = [
+        ("u", b'{"n":9}'),
+        ("u", b'{"n":-9}'),
+        ("plain", b'{"n":-9}'),
+        ("u", b"{}"),
+        ("u", b'{"n":1}'),
+    ]
     written = bench.run(plan, [(b"k", data, 0, make_headers(name)) for name, data in given_rows])
     assert [one.reason for one in written] == [None, "udf-failed", None, "required-null", None]
     assert written[0].value == b'{"n":9,"m":9,"root":3.0}'

@@ -1,6 +1,7 @@
 """What a lookup's rows are found by. The event's side of the same rules is SQL, in `hifi_enrich.sql`."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -43,7 +44,7 @@ def typed(value: Any, kind: SqlType) -> Any:
     Raises:
         ValueError: it cannot be read as that type.
     """
-    if value is None or (isinstance(value, float) and value != value):
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, str) and kind is not SqlType.STRING:
         value = value.strip()

@@ -41,7 +41,9 @@ def build(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) -> Table
             continue
         cells = [_typed(row.get(column), kind) for column, kind in values]
         unread += sum(failed for _, failed in cells)
-        found[key_text([one for one in parts if one is not None])] = tuple(text_of(value) for value, _ in cells)
+        found[key_text([one for one in parts if one is not None])] = tuple(
+            text_of(value) for value, _ in cells
+        )
     twice = count - unkeyed - len(found)
     level = logger.warning if twice or unkeyed or unread else logger.info
     level(

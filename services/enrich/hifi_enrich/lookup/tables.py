@@ -31,7 +31,8 @@ class Tables:
     """The tables, by id. Pipes that declare the same lookup share one."""
 
     def __init__(self, temp: Path) -> None:
-        """
+        """Begin without any.
+
         Args:
             temp: folder for what is handed over to the JVM.
         """
@@ -85,7 +86,7 @@ class Tables:
             try:
                 served[key] = cache.get()
             except HifiError as error:  # expired
-                logger.error("lookup-expired", error=str(error))
+                logger.warning("lookup-expired", error=str(error))
         return served
 
     def share(self, catalyst: Catalyst, tables: Mapping[str, Table]) -> tuple[Java, list[Java]]:

@@ -1,0 +1,229 @@
+"""The service on a real Kafka: both triggers, changes, restarts, poisoned records, hand-over. Nothing is ever lost."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from enriching import make_headers, make_pipe
+from pyspark.sql import SparkSession
+from serving import PARTITIONS, Instance, Stream, serving
+
+from hifi import event
+from hifi.event import Record
+from hifi.pipe.registry import deletion_record, pipe_record
+from hifi_enrich.offsets import GroupOffsets
+
+pytestmark = pytest.mark.timeout(300)
+PIPE = make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}, derive={"double": "n * 2"})
+
+
+def reason(record: Any) -> str | None:
+    value = dict(record.headers).get(event.REASON)
+    return value.decode() if value is not None else None
+
+
+def numbered(numbers: Sequence[int]) -> list[bytes]:
+    return [b'{"n":%d}' % number for number in numbers]
+
+
+@pytest.mark.parametrize("trigger", ["micro-batch", "real-time"])
+async def test_events_pass_once_in_order_with_key_headers_and_partition(
+    kafka: str, spark: SparkSession, tmp_path: Path, trigger: str
+) -> None:
+    stream = await Stream(kafka).create(PIPE)
+    async with serving(stream, spark, tmp_path, enrich_trigger=trigger, enrich_batch_s=5) as one:
+        await one.until_state("running")
+        stray = [(0, Record(None, b"\xff", [])), (1, Record(b"", None, [("x", b"")]))]
+        await stream.append(stream.topics.normalized, stray)
+        numbers = [number for _ in range(5) for number in await stream.send(*numbered(range(20)))]
+        found = await stream.outcomes([*numbers, -1])
+        await stream.caught_up()
+    assert [reason(record) for record in found.pop(-1)] == ["not-an-event", "not-an-event"]
+    for number, records in found.items():
+        [record] = records
+        assert record.value == b'{"n":%d,"double":%d}' % (number % 20, number % 20 * 2)
+        assert (record.key, record.partition) == (b"k%d" % number, number % PARTITIONS)
+        kept = make_headers("p", 0, number)
+        assert list(record.headers[: len(kept)]) == kept
+        assert dict(record.headers)[event.TO] == (b"large,all" if number % 20 >= 10 else b"all")
+        stamp_ms = int(dict(record.headers)[event.IN]) / 1000
+        assert stamp_ms <= record.timestamp + 1
+    for partition in range(PARTITIONS):
+        order = [
+            int(record.key[1:])
+            for record in await stream.read(stream.topics.enriched)
+            if record.partition == partition
+        ]
+        assert order == sorted(order)
+
+
+async def test_a_restart_goes_on_where_it_was_and_the_trigger_can_change(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await Stream(kafka).create(PIPE)
+    numbers: list[int] = []
+    for turn, trigger in enumerate(["micro-batch", "real-time", "micro-batch"]):
+        numbers += await stream.send(*numbered(range(30)))  # before the start
+        async with serving(
+            stream, spark, tmp_path, f"i{turn}", enrich_trigger=trigger, enrich_batch_s=5
+        ) as one:
+            await one.until_state("running")
+            numbers += await stream.send(*numbered(range(30)))
+            await stream.outcomes(numbers)
+            await stream.caught_up()
+    found = await stream.outcomes(numbers)
+    assert {len(records) for records in found.values()} == {1}
+
+
+async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_event(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await Stream(kafka).create(PIPE)
+    async with serving(stream, spark, tmp_path) as one:
+        await one.until_state("running")
+        old = await stream.send(*numbered(range(10)), version=1)
+        version = await stream.publish(
+            pipe_record(make_pipe("p", fields={"n": "int"}, derive={"triple": "n * 3"})),
+            pipe_record(make_pipe("q")),
+        )
+        changed = await stream.send(*numbered(range(10)), version=version)
+        other = await stream.send(b"anything", pipe="q", version=version)
+        await stream.outcomes([*old, *changed, *other])
+        version = await stream.publish(deletion_record("p"))
+        await one.until(lambda: one.engine.version == version)
+        deleted = await stream.send(b'{"n":1}', version=version - 1)
+        found = await stream.outcomes([*old, *changed, *other, *deleted])
+    assert {json.loads(record.value).get("triple") is None for number in old for record in found[number]} <= {
+        True,
+        False,
+    }
+    assert all(
+        json.loads(record.value)["triple"] == json.loads(record.value)["n"] * 3
+        for number in changed
+        for record in found[number]
+    )
+    assert found[other[0]][0].value == b"anything"
+    assert reason(found[deleted[0]][0]) == "pipe-deleted"
+
+
+async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await Stream(kafka).create(PIPE)
+    async with serving(stream, spark, tmp_path) as one:
+        await one.until_state("running")
+        [early] = await stream.send(b"{}", pipe="late", version=stream.version + 1)
+        await one.until(lambda: one.registry.version < stream.version + 1 and not spark.streams.active)
+        assert await stream.read(stream.topics.enriched) == await stream.read(stream.topics.dead_letter) == []
+        await stream.publish(pipe_record(make_pipe("late", derive={"x": "1"})))
+        found = await stream.outcomes([early])
+        assert found[early][0].value == b'{"x":1}'
+
+
+async def test_a_lookup_that_is_missing_at_the_start_is_waited_for_and_a_new_one_takes_effect(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    file = tmp_path / "names.csv"
+    lookup = {"file": str(file), "key": {"c": "code"}, "fields": {"name": "name"}, "refresh": 0.2}
+    stream = await Stream(kafka).create(make_pipe("p", fields={"c": "string"}, lookups={"names": lookup}))
+    async with serving(stream, spark, tmp_path) as one:
+        await one.until_state("waiting")
+        assert "names.csv does not exist" in one.waiting
+        assert not one.service.health.ready
+        file.write_text("code,name\nA,Anna\n")
+        await one.until_state("running")
+        first = await stream.send(b'{"c":"A"}')
+        assert (await stream.outcomes(first))[first[0]][0].value == b'{"c":"A","name":"Anna"}'
+        file.write_text("code,name\nA,Ada\n")
+        await one.until(lambda: "Ada" in str([table.rows for table in one.tables.current().values()]))
+        seen = b""
+        while b"Ada" not in seen:
+            [number] = await stream.send(b'{"c":"A"}')
+            seen = (await stream.outcomes([number]))[number][0].value
+        file.write_text("broken")
+        again = await stream.send(b'{"c":"A"}')
+        assert (await stream.outcomes(again))[again[0]][0].value == b'{"c":"A","name":"Ada"}'
+
+
+async def test_a_poisoned_record_is_put_away_and_its_neighbours_pass(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A stack overflow is no exception that an expression could be shielded from."""
+    stream = await Stream(kafka).create(
+        make_pipe("p", fields={"s": "string"}, derive={"m": "s rlike '^(a|b)*c'"})
+    )
+    poison = b'{"s":"%s"}' % (b"ab" * 400_000)
+    numbers = await stream.send(*[b'{"s":"abc"}'] * 12, poison, *[b'{"s":"x"}'] * 7)
+    async with serving(stream, spark, tmp_path) as one:
+        await stream.outcomes(numbers)
+        await one.until_state("running")
+        numbers += await stream.send(b'{"s":"c"}')
+        found = await stream.outcomes(numbers)
+    refused = {
+        number: reason(record) for number, records in found.items() for record in records if reason(record)
+    }
+    assert refused == {12: "poisoned"}
+    assert found[12][0].value == poison
+    assert dict(found[12][0].headers)[event.NODE] == b"enrich"
+    assert found[11][0].value == b'{"s":"abc","m":true}'
+    assert await stream.read(stream.topics.dead_letter) == found[12]
+
+
+async def test_offsets_that_retention_took_away_are_told_and_the_rest_goes_on(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await Stream(kafka).create(PIPE)
+    numbers = await stream.send(*numbered(range(20)))
+    async with GroupOffsets(
+        kafka, stream.topics.group("enrich"), stream.topics.normalized, PARTITIONS
+    ) as offsets:
+        await offsets.commit({0: 2, 1: 4}, {1: "a note"})
+        start = await offsets.start()
+        assert (start.offsets, start.notes) == ({0: 2, 1: 4}, {1: "a note"})
+    await delete_before(stream, {0: 6})
+    async with serving(stream, spark, tmp_path) as one:
+        await one.until_state("running")
+        left = [number for number in numbers if number // 2 >= (6 if number % 2 == 0 else 4)]
+        found = await stream.outcomes(left)
+    assert sorted(found) == left
+
+
+async def delete_before(stream: Stream, offsets: dict[int, int]) -> None:
+    from aiokafka import TopicPartition
+    from aiokafka.admin import AIOKafkaAdminClient
+    from aiokafka.admin.records_to_delete import RecordsToDelete
+
+    admin = AIOKafkaAdminClient(bootstrap_servers=stream.kafka)
+    await admin.start()
+    wanted = {
+        TopicPartition(stream.topics.normalized, part): RecordsToDelete(before_offset=offset)
+        for part, offset in offsets.items()
+    }
+    await admin.delete_records(wanted)
+    await admin.close()
+
+
+@pytest.mark.parametrize("ending", ["stop", "vanish"])
+async def test_a_standby_takes_over_and_nothing_is_lost(
+    kafka: str, spark: SparkSession, tmp_path: Path, ending: str
+) -> None:
+    stream = await Stream(kafka).create(PIPE)
+    first, second = (Instance(stream, spark, tmp_path, name) for name in ("first", "second"))
+    await first.start()
+    await first.until_state("running")
+    await second.start()
+    await second.until_state("standby")
+    assert first.state == "running"
+    numbers = await stream.send(*numbered(range(20)))
+    await stream.outcomes(numbers)
+    numbers += await stream.send(*numbered(range(20)))
+    await getattr(first, ending)()
+    numbers += await stream.send(*numbered(range(20)))
+    await second.until_state("running")
+    found = await stream.outcomes(numbers)
+    await second.stop()
+    assert sorted(found) == numbers
+    if ending == "stop":
+        assert {len(records) for records in found.values()} == {1}
