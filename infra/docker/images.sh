@@ -5,8 +5,9 @@
 #   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
 #
 # BASE_IMAGE and JDK_IMAGE name other base images. Where they are not set and the public ones can neither be found nor
-# pulled, base images are made of this machine's own Python (HIFI_BASE_PYTHON) and JDK. HIFI_BUILD_ARGS are further arguments of every
-# `docker build`, such as "--build-arg PIP_INDEX_URL=…" in a network with a package mirror.
+# pulled, base images are made of this machine's own Python (HIFI_BASE_PYTHON names another) and JDK.
+# HIFI_BUILD_ARGS are further arguments of every `docker build`, such as "--build-arg PIP_INDEX_URL=…" in a network
+# with a package mirror.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
