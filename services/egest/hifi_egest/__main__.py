@@ -3,6 +3,8 @@
 import asyncio
 import ssl
 
+from hifi.health import Health
+from hifi.kafka.admin import matching_partitions
 from hifi.kafka.consumer import Consumer, Reading
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
@@ -31,7 +33,9 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     settler = Settler(topics, outbox, lease)
     tools = Tools(settings, topics.tiers, settler, lease, held, service.health, ssl.create_default_context())
     lanes = Lanes(registry, tools, lambda: len(consumer.works) / (2 * (registry.partitions or 1)))
-    intake = Intake(topics, registry, lanes, settler, outbox, outcomes, held, settings.pipes_wait_s)
+    intake = Intake(
+        topics, registry, lanes, settler, outbox, outcomes, held, service.health, settings.pipes_wait_s
+    )
     reading = Reading(
         [topics.enriched, topics.retry_out],
         topics.group(NODE),
@@ -39,7 +43,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
         partition_fetch_bytes=settings.fetch_bytes,
     )
     consumer = Consumer(service, settings, reading, intake.step, intake.poisoned)
-    if await service.unless_stopped(asyncio.gather(registry.start(), producer.connect(service.health))):
+    if await service.unless_stopped(connect(settings, registry, producer, service.health)):
         await lanes.start()
         outcomes.start()
         service.health.state = "running"
@@ -51,6 +55,18 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     await registry.stop()
     if failed.done():
         failed.result()
+
+
+async def connect(
+    settings: EgestSettings, registry: PipeRegistry, producer: Producer, health: Health
+) -> None:
+    """Return when pipes, producer and topics are there, however long Kafka stays away."""
+    await asyncio.gather(registry.start(), producer.connect(health))
+    topics = settings.topics
+    assert registry.partitions is not None
+    used = [topics.enriched, topics.retry_out, topics.receipts, topics.dead_letter]
+    used += [topics.retry_in(tier) for tier in topics.tiers]
+    await matching_partitions(settings.kafka, used, registry.partitions, health)
 
 
 def main() -> None:

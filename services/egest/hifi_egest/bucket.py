@@ -10,7 +10,7 @@ class Bucket:
     """Spaces requests evenly: the generic cell rate algorithm (ITU-T I.371)."""
 
     def __init__(self, per_second: float) -> None:
-        self._next_s = 0.0
+        self._next_s = self._last_s = 0.0
         self._between_s = 0.0
         self._credit_s = 0.0
         self.set_rate(per_second)
@@ -19,6 +19,8 @@ class Bucket:
         """Change the rate, requests a second; above 0."""
         self._between_s = 1.0 / per_second
         self._credit_s = max(BURST_S, self._between_s) - self._between_s
+        # What was spaced at the old rate need not wait for longer than the new one asks for.
+        self._next_s = min(self._next_s, self._last_s + max(BURST_S, self._between_s))
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until the next request may be sent, 0: now."""
@@ -27,3 +29,4 @@ class Bucket:
     def take(self, now_s: float) -> None:
         """A request is sent; `wait_s` was 0."""
         self._next_s = max(self._next_s, now_s) + self._between_s
+        self._last_s = now_s

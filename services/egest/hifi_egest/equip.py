@@ -68,8 +68,8 @@ class Equipment:
         self._health = health
         self._changed = changed
         self._about = {"pipe": pipe, "destination": destination.name}
-        self._condition = f"secrets of {pipe}/{destination.name}"
-        self._cache = Cache(self._condition, self._load, refresh_s=refresh_s, changed=self._use)
+        self._subject = f"destination {pipe}/{destination.name}"
+        self._cache = Cache(self._subject, self._load, refresh_s=refresh_s, changed=self._use)
         self._task: asyncio.Task[None] | None = None
         try:
             self.binding = Binding(destination, *read(destination))
@@ -85,7 +85,7 @@ class Equipment:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self._cache.stop()
-        self._health.hold(self._condition)
+        self._health.warn(self._subject, None)
 
     async def _run(self) -> None:
         while True:
@@ -100,12 +100,12 @@ class Equipment:
         if self.missing:
             self.missing = ""
             logger.info("destination-usable", **self._about)
-            self._health.hold(self._condition)
+            self._health.warn(self._subject, None)
             self._changed()
 
     def _miss(self, error: Misconfigured) -> None:
         logger.error("destination-unusable", **self._about, error=str(error))
-        self._health.wait(self._condition, str(error))
+        self._health.warn(self._subject, str(error))
         self.missing = str(error)
         if self._task is not None:
             self._changed()

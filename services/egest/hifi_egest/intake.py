@@ -32,7 +32,9 @@ from hifi.event import (
     Headers,
     identity,
     number,
+    with_headers,
 )  # fmt: skip
+from hifi.health import Health
 from hifi.kafka.consumer import Batch, Work
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
@@ -71,16 +73,11 @@ class Intake:
         outbox: Outbox,
         outcomes: Outcomes,
         held: Held,
+        health: Health,
         pipes_wait_s: float,
     ) -> None:
-        self._topics = topics
-        self._registry = registry
-        self._lanes = lanes
-        self._settler = settler
-        self._outbox = outbox
-        self._outcomes = outcomes
-        self._held = held
-        """
+        """Begin with no partition.
+
         Args:
             topics: of the stream.
             registry: of the pipes.
@@ -89,8 +86,17 @@ class Intake:
             outbox: for records that are no events.
             outcomes: started.
             held: what is in hand.
+            health: told when a version of the pipes does not come.
             pipes_wait_s: bound on waiting for a pipe's version, seconds.
         """
+        self._topics = topics
+        self._registry = registry
+        self._lanes = lanes
+        self._settler = settler
+        self._outbox = outbox
+        self._outcomes = outcomes
+        self._held = held
+        self._health = health
         self._pipes_wait_s = pipes_wait_s
         self._unreachable = -1
         self._partitions: dict[Work, Partition] = {}
@@ -112,11 +118,15 @@ class Intake:
                 await asyncio.sleep(0)
 
     async def poisoned(self, work: Work, record: ConsumerRecord, error: Exception) -> None:
-        """A record on which egest itself failed again and again; it never came so far as to be split."""
-        written = asyncio.Event()
-        why = Rejected("poisoned", f"egest fails on it: {type(error).__name__}")
-        self._put_away(work, record, why, now_us(), written.set)
-        await written.wait()
+        """A record on which egest itself failed again and again: a dead letter for each of its deliveries."""
+        headers = dict(record.headers)
+        names = headers.get(TO if work.topic == self._topics.enriched else DESTINATION, b"").split(b",")
+        why = Rejected("poisoned", f"egest fails on it ({type(error).__name__}); its log says how")
+        written = [asyncio.Event() for _ in names]
+        for name, event in zip(names, written, strict=True):
+            self._put_away(work, record, why, now_us(), event.set, name)
+        for event in written:
+            await event.wait()
 
     async def _begin(self, work: Work, first: int) -> Partition:
         """The first records of an assignment: learn what the last owner did."""
@@ -173,6 +183,7 @@ class Intake:
         if version > self._registry.version and not await self._reached(work, version):
             refusal = BEHIND
         event.left = len(wanted)
+        retried = partition.source == RETRY_OUT
         for name in wanted:
             if record.offset <= partition.finished.done.last and partition.finished.done.has(
                 record.offset, name
@@ -180,7 +191,7 @@ class Intake:
                 self._finished_before(partition, event, name, headers)
                 continue
             lane = self._lanes.get(headers[PIPE], name) if name else None
-            if refusal is None and lane is not None:
+            if lane is not None and refusal is None and not lane.fits(event.size_bytes, retried=retried):
                 await self._room(work, lane, event)
             self._give(_delivery(event, name, headers), lane, refusal)
 
@@ -206,7 +217,7 @@ class Intake:
             )
 
     async def _room(self, work: Work, lane: Lane, event: Event) -> None:
-        retried = work.topic == self._topics.retry_out
+        retried = event.partition.source == RETRY_OUT
         while not lane.fits(event.size_bytes, retried=retried) and self._lanes.may_wait(lane):
             await lane.room(_LOOK_S)
             work.check()
@@ -220,6 +231,9 @@ class Intake:
             work.check()
             if monotonic_s() >= until_s:
                 self._unreachable = version
+                self._health.warn(
+                    "pipes", f"version {version} does not come; {self._registry.version} is known"
+                )
                 logger.error(
                     "pipes-behind", version=version, known=self._registry.version, waited_s=self._pipes_wait_s
                 )
@@ -244,9 +258,16 @@ class Intake:
             self._settler.receipt_only(_delivery(event, name, headers), *owed)
 
     def _put_away(
-        self, work: Work, record: ConsumerRecord, why: Rejected, fetched_us: int, then: Callable[[], None]
+        self,
+        work: Work,
+        record: ConsumerRecord,
+        why: Rejected,
+        fetched_us: int,
+        then: Callable[[], None],
+        destination: bytes = b"",
     ) -> None:
-        letter = dead_letter(record.key, record.value, record.headers, settle.NODE, why, fetched_us)
+        headers = with_headers(record.headers, {DESTINATION: destination} if destination else {})
+        letter = dead_letter(record.key, record.value, headers, settle.NODE, why, fetched_us)
         logger.warning(
             "not-delivered",
             topic=work.topic,

@@ -133,6 +133,7 @@ class Lane:
         if ordered != (self.destination.ordered == "key"):
             queue, self._queue = self._queue, Queue(ordered=ordered)
             for delivery in queue.all():
+                delivery.place = Place.QUEUED
                 self._queue.add(delivery, monotonic_s())
         self._configure(destination)
         self.pump()
@@ -491,6 +492,7 @@ class Lane:
     def _awake(self, job: Job) -> None:
         del self._sleeping[job]
         self._jobs.append(job)
+        self.shed()
         self.pump()
 
     def _equipped(self) -> None:

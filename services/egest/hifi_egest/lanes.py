@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,7 @@ from hifi_egest.partition import Partition
 
 SWEEP_S: Final = 0.5
 _LATELY_S: Final = 10.0
+_LOOK_S: Final = 0.05
 
 logger = log.get(__name__)
 
@@ -34,6 +36,8 @@ class Lanes:
         self._share = share
         self._lanes: dict[tuple[bytes, bytes], Lane] = {}
         self._load = Load()
+        self._starving: list[Lane] = []
+        self._looked_s = -math.inf
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -62,9 +66,12 @@ class Lanes:
 
     def may_wait(self, lane: Lane) -> bool:
         """Whether what does not fit in a lane should wait a moment rather than go to the retrier."""
-        since_s = monotonic_s() - _LATELY_S
-        others = (one for one in self._lanes.values() if one is not lane)
-        alone = not any(one.starves and one.offered_s > since_s for one in others)
+        now_s = monotonic_s()
+        if now_s - self._looked_s > _LOOK_S:  # with thousands of lanes not for each delivery
+            self._looked_s = now_s
+            lately = (one for one in self._lanes.values() if one.offered_s > now_s - _LATELY_S)
+            self._starving = [one for one in lately if one.starves]
+        alone = not any(one is not lane for one in self._starving)
         return lane.may_wait(alone=alone, saturated=self._load.saturated())
 
     def drop(self, partition: Partition) -> None:

@@ -198,10 +198,9 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
             receipts = await stream.receipts(6)
             assert sorted(outcomes(receipts)) == ["delivered"] * 3 + ["retry"] * 3
             assert there.requests == []
-            assert "secret file" in node.service.health.waiting["secrets of flights/d"]
-            assert not node.service.health.ready
+            assert "secret file" in node.service.health.warnings["destination flights/d"]
             file.write_text("s3cret\n")
-            await until(lambda: node.service.health.ready)
+            await until(lambda: not node.service.health.warnings)
             await stream.send(1)
             await stream.receipts(7)
         assert there.requests[0].headers["x-key"] == "s3cret"
@@ -265,11 +264,12 @@ async def test_a_partition_waits_for_the_version_of_the_pipe_that_its_event_need
 
 
 async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_ever(stream: Stream) -> None:
-    async with destination() as there, egesting(stream, pipe(there.url), pipes_wait_s=0.3):
+    async with destination() as there, egesting(stream, pipe(there.url), pipes_wait_s=0.3) as node:
         began_s = time.monotonic()
         await stream.send(20, version=999)
         await stream.send(1)
         receipts = await stream.receipts(21)
         assert time.monotonic() - began_s < 10, "the wait is once, not for each event"
+        assert "999" in node.service.health.warnings["pipes"]
     assert sorted(outcomes(receipts)) == ["delivered"] + ["retry"] * 20
     assert {receipt.get(event.REASON) for receipt in receipts} == {None, "pipes-behind"}
