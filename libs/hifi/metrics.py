@@ -44,7 +44,9 @@ DELIVERY_SECONDS = Histogram(
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
-COPIES = Counter("hifi_copies_dropped_total", "Records that a restarted node wrote again, dropped.", ["topic"])
+COPIES = Counter(
+    "hifi_copies_dropped_total", "Records that a restarted node wrote again, dropped.", ["topic"]
+)
 LANE_EVENTS = Gauge("hifi_lane_events", "Deliveries queued or running in a lane.", ["pipe", "destination"])
 BREAKER_OPEN = Gauge(
     "hifi_breaker_open", "1 while the destination's circuit breaker is open.", ["pipe", "destination"]

@@ -96,7 +96,7 @@ async def test_stops_in_the_order_of_the_flow(plan):
 async def test_two_meshes_on_one_folder_are_refused(plan):
     one = plan()
     async with Mesh(one):
-        with pytest.raises(Misconfigured, match="a mesh already runs on .*hifi down --data"):
+        with pytest.raises(Misconfigured, match=r"a mesh already runs on .*hifi down --data"):
             await Mesh(plan(data=one.data)).start()
 
 
