@@ -8,9 +8,10 @@ from urllib.parse import quote
 import orjson
 import typer
 import urllib3
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
+from rich.table import Column, Table
 
 from hifi_observe.conditions import clock
 
@@ -133,8 +134,15 @@ def lost_table(body: dict[str, Any]) -> Table:
 
 def top_table(body: dict[str, Any]) -> Group:
     """The overview for a terminal."""
+    names = ("in/s", "out/s", "p95", "lost", "retry", "dead", "up today")
+    figures = [Column(name, no_wrap=True, justify="right") for name in names]
     table = Table(
-        "pipe", "state", "in/s", "out/s", "p95", "lost", "retrying", "dead", "up today", "nines, month"
+        Column("pipe", no_wrap=True, min_width=12),
+        "state",
+        *figures,
+        box=box.SIMPLE,
+        padding=(0, 1),
+        pad_edge=False,
     )
     for row in body["pipes"]:
         colour = {"alarm": "red", "flowing": "green"}.get(row["state"], "dim")
@@ -147,7 +155,6 @@ def top_table(body: dict[str, Any]) -> Group:
             milliseconds(row["p95_us"]),
             *("-" if row[name] is None else str(row[name]) for name in ("lost", "retrying", "dead")),
             share,
-            "-" if row["nines_month"] is None else f"{row['nines_month']:.1f}",
         )
     status = body["status"]
     groups = ", ".join(

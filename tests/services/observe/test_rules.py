@@ -9,6 +9,7 @@ from hifi import event
 from hifi_observe.book import Book, Verdict
 from hifi_observe.cell import Cell
 from hifi_observe.closing import Rules, Snapshot
+from hifi_observe.stage import Stage
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mesh import TOPICS, Row
@@ -170,3 +171,15 @@ def test_a_closed_cell_survives_json_and_goes_on() -> None:
     again.take("raw", [one for one in (row(0, 0), row(1, 1)) if one.offset >= start])
     assert told(judge(again, raw=2)) == {("normalize", "lost"): 1, ("enrich", "in_flight"): 1}
     assert judge(again, raw=2).counts["ingest", "", "in"] == 2
+
+
+def test_a_copy_of_an_event_that_came_to_its_end_is_a_copy_after_closing_too() -> None:
+    made = book()
+    made.take("raw", [row(0, 0)])
+    made.take("dead-letter", [row(0, 0, node=b"normalize")])
+    judge(made, raw=1)
+    made.take("raw", [row(1, 0), row(2, 7)])
+    verdict = judge(made, raw=1)
+    assert (verdict.cell.copies[Stage("raw")], verdict.cell.late) == (1, 1)
+    assert verdict.counts["ingest", "", "in"] == 2
+    assert told(verdict) == {("normalize", "in_flight"): 1}
