@@ -18,6 +18,7 @@ from hifi_observe.stage import Stage
 sys.path.insert(0, str(Path(__file__).parent))
 from mesh import READS, TOPICS, Id, Mesh
 
+pytestmark = pytest.mark.timeout(900)
 RULES = Rules(settle_s=20, amend_s=100_000, follow_s=1_000_000)
 
 
