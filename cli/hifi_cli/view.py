@@ -21,6 +21,7 @@ from hifi_infra.mesh import Mesh
 REDRAW_S: Final = 0.25
 MEASURE_S: Final = 2.0
 SHOWN_HAPPENINGS: Final = 6
+AT_ONCE: Final = "each service finishes what it has; a second Ctrl-C ends all at once"
 
 
 class View:
@@ -103,7 +104,8 @@ class View:
             rows.add_row(*self._row(instance))
         happenings = list(mesh.journal.happenings)[-SHOWN_HAPPENINGS:]
         told = [Text(f"{_clock(one)} {one.text}", style="yellow" if one.bad else "dim") for one in happenings]
-        return Group(head, rows, *told, Text(self._footer, style="dim"))
+        footer = AT_ONCE if mesh.phase.startswith("stopping") else self._footer
+        return Group(head, rows, *told, Text(footer, style="dim"))
 
     def _row(self, instance: Instance) -> list[str]:
         readiness = instance.readiness

@@ -12,7 +12,7 @@ from hifi.errors import HifiError, Misconfigured
 from hifi_infra.journal import Journal
 from hifi_infra.plan import Place
 from hifi_infra.ports import free_port, is_free
-from hifi_infra.probe import NO_ANSWER, Readiness, readiness
+from hifi_infra.probe import NO_ANSWER, STOPPED, Readiness, readiness
 from hifi_infra.process import Process
 
 BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
@@ -103,7 +103,7 @@ class Instance:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
             self._keeper = None
-        self.readiness = NO_ANSWER
+        self.readiness = STOPPED
 
     async def _keep(self) -> None:
         failures = 0

@@ -17,6 +17,7 @@ class Readiness:
     """Condition that does not hold yet to the reason, one sentence for a person."""
 
 
+STOPPED = Readiness(False, "stopped")
 NO_ANSWER = Readiness(False, "down", {"process": "its health page does not answer yet"})
 
 
