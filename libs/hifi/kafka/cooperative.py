@@ -53,8 +53,6 @@ from hifi.kafka.assignor import (
 
 Offsets: TypeAlias = Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata]
 
-_STILL_A_MEMBER: Final = (NoError, RebalanceInProgressError)
-
 logger = log.get(__name__)
 
 
@@ -129,11 +127,41 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
     @property
     def last_heartbeat_monotonic_s(self) -> float:
-        """When the last heartbeat was sent that Kafka answered well, on `time.monotonic()`; -inf before.
+        """When the last heartbeat was sent that Kafka answered well, on `time.monotonic()`; -inf as nobody.
 
-        From then on Kafka keeps this member for at least `session_timeout_ms`.
+        From then on Kafka keeps this member, and its partitions for it, for at least `session_timeout_ms`. So it
+        stands still when a rebalance waits for this member too long, however well heartbeats are answered.
         """
-        return -math.inf if self._coordinator is None else self._coordinator.last_heartbeat_monotonic_s
+        return -math.inf if self._coordinator is None else self._coordinator.lease.last_heartbeat_s
+
+
+class Lease:
+    """How long Kafka keeps a member at least, going by its answers. Pure; seconds of any monotonic clock."""
+
+    def __init__(self, *, session_timeout_s: float, rebalance_timeout_s: float) -> None:
+        self.last_heartbeat_s = -math.inf
+        """From then on it is the session timeout."""
+        self._grace_s = rebalance_timeout_s - session_timeout_s
+        self._stable_s = -math.inf
+
+    def answered(self, sent_s: float, error: type[KafkaError], *, joining: bool = False) -> bool:
+        """Take note of the answer to a heartbeat (or to SyncGroup); says whether it was good.
+
+        A member that does not join a rebalance in time is put out in spite of its heartbeats. That rebalance
+        began after the last heartbeat without one. While it waits in JoinGroup nothing more is asked of it.
+        """
+        if error is NoError:
+            self._stable_s = sent_s
+        elif error is RebalanceInProgressError:
+            sent_s = sent_s if joining else min(sent_s, self._stable_s + self._grace_s)
+        else:
+            return False
+        self.last_heartbeat_s = max(self.last_heartbeat_s, sent_s)
+        return True
+
+    def end(self) -> None:
+        """Kafka has put this member out."""
+        self.last_heartbeat_s = self._stable_s = -math.inf
 
 
 class _Held(Assignment):  # type: ignore[misc]
@@ -198,7 +226,10 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
     def __init__(self, client: Any, subscription: Any, *, fetcher: Fetcher, **options: Any) -> None:
         super().__init__(client, subscription, **(options | {"assignors": (_Claim(self),)}))
         self.held = _Held({})
-        self.last_heartbeat_monotonic_s = -math.inf
+        self.lease = Lease(
+            session_timeout_s=self._session_timeout_ms / 1000,
+            rebalance_timeout_s=self._rebalance_timeout_ms / 1000,
+        )
         self._fetcher = fetcher
         self._group_subscription: set[str] | None = None
         self._synced_generation = NO_GENERATION  # `generation` is ahead of it from JoinGroup to SyncGroup
@@ -345,6 +376,7 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         """Called when Kafka does not know this member any more: from now on nothing that it holds counts."""
         super().reset_generation()
         self._synced_generation = NO_GENERATION
+        self.lease.end()
         self._announced = False
         self._lost = bool(self.held.tps)
         self.held.pause(self.held.tps)
@@ -381,14 +413,8 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
         sent = time.monotonic()
         answer = await super()._send_req(request)
         if isinstance(request, HeartbeatRequest | SyncGroupRequest):
-            self._is_alive(sent, answer)
+            self.lease.answered(sent, for_code(answer.error_code))
         return answer
-
-    def _is_alive(self, sent_monotonic_s: float, answer: Any) -> bool:
-        alive = for_code(answer.error_code) in _STILL_A_MEMBER
-        if alive:
-            self.last_heartbeat_monotonic_s = sent_monotonic_s
-        return alive
 
     @contextlib.asynccontextmanager
     async def _heartbeats_while_joining(self) -> AsyncIterator[None]:
@@ -412,13 +438,14 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
             sent = time.monotonic()
             with contextlib.suppress(KafkaError):
                 request = HeartbeatRequest(self.group_id, generation, member_id)
-                alive = self._is_alive(sent, await self._client.send(self.coordinator_id, request))
+                answer = await self._client.send(self.coordinator_id, request)
+                alive = self.lease.answered(sent, for_code(answer.error_code), joining=True)
 
 
 _TAKEN_FOR_GRANTED: Final[Mapping[type, Mapping[str, str]]] = {
     AIOKafkaConsumer: {"start": "GroupCoordinator _coordinator _fetcher wait_for_assignment"},
     GroupCoordinator: {
-        "__init__": "assignors generation member_id _commit_lock _performed_join_prepare",
+        "__init__": "assignors generation member_id _commit_lock _rebalance_timeout_ms _performed_join_prepare",
         "ensure_active_group": "subscription prev_assignment _on_join_prepare _do_rejoin_group",
         "_on_join_prepare": "previous_assignment _group_subscription",
         "_do_rejoin_group": "subscription CoordinatorGroupRebalance perform_group_join _on_join_complete",

@@ -1,30 +1,46 @@
 """A cooperative group on a real Kafka: members come, go and are put out; nothing is lost or read twice."""
 
 import asyncio
+import math
+import os
 import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Self, TypeAlias
 
 import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.consumer.group_coordinator import GroupCoordinator
-from aiokafka.errors import CommitFailedError, ConsumerStoppedError
+from aiokafka.errors import (
+    CommitFailedError,
+    ConsumerStoppedError,
+    NoError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+)
 from aiokafka.protocol.group import LeaveGroupRequest
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 
 from hifi.errors import Misconfigured
 from hifi.kafka import cooperative
-from hifi.kafka.cooperative import CooperativeConsumer
+from hifi.kafka.assignor import Member, decode_member
+from hifi.kafka.cooperative import CooperativeConsumer, Lease
+from hifi_infra.jars import kafka_jars
+from hifi_infra.java import find_java
 
-WITHIN_S = 30
+WITHIN_S = 60
 SESSION_S = 6
 HEARTBEAT_S = 0.3
 REBALANCE_S = 25
+
+JAVA_MEMBER = Path(__file__).with_name("JavaMember.java")
 
 Seen = list[tuple[str, str, int, int]]
 """(member, topic, partition, offset) of each record, as it was worked on."""
@@ -276,6 +292,74 @@ class Theirs:
         self.assigned = self.assigned - {TopicPartition(tp.topic, tp.partition) for tp in partitions}
 
 
+class Javas:
+    """A member with Java's own cooperative consumer, in a process: see JavaMember.java."""
+
+    def __init__(self, kafka: str, group: str, topics: Iterable[str], seen: Seen, name: str) -> None:
+        self.name = name
+        session, heartbeat = str(SESSION_S * 1000), str(int(HEARTBEAT_S * 1000))
+        jars = os.pathsep.join(map(str, kafka_jars()))
+        # One compiler and a small heap: it shares the machine with the broker and the others.
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", jars]
+        self._command = [
+            str(find_java().executable),
+            *options,
+            str(JAVA_MEMBER),
+            kafka,
+            group,
+            session,
+            heartbeat,
+        ]
+        self._command += topics
+        self._seen = seen
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self.assigned: set[TopicPartition] = set()
+        self.known = False
+        self.lost = 0
+
+    async def start(self) -> Self:
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(*self._command, stdin=pipe, stdout=pipe)
+        self._reading = asyncio.create_task(self._read())
+        await until(lambda: self.known or self._reading.done(), f"{self.name} joined")  # type: ignore[union-attr]
+        return self
+
+    async def stop(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                assert await self._process.wait() == 0
+        finally:
+            if self._process.returncode is None:
+                self._process.kill()
+
+    def check(self) -> None:
+        assert self._process is not None
+        assert self._process.returncode in (None, 0)
+
+    async def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            what, *words = line.decode().split()
+            if what == "record":
+                self._seen.append((self.name, words[0], int(words[1]), int(words[2])))
+            else:
+                split = [word.rsplit(":", 1) for word in words]
+                partitions = {TopicPartition(topic, int(number)) for topic, number in split}
+                self.assigned = (
+                    self.assigned | partitions if what == "assigned" else self.assigned - partitions
+                )
+                self.lost += len(partitions) * (what == "lost")
+                self.known = True
+
+
+AnyMember: TypeAlias = Ours | Theirs | Javas
+
+
 class Group:
     """A group on topics of its own, with the traffic through them and all that its members saw."""
 
@@ -286,7 +370,8 @@ class Group:
         self.id = f"group.{uuid.uuid4().hex[:12]}"
         self.seen: Seen = []
         self.traffic = Traffic(kafka, topics, partitions)
-        self.members: list[Ours | Theirs] = []
+        self.members: list[AnyMember] = []
+        self._admin: Any = AdminClient({"bootstrap.servers": kafka})
 
     def ours(self) -> Ours:
         """One more member with our consumer; it is still to be started."""
@@ -300,7 +385,13 @@ class Group:
         self.members.append(member)
         return member
 
-    async def leave(self, member: Ours | Theirs) -> None:
+    def javas(self) -> Javas:
+        """One more member with Java's consumer; it is still to be started."""
+        member = Javas(self.kafka, self.id, self.topics, self.seen, f"javas-{len(self.members)}")
+        self.members.append(member)
+        return member
+
+    async def leave(self, member: AnyMember) -> None:
         self.members.remove(member)
         await member.stop()
 
@@ -314,13 +405,23 @@ class Group:
             union = set().union(*(member.assigned for member in self.members))
             return union == self.all and sum(loads) == len(self.all) and max(loads) - min(loads) <= 1
 
-        await until(even, f"balance, but {[(member.name, len(member.assigned)) for member in self.members]}")
+        await until(even, "all partitions are assigned evenly")
+        # One who has nothing to gain or to give may still be joining. librdkafka's consumer does not hold commits
+        # back meanwhile, so its commit as it leaves would be refused.
+        async with asyncio.timeout(WITHIN_S):
+            while await asyncio.to_thread(self._state) is not ConsumerGroupState.STABLE:
+                pass
 
-    def count(self, member: Ours | Theirs, tp: TopicPartition) -> int:
+    def _state(self) -> ConsumerGroupState:
+        described = self._admin.describe_consumer_groups([self.id])[self.id]
+        state: ConsumerGroupState = described.result().state
+        return state
+
+    def count(self, member: AnyMember, tp: TopicPartition) -> int:
         return sum(name == member.name and (topic, number) == tp for name, topic, number, _ in self.seen)
 
     async def more_of(
-        self, member: Ours | Theirs, partitions: Iterable[TopicPartition], records: int = 20
+        self, member: AnyMember, partitions: Iterable[TopicPartition], records: int = 20
     ) -> None:
         """Wait until the member has worked on so many more records of each of the partitions."""
         before = {tp: self.count(member, tp) for tp in partitions}
@@ -428,18 +529,22 @@ async def test_partitions_that_stay_never_stop(group: MakeGroup) -> None:
         third = await g.ours().start()
         try:
             await asyncio.wait_for(draining.wait(), WITHIN_S)
+            assert len(first.told("revoked")[-1]) == 1, "all others stay"
             (taken,) = first.told("revoked")[-1]
             final = g.count(first, taken)
             # The second one, which has given its partition already, waits for the first one in JoinGroup.
             joining = second.consumer._coordinator._commit_lock
             await until(lambda: joining.locked() and len(second.assigned) == 3, "the second one joins again")
-            heartbeat = second.consumer.last_heartbeat_monotonic_s
+            heartbeats = {member: member.consumer.last_heartbeat_monotonic_s for member in (first, second)}
+            # A partition that is new to it would need this to begin, and keep the others waiting until then.
+            await asyncio.wait_for(second.consumer.committed(paused), HEARTBEAT_S * 10)
             for _ in range(3):  # far longer than anything that a rebalance of moments could hide
                 await g.more_of(first, first.assigned - {taken}, 40)
                 await g.more_of(second, second.assigned - {paused}, 40)
                 assert joining.locked(), "all within one JoinGroup"
-            assert time.monotonic() - second.consumer.last_heartbeat_monotonic_s < 3 * HEARTBEAT_S
-            assert second.consumer.last_heartbeat_monotonic_s > heartbeat
+            for member, before in heartbeats.items():
+                assert member.consumer.last_heartbeat_monotonic_s > before
+                assert time.monotonic() - member.consumer.last_heartbeat_monotonic_s < 4 * HEARTBEAT_S
             assert g.count(first, taken) == final, "what is given away rests"
         finally:
             may_end.set()
@@ -490,7 +595,16 @@ async def test_an_empty_assignment_is_announced_once(group: MakeGroup) -> None:
         assert Counter(len(partitions) for _, partitions in second.calls + third.calls) == {0: 2, 1: 1}
 
 
-async def test_a_member_that_was_put_out_loses_everything_and_comes_back(group: MakeGroup) -> None:
+async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
+    group: MakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims: list[Member] = []
+
+    def noted(data: bytes) -> Member:
+        claims.append(decode_member(data))
+        return claims[-1]
+
+    monkeypatch.setattr(cooperative, "decode_member", noted)
     async with group(partitions=4) as g:
         first = await g.ours().start()
         second = await g.ours().start()
@@ -508,6 +622,9 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(group: 
             await g.more_of(member, member.assigned)
         sent, lost, twice = await g.finish()
     assert second.told("revoked") == [second.told("assigned")[-1]], "what was lost was not revoked, too"
+    assert not any(member.owned for member in claims if member.generation < 0), (
+        "it claims nothing of the past"
+    )
     assert lost == 0
     assert twice <= second.read_again, f"of {sent}"
 
@@ -544,6 +661,8 @@ async def test_a_commit_of_what_was_lost_meanwhile_is_refused(group: MakeGroup) 
             await asyncio.sleep(0)
             await put_out(member)
             coordinator.reset_generation()  # as the next heartbeat would
+            assert member.consumer.membership == (-1, "")
+            assert member.consumer.last_heartbeat_monotonic_s == -math.inf
             await asyncio.sleep(0)
         with pytest.raises(CommitFailedError):
             await late
@@ -604,30 +723,82 @@ async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group:
     assert (lost, twice) == (0, 0)
 
 
-@pytest.mark.parametrize("ours_first", [True, False], ids=["ours-leads", "librdkafka-leads"])
-async def test_it_shares_a_group_with_librdkafka(group: MakeGroup, *, ours_first: bool) -> None:
+@pytest.mark.parametrize("others", ["theirs", "javas"], ids=["librdkafka", "java"])
+@pytest.mark.parametrize("ours_first", [True, False], ids=["ours-leads", "theirs-leads"])
+async def test_it_shares_a_group_with_other_clients(
+    group: MakeGroup, others: str, *, ours_first: bool
+) -> None:
     async with group(partitions=6, topics=2) as g:
-        make = [g.ours, g.theirs, g.ours, g.theirs]
+        first, second = (g.ours, getattr(g, others)) if ours_first else (getattr(g, others), g.ours)
         members = []
-        for index in range(4):
-            members.append(await make[index if ours_first else index - 3]().start())
+        for make in (first, second, first):
+            members.append(await make().start())
             await g.balanced()
         ours = [member for member in members if isinstance(member, Ours)]
-        theirs = [member for member in members if isinstance(member, Theirs)]
-        assert members[0] in ours or not any(member.leads for member in ours)
-        assert members[0] in theirs or members[0].leads
+        assert [member.leads for member in ours] == ([True, False] if ours_first else [False])
         for member in members:
             await g.more_of(member, member.assigned)
         await g.leave(members[0])  # another one leads
         await g.balanced()
-        await g.leave(members[3])
+        members.append(await second().start())
+        await g.balanced()
+        await g.leave(members[2])
         await g.balanced()
         for member in g.members:
             await g.more_of(member, member.assigned)
         sent, lost, twice = await g.finish()
     assert (lost, twice) == (0, 0), f"of {sent}"
-    assert not any(member.told("lost") for member in ours)
-    assert not any(member.lost for member in theirs)
+    for member in members:
+        assert not (member.told("lost") if isinstance(member, Ours) else member.lost)
+
+
+def test_the_lease_grows_with_good_heartbeats_only() -> None:
+    lease = Lease(session_timeout_s=10, rebalance_timeout_s=30)
+    assert lease.last_heartbeat_s == -math.inf
+    assert lease.answered(100, NoError)
+    assert not lease.answered(103, UnknownMemberIdError)
+    assert lease.last_heartbeat_s == 100
+    lease.end()
+    assert lease.last_heartbeat_s == -math.inf
+
+
+def test_the_lease_ends_before_a_rebalance_puts_out_who_does_not_join() -> None:
+    lease = Lease(session_timeout_s=10, rebalance_timeout_s=30)
+    lease.answered(100, NoError)
+    # The rebalance begins after 100, so whoever has not joined is put out after 130: 10 more than it says.
+    for sent, known in (103, 103), (119, 119), (123, 120), (129, 120):
+        assert lease.answered(sent, RebalanceInProgressError)
+        assert lease.last_heartbeat_s == known
+    assert lease.answered(131, RebalanceInProgressError, joining=True)
+    assert lease.last_heartbeat_s == 131, "it waits in JoinGroup"
+    lease.answered(135, NoError)
+    lease.answered(150, RebalanceInProgressError)
+    assert lease.last_heartbeat_s == 150
+
+
+def test_a_rebalance_timeout_no_longer_than_the_session_leaves_no_time() -> None:
+    lease = Lease(session_timeout_s=10, rebalance_timeout_s=6)
+    lease.answered(100, NoError)
+    lease.answered(103, RebalanceInProgressError)
+    assert lease.last_heartbeat_s == 100
+
+
+async def test_what_is_let_go_has_no_position_for_answers_that_come_late() -> None:
+    read, new = TopicPartition("some.topic", 0), TopicPartition("some.topic", 1)
+    held = cooperative._Held({})
+    held.grant({read, new})
+    states = held.states()
+    states[read].seek(7)
+    waiting = states[new].wait_for_position()
+    held.release({read, new})
+    await asyncio.wait_for(waiting, WITHIN_S)  # to see that there is none
+    assert not held.tps
+    for tp, state in states.items():
+        assert held.state_value(tp) is state, "aiokafka's fetcher looks for it, and then at these:"
+        assert not state.has_valid_position
+        assert state.paused
+    held.grant({read})
+    assert held.states()[read] is not states[read]
 
 
 async def test_before_it_starts_it_is_nobody() -> None:
