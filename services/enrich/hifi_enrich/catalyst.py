@@ -25,7 +25,8 @@ from hifi_enrich.sql import INPUT
 Java = Any
 """A reference to a Java object."""
 
-logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is caught below
+for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # they print what is caught below
 
 OBJECT: Final = "java.lang.Object"
 EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions.Expression"

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, NullType, StructType
+from pyspark.sql.types import BooleanType, DataType, NullType, StringType, StructType
 
 from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe, SqlType
@@ -69,7 +67,10 @@ def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[Path, str]]:
     if pipe.enrich.udf is None:
         return
     if trigger == "real-time":
-        yield ("enrich", "udf"), "a UDF runs with the micro-batch trigger only; use SQL, or micro-batch for the mesh"
+        yield (
+            ("enrich", "udf"),
+            "a UDF runs with the micro-batch trigger only; use SQL, or micro-batch for the mesh",
+        )
     try:
         udf.load(pipe.enrich.udf.function)
     except Misconfigured as error:
@@ -78,16 +79,19 @@ def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[Path, str]]:
 
 def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[Path, str]]:
     enrich = pipe.enrich
-    scope = _scope(catalyst, sql.columns(enrich))
+    scope = StructType()
+    for name, declared in sql.columns(enrich).items():
+        scope = scope.add(name, DataType.fromDDL(declared))
     for name, derived in enrich.derive.items():
+        kind: DataType = StringType()
         try:
-            scope = _derive(catalyst, scope, name, sql.derived_sql(derived))
+            kind = _derived(catalyst, scope, sql.derived_sql(derived))
         except SqlProblem as problem:
             path: Path = ("enrich", "derive", name)
             yield (path if isinstance(derived, str) else (*path, "sql")), str(problem)
-            scope = scope.withColumn(name, F.lit(None).cast("string"))
-    for name, kind in (enrich.udf.returns if enrich.udf else {}).items():
-        scope = scope.withColumn(name, F.lit(None).cast(kind.value))
+        scope = scope.add(name, kind)
+    for name, returned in (enrich.udf.returns if enrich.udf else {}).items():
+        scope = scope.add(name, DataType.fromDDL(returned.value))
     conditions: list[tuple[Path, str | None]] = [(("enrich", "filter"), enrich.filter)]
     conditions += [(("destinations", index, "when"), one.when) for index, one in enumerate(pipe.destinations)]
     for path, text in conditions:
@@ -98,28 +102,22 @@ def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[Path, str]]:
             yield path, str(problem)
 
 
-def _scope(catalyst: Catalyst, columns: dict[str, str]) -> DataFrame:
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-    return catalyst.spark.createDataFrame([], schema or StructType([]))
-
-
-def _derive(catalyst: Catalyst, scope: DataFrame, name: str, text: str) -> DataFrame:
-    _analyse(catalyst, scope, text)
+def _derived(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
+    kind = _analyse(catalyst, scope, text)
     try:
-        wider = scope.select("*", F.expr(text).alias(name))
-        wider.select(F.to_json(F.struct(name)))._jdf.queryExecution().assertAnalyzed()  # noqa: SLF001
+        catalyst.spark.createDataFrame([], StructType().add("x", kind)).select(F.to_json(F.struct("x")))
     except PySparkException as error:
         raise SqlProblem(f"its result cannot be written as JSON: {sentence(error)}") from None
-    return wider
+    return kind
 
 
-def _condition(catalyst: Catalyst, scope: DataFrame, text: str) -> None:
+def _condition(catalyst: Catalyst, scope: StructType, text: str) -> None:
     kind = _analyse(catalyst, scope, text)
     if not isinstance(kind, BooleanType | NullType):
         raise SqlProblem(f"a condition must be true or false, and this gives {kind.simpleString()}")
 
 
-def _analyse(catalyst: Catalyst, scope: DataFrame, text: str) -> Any:
+def _analyse(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
     """The type of an expression.
 
     Raises:
@@ -128,17 +126,17 @@ def _analyse(catalyst: Catalyst, scope: DataFrame, text: str) -> Any:
     if problems := refusals(catalyst.parse(text)):
         raise SqlProblem("; ".join(problems))
     try:
-        frame = scope.select(F.expr(text).alias("result"))
+        frame = catalyst.spark.createDataFrame([], scope).select(F.expr(text).alias("result"))
         catalyst.refuse_several(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
     except PySparkException as error:
         raise SqlProblem(_known(sentence(error), error, scope)) from None
     return frame.schema["result"].dataType
 
 
-def _known(text: str, error: PySparkException, scope: DataFrame) -> str:
+def _known(text: str, error: PySparkException, scope: StructType) -> str:
     """The names that can be used, where the problem is an unknown one."""
     if not str(error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
         return text
     parameters = error.getMessageParameters() or {}
-    names = ", ".join(scope.columns) or "none; declare them in enrich.fields"
+    names = ", ".join(scope.names) or "none; declare them in enrich.fields"
     return f"{parameters.get('objectName', 'a name')} is no field here; known are {names}"

@@ -129,7 +129,9 @@ class Compiler:
     def _spread(self, expressions: Sequence[Java | None], copies: int) -> Java:
         return self._catalyst.broadcast(self._catalyst.copies(self._catalyst.array(expressions), copies))
 
-    def _compile(self, pipes: Sequence[Known], tables: AbstractSet[str], broken: Mapping[str, str]) -> list[Compiled]:
+    def _compile(
+        self, pipes: Sequence[Known], tables: AbstractSet[str], broken: Mapping[str, str]
+    ) -> list[Compiled]:
         fresh = [known for known in pipes if not self._usable(known.pipe.pipe, tables, known.version)]
         for start in range(0, len(fresh), GROUP):
             self._compile_group(fresh[start : start + GROUP], tables, broken)
@@ -144,7 +146,9 @@ class Compiler:
             return False
         return tables >= {table_id(lookup) for lookup in one.known.pipe.enrich.lookups.values()}
 
-    def _compile_group(self, group: Sequence[Known], tables: AbstractSet[str], broken: Mapping[str, str]) -> None:
+    def _compile_group(
+        self, group: Sequence[Known], tables: AbstractSet[str], broken: Mapping[str, str]
+    ) -> None:
         try:
             if any(known.pipe.pipe in broken for known in group):
                 raise SqlProblem("at least one of them is broken")

@@ -63,12 +63,31 @@ def test_each_problem_is_told_with_its_place(catalyst: Catalyst) -> None:
     assert all("\n" not in message and len(message) < 300 for message in found.values())
 
 
-REFUSED = [
-    "raise_error('x')", "assert_true(n > 1)", "reflect('java.lang.System', 'exit', 0)", "java_method('java.util.UUID', 'randomUUID')",
-    "now()", "current_timestamp", "current_date()", "unix_timestamp()", "rand()", "uuid()", "shuffle(array(1))", "input_file_name()",
-    "(select 1)", "exists(select 1)", "n in (select 1)", "explode(array(n))", "row_number() over (order by n)", "sum(n)", "*",
-    "monotonically_increasing_id()", "if(n > 1, RAISE_ERROR('x'), 1)", "transform(array(n), x -> rand() + x)", "struct(*)",
-]  # fmt: skip
+REFUSED = """
+raise_error('x')
+assert_true(n > 1)
+if(n > 1, RAISE_ERROR('x'), 1)
+reflect('java.lang.System', 'exit', 0)
+java_method('java.util.UUID', 'randomUUID')
+input_file_name()
+now()
+current_timestamp
+current_date()
+unix_timestamp()
+rand()
+uuid()
+shuffle(array(1))
+transform(array(n), x -> rand() + x)
+monotonically_increasing_id()
+(select 1)
+exists(select 1)
+n in (select 1)
+explode(array(n))
+row_number() over (order by n)
+sum(n)
+*
+struct(*)
+""".strip().splitlines()
 
 
 def test_what_raises_reaches_outside_or_is_random_is_refused(catalyst: Catalyst) -> None:

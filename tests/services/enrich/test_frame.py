@@ -88,9 +88,9 @@ def test_fields_cannot_be_added_to_what_is_no_json_object(bench: Bench) -> None:
         b"\xef\xbb\xbf{}",
         b"[" * 10_000 + b"]" * 10_000,
     ]
-    for given, written in zip(data, bench.values(make_pipe(derive={"x": "1"}), data), strict=True):
-        assert (written.reason, written.value, written.topic) == ("not-an-object", given, "dead-letter"), (
-            given
+    for value, written in zip(data, bench.values(make_pipe(derive={"x": "1"}), data), strict=True):
+        assert (written.reason, written.value, written.topic) == ("not-an-object", value, "dead-letter"), (
+            value
         )
 
 

@@ -117,7 +117,8 @@ def test_different_composite_keys_never_look_alike(keys: list[list[str]]) -> Non
     ("value", "kind", "expected"),
     [
         ("7", "int", 7), (7.0, "bigint", 7), (" ", "int", None), (float("nan"), "double", None), ("T", "boolean", True),
-        ("2024-02-29", "date", "2024-02-29"), ("2024-02-29T01:00:00+01:00", "timestamp", "2024-02-29T00:00:00.000000+00:00"),
+        ("2024-02-29", "date", "2024-02-29"),
+        ("2024-02-29T01:00:00+01:00", "timestamp", "2024-02-29T00:00:00.000000+00:00"),
         (3, "string", "3"), (True, "string", "true"),
     ],
 )  # fmt: skip
