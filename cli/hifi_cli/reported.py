@@ -9,10 +9,12 @@ from typing import Any, Final, ParamSpec
 import typer
 from rich.markup import escape
 
+from hifi import log
 from hifi.errors import HifiError
 from hifi_cli.output import errors
 
 P = ParamSpec("P")
+logger = log.get(__name__)
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 
@@ -36,6 +38,14 @@ def reported(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]
             errors.print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+            raise typer.Exit(FAILED) from None
+        except typer.Exit:
+            raise
+        except Exception as error:
+            logger.exception("command-failed")
+            if not isinstance(error, OSError):
+                errors.print("[bold red]error:[/] this should not happen; `hifi --verbose …` shows where it did")
+            errors.print(f"[bold red]error:[/] {escape(f'{type(error).__name__}: {error}')}", soft_wrap=True)
             raise typer.Exit(FAILED) from None
 
     return run
