@@ -44,7 +44,9 @@ def reported(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]
         except Exception as error:
             logger.exception("command-failed")
             if not isinstance(error, OSError):
-                errors.print("[bold red]error:[/] this should not happen; `hifi --verbose …` shows where it did")
+                errors.print(
+                    "[bold red]error:[/] this should not happen; `hifi --verbose …` shows where it did"
+                )
             errors.print(f"[bold red]error:[/] {escape(f'{type(error).__name__}: {error}')}", soft_wrap=True)
             raise typer.Exit(FAILED) from None
 
