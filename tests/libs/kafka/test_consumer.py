@@ -220,6 +220,7 @@ async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: s
     assert metrics.SKIPPED.labels(source)._value.get() - before == 15
 
 
+@pytest.mark.timeout(400)
 async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path / "kafka") as cluster:
         admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
@@ -232,13 +233,13 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
             await cluster.kill_broker(1)
             await cluster.start_broker(1)
             goal = len(node.seen) + 200
-            await until(lambda: len(node.seen) > goal, within_s=60)
+            await until(lambda: len(node.seen) > goal, within_s=120)
         await until(
             lambda: (
                 set(sent) <= {2 * offset + partition for partition, offset in node.seen}
                 or len(node.seen) > len(sent) + 5000
             ),
-            within_s=60,
+            within_s=120,
         )
         await until(lambda: sum(work.offsets.pending for work in node.consumer.works.values()) == 0)
         await node.stop()
