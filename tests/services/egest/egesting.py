@@ -33,7 +33,7 @@ EPOCH = 0xABCDEF
 PROGRAM = Path(sys.executable).with_name("hifi-egest")
 
 
-async def until(condition: Callable[[], Any], within_s: float = 20) -> None:
+async def until(condition: Callable[[], Any], within_s: float = 60) -> None:
     """Poll, with a bound."""
     async with asyncio.timeout(within_s):
         while not condition():
@@ -64,7 +64,7 @@ class Stream:
         self.raw = [itertools.count() for _ in range(partitions)]
 
     async def create(self) -> None:
-        await create_topics(self.kafka, self.topics, partitions=self.partitions, replication=1)
+        await create_topics(self.kafka, self.topics, partitions=self.partitions, replication=1, timeout_s=60)
         await publish(self.kafka, self.topics, [stream_record(self.partitions)])
         await self.producer.start()
 
@@ -130,11 +130,11 @@ class Stream:
         finally:
             await consumer.stop()
 
-    async def receipts(self, count: int, within_s: float = 20) -> list[dict[str, str]]:
+    async def receipts(self, count: int, within_s: float = 60) -> list[dict[str, str]]:
         """The headers of the receipts, once there are so many; never more come."""
         return [texts(record) for record in await self.at_least(self.topics.receipts, count, within_s)]
 
-    async def at_least(self, topic: str, count: int, within_s: float = 20) -> list[ConsumerRecord]:
+    async def at_least(self, topic: str, count: int, within_s: float = 60) -> list[ConsumerRecord]:
         async with asyncio.timeout(within_s):
             while len(found := await self.read(topic)) < count:
                 await asyncio.sleep(0.05)
@@ -219,7 +219,7 @@ class Process:
 
     async def ready(self) -> None:
         """Its partitions are assigned."""
-        await until(lambda: b"partitions-changed" in self.log.read_bytes(), 40)
+        await until(lambda: b"partitions-changed" in self.log.read_bytes(), 60)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Its exit status."""
