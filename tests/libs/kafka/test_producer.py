@@ -119,12 +119,12 @@ async def test_a_broker_killed_under_load_costs_nothing_that_was_acknowledged(cl
 
     load = [asyncio.create_task(send(range(lane * 1000, lane * 1000 + 600), lane % 2)) for lane in range(4)]
     for round_ in (1, 2):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             while len(acknowledged) < 400 * round_:
                 await asyncio.sleep(0.01)
         await cluster.kill_broker(1)
         await cluster.start_broker(1)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(100):
         await asyncio.gather(*load)
     await producer.stop()
     for partition in (0, 1):
