@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from hifi_infra import mesh as mesh_module
+from hifi_infra import fleet
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan
 
@@ -12,7 +12,7 @@ STUB = Path(__file__).with_name("stub_service.py")
 
 
 async def main():
-    mesh_module.command = lambda service: [sys.executable, str(STUB), service]
+    fleet.command = lambda service: [sys.executable, str(STUB), service]
     mesh = Mesh(Plan(Path(sys.argv[1]), port=int(sys.argv[2]), partitions=2))
     await mesh.start()
     await mesh.wait_ready(40)

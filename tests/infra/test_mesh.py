@@ -14,8 +14,7 @@ import pytest
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read
-from hifi_infra import mesh as mesh_module
-from hifi_infra import running
+from hifi_infra import fleet, running
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import FLOW, Plan, read_scale
 from hifi_infra.ports import free_port, is_free
@@ -25,7 +24,7 @@ STUB = Path(__file__).with_name("stub_service.py")
 
 @pytest.fixture(autouse=True)
 def stubs(monkeypatch):
-    monkeypatch.setattr(mesh_module, "command", lambda service: [sys.executable, str(STUB), service])
+    monkeypatch.setattr(fleet, "command", lambda service: [sys.executable, str(STUB), service])
 
 
 @pytest.fixture
