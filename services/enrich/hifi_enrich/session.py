@@ -18,6 +18,7 @@ from hifi_enrich import archive
 from hifi_enrich.settings import EnrichSettings
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+_FOLDER: Final = "hifi-enrich-"
 _LOCAL: Final = re.compile(r"local\[(\d+)\]")
 
 SEMANTICS: Final = {
@@ -172,11 +173,16 @@ def stop(spark: SparkSession, timeout_s: float = 10) -> None:
 def temp_folder(setting: str) -> Iterator[Path]:
     """A folder of this process for checkpoints and scratch files, gone at the end.
 
-    Nothing in it is needed again (see docs/decisions/enrich-offsets.md), so memory is the right place.
+    Nothing in it is needed again (see docs/decisions/enrich-offsets.md), so memory is the right place. What killed
+    processes left behind goes too.
     """
     memory = Path("/dev/shm")  # noqa: S108 - a fresh folder with a random name is made in it
-    parent = setting or (str(memory) if os.access(memory, os.W_OK) else None)
-    folder = Path(tempfile.mkdtemp(prefix="hifi-enrich-", dir=parent))
+    parent = Path(setting or (memory if os.access(memory, os.W_OK) else tempfile.gettempdir()))
+    for left in parent.glob(f"{_FOLDER}*-*"):
+        owner = left.name.removeprefix(_FOLDER).partition("-")[0]
+        if owner.isdigit() and Path("/proc/self").exists() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=parent))
     try:
         yield folder
     finally:

@@ -35,9 +35,15 @@ def test_jars_that_are_not_there_are_told(tmp_path: Path) -> None:
 
 
 def test_scratch_files_go_with_the_process(tmp_path: Path) -> None:
+    killed, living, other = (
+        tmp_path / f"hifi-enrich-{name}" for name in ("99999999-a", f"{os.getppid()}-b", "c")
+    )
+    for one in (killed, living, other):
+        one.mkdir()
     with temp_folder(str(tmp_path)) as folder:
         (folder / "x").touch()
-    assert list(tmp_path.iterdir()) == []
+        assert not killed.exists()
+    assert set(tmp_path.iterdir()) == {living, other}
 
 
 async def start(stream: Stream, port: int, **settings: str) -> asyncio.subprocess.Process:
