@@ -104,7 +104,7 @@ class Intake:
 
     async def step(self, work: Work, records: Batch) -> None:
         """Give each record's deliveries to their lanes; their outcomes finish the offsets later."""
-        partition = self._partitions.get(work) or await self._begin(work, records[0].offset)
+        partition = self._partitions.get(work) or await self._begin(work, records[0])
         records = [record for record in records if record.offset > partition.taken]
         if not records:
             return
@@ -128,15 +128,19 @@ class Intake:
         for event in written:
             await event.wait()
 
-    async def _begin(self, work: Work, first: int) -> Partition:
+    async def _begin(self, work: Work, first: ConsumerRecord) -> Partition:
         """The first records of an assignment: learn what the last owner did."""
         source = ENRICHED if work.topic == self._topics.enriched else RETRY_OUT
         memory = Memory.read(work.metadata)
         floors: Mapping[str, int] | None = memory.floors if memory is not None else {}
         if memory is None and work.committed is not None:
             floors = None  # an operator moved the offset: what is read again is wanted again
-        committed = work.committed if work.committed is not None else first
-        found = await self._outcomes.take_over(source, work.partition, committed, floors)
+        committed = work.committed if work.committed is not None else first.offset
+        for before in [one for one in self._partitions.values() if one.work.tp == work.tp]:
+            await (
+                before.idle()
+            )  # lost and won back: first let its requests end, so that their receipts are there
+        found = await self._outcomes.take_over(source, work.partition, committed, first.timestamp, floors)
         if not work.live:
             work.leave()
             work.check()

@@ -22,6 +22,9 @@ REFRESH_S: Final = 2.0
 """Time between two looks at the ends of the topics of outcomes, seconds: the next owner reads that much more."""
 BACK: Final = 500
 """Receipts before that place, read for the window of copies with a rank of their own."""
+SKEW_MS: Final = 30_000
+"""The clocks of two brokers differ by less than this, milliseconds. If they do not, some of what was delivered before a
+takeover may be delivered again."""
 _GATHER_S: Final = 0.02
 
 logger = log.get(__name__)
@@ -47,6 +50,7 @@ class _Request:
     source: bytes
     partition: int
     committed: int
+    since_ms: int
     floors: Mapping[str, int] | None
     found: Finished
     answer: asyncio.Future[Finished]
@@ -92,7 +96,7 @@ class Outcomes:
         return self._floors[partition]
 
     async def take_over(
-        self, source: str, partition: int, committed: int, floors: Mapping[str, int] | None
+        self, source: str, partition: int, committed: int, since_ms: int, floors: Mapping[str, int] | None
     ) -> Finished:
         """What was finished of a source partition.
 
@@ -100,16 +104,12 @@ class Outcomes:
             source: `enriched` or `retry-out`.
             partition: number.
             committed: the offset that is read first.
+            since_ms: when the first record was appended, milliseconds since 1970 UTC: its outcomes came later. For a
+                partition that was quiet for days this is much nearer than the floors.
             floors: from where on to look; a topic that is missing: from its beginning. None: nowhere.
         """
-        request = _Request(
-            source.encode(),
-            partition,
-            committed,
-            floors,
-            Finished(),
-            asyncio.get_running_loop().create_future(),
-        )
+        answer: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
+        request = _Request(source.encode(), partition, committed, since_ms, floors, Finished(), answer)
         self._requests.append(request)
         self._asked.set()
         return await request.answer
@@ -158,15 +158,14 @@ class Outcomes:
                 request.answer.set_result(request.found)
 
     async def _read(self, requests: list[_Request], ends: Mapping[TopicPartition, int]) -> None:
-        starts = {tp: start for tp, start in self._starts(requests).items() if start < ends[tp]}
+        starts = {tp: start for tp, start in (await self._starts(requests, ends)).items() if start < ends[tp]}
         if not starts:
             return
         consumer = self._consumer
         consumer.assign(list(starts))
-        beginnings = await consumer.beginning_offsets(list(starts))
         for tp, start in starts.items():
-            consumer.seek(tp, max(start, beginnings[tp]))
-        unread = [tp for tp in starts if beginnings[tp] < ends[tp]]
+            consumer.seek(tp, start)
+        unread = list(starts)
         count = 0
         while unread:
             fetched = await consumer.getmany(*unread, timeout_ms=500, max_records=2000)
@@ -178,15 +177,26 @@ class Outcomes:
         consumer.unsubscribe()
         logger.info("outcomes-read", records=count, partitions=len({tp.partition for tp in starts}))
 
-    def _starts(self, requests: list[_Request]) -> dict[TopicPartition, int]:
-        starts: dict[TopicPartition, int] = {}
+    async def _starts(
+        self, requests: list[_Request], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """From where on to read each topic's partition; a receipt below the beginning would never come."""
+        floors: dict[TopicPartition, int] = {}
+        since_ms: dict[TopicPartition, int] = {}
         for request in requests:
-            if request.floors is None:
-                continue
-            for topic in self._topics:
-                tp = TopicPartition(topic, request.partition)
-                start = max(0, request.floors.get(topic, 0) - (BACK if topic == self._receipts else 0))
-                starts[tp] = min(start, starts.get(tp, start))
+            if request.floors is not None:
+                for topic in self._topics:
+                    tp, floor = TopicPartition(topic, request.partition), request.floors.get(topic, 0)
+                    floors[tp] = min(floor, floors.get(tp, floor))
+                    since_ms[tp] = min(request.since_ms - SKEW_MS, since_ms.get(tp, request.since_ms))
+        if not floors:
+            return {}
+        beginnings = await self._consumer.beginning_offsets(list(floors))
+        times = await self._consumer.offsets_for_times({tp: max(0, ms) for tp, ms in since_ms.items()})
+        starts = {}
+        for tp, floor in floors.items():
+            start = max(floor, times[tp].offset if times.get(tp) is not None else ends[tp])
+            starts[tp] = max(start - (BACK if tp.topic == self._receipts else 0), beginnings[tp])
         return starts
 
     def _note(self, requests: list[_Request], record: ConsumerRecord) -> None:

@@ -15,7 +15,7 @@ from hifi import event
 from hifi.event import Record, with_headers
 from hifi_egest.lease import Lease
 from hifi_egest.once import Once
-from hifi_egest.takeover import Finished, Outcomes
+from hifi_egest.takeover import BACK, Finished, Outcomes
 
 
 async def a_moment(_: Request) -> bytes:
@@ -199,6 +199,28 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: St
     by_seq = {receipt[event.SEQ][-1]: receipt for receipt in receipts}
     assert (by_seq["0"][event.OUTCOME], by_seq["0"][event.REASON]) == ("retry", "timeout")
     assert by_seq["1"][event.OUTCOME] == "delivered"
+
+
+async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading_all_receipts_since(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hifi_egest.takeover.SKEW_MS", 0)
+
+    def receipt(offset: int) -> Record:
+        headers = with_headers(stream.record().headers, {event.SOURCE: b"enriched:%d" % offset})
+        return Record(None, None, headers)
+
+    topic = stream.topics.receipts
+    await stream.producer.deliver(topic, 0, [receipt(offset) for offset in range(900)])
+    quiet_until_ms = (await stream.read(topic))[-1].timestamp + 1
+    await until(lambda: time.time() * 1000 > quiet_until_ms + 5)
+    await stream.producer.deliver(topic, 0, [receipt(offset) for offset in range(900, 910)])
+    outcomes_of = Outcomes(stream.kafka, stream.topics)
+    outcomes_of.start()
+    found = await outcomes_of.take_over("enriched", 0, 905, quiet_until_ms, {})
+    await outcomes_of.stop()
+    assert len(found.keys) == BACK + 5
+    assert [found.done.has(offset, b"") for offset in (904, 905, 909, 910)] == [False, True, True, False]
 
 
 async def test_nothing_is_sent_or_handed_over_without_the_lease(
