@@ -102,7 +102,7 @@ class Engine:
         Args:
             broken: as the method of that name gives it.
         """
-        content = Content(self._registry.version, self._tables.current(), dict(broken))
+        content = Content(self._registry.version, self._tables.current(), {**self._unfit(), **broken})
         if content == self._content:
             return False
         began_s = monotonic_s()
@@ -119,6 +119,13 @@ class Engine:
             "plan-ready", pipes=len(pipes), version=content.version, seconds=round(monotonic_s() - began_s, 2)
         )
         return True
+
+    def _unfit(self) -> dict[str, str]:
+        """Pipes that the trigger does not allow: one of them would keep the whole query from starting."""
+        if self._settings.enrich_trigger != "real-time":
+            return {}
+        with_udf = [known.pipe.pipe for known in self._registry.all() if known.pipe.enrich.udf is not None]
+        return dict.fromkeys(with_udf, "a UDF runs with the micro-batch trigger only")
 
     async def warm_up(self) -> None:
         """Run the plan over made-up records, so that its code is loaded and compiled before the first event."""

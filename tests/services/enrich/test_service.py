@@ -59,6 +59,18 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
         assert order == sorted(order)
 
 
+async def test_a_udf_with_the_real_time_trigger_stops_nobody_else(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
+    stream = await Stream(kafka).create(PIPE, make_pipe("u", fields={"n": "int"}, udf=udf))
+    async with serving(stream, spark, tmp_path, enrich_trigger="real-time", enrich_batch_s=5) as one:
+        await one.until_state("running")
+        [refused, passed] = [*await stream.send(b'{"n":1}', pipe="u"), *await stream.send(b'{"n":1}')]
+        found = await stream.outcomes([refused, passed])
+    assert (reason(found[refused][0]), reason(found[passed][0])) == ("pipe-broken", None)
+
+
 async def test_a_restart_goes_on_where_it_was_and_the_trigger_can_change(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
