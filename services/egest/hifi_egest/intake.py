@@ -195,19 +195,16 @@ class Intake:
                 self._finished_before(partition, event, name, headers)
                 continue
             lane = self._lanes.get(headers[PIPE], name) if name else None
+            reason = refusal
             if lane is not None and refusal is None and not lane.fits(event.size_bytes, retried=retried):
-                await self._room(work, lane, event)
-            self._give(_delivery(event, name, headers), lane, refusal)
+                reason = await self._room(work, lane, event.size_bytes, retried=retried)
+            self._give(_delivery(event, name, headers), lane, reason)
 
     def _give(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
         if not delivery.destination:
             self._settler.filtered(delivery)
         elif lane is not None and refusal is None:
-            retried = delivery.passes > 0
-            if lane.fits(delivery.event.size_bytes, retried=retried):
-                lane.offer(delivery)
-            else:
-                lane.overflow(delivery, FULL)
+            lane.offer(delivery)
         elif lane is not None and refusal is not None:
             lane.overflow(delivery, refusal)
         elif refusal is BEHIND:
@@ -220,11 +217,14 @@ class Intake:
                 UNSENT,
             )
 
-    async def _room(self, work: Work, lane: Lane, event: Event) -> None:
-        retried = event.partition.source == RETRY_OUT
-        while not lane.fits(event.size_bytes, retried=retried) and self._lanes.may_wait(lane):
+    async def _room(self, work: Work, lane: Lane, size_bytes: int, *, retried: bool) -> Refusal | None:
+        """Wait for a full lane where that is right; None: there is room now."""
+        while self._lanes.may_wait(lane):
             await lane.room(_LOOK_S)
             work.check()
+            if lane.fits(size_bytes, retried=retried):
+                return None
+        return FULL
 
     async def _reached(self, work: Work, version: int) -> bool:
         """Wait for a version of the pipes, within bounds, and only once for each that does not come."""

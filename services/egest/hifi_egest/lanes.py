@@ -91,7 +91,10 @@ class Lanes:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            await self._reconcile()
+            try:
+                await self._reconcile()
+            except Exception:
+                logger.exception("lanes-not-in-step")
 
     async def _reconcile(self) -> None:
         for (pipe, name), lane in list(self._lanes.items()):
@@ -113,5 +116,8 @@ class Lanes:
             await asyncio.sleep(SWEEP_S)
             share = self._share()
             for lane in list(self._lanes.values()):
-                lane.share(share)
-                lane.sweep()
+                try:
+                    lane.share(share)
+                    lane.sweep()
+                except Exception:
+                    logger.exception("sweep-failed", pipe=lane.pipe, destination=lane.destination.name)

@@ -124,7 +124,7 @@ class Outcomes:
             requests, self._requests = self._requests, []
             try:
                 await self._serve(requests)
-            except (KafkaError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, no partition begins without an answer
                 logger.warning("outcomes-unreadable", error=repr(error))
                 self._requests += requests
                 await self._close()

@@ -166,6 +166,32 @@ async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: Strea
     assert calls[1].at_s - calls[0].at_s >= 1.95
 
 
+async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events_flow(stream: Stream) -> None:
+    async def down(_: Request) -> bytes:
+        return answer(503)
+
+    async def up(_: Request) -> bytes:
+        return OK
+
+    declared = {"breaker": {"failures": 3, "probe": "300ms"}, "retry": {"local_attempts": 1}, "rate": "200/s"}
+    async with destination(down) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+        old = await stream.send(300)
+        await stream.receipts(300)
+        assert len(there.requests) < 30, "a dead destination is left in peace"
+        there.reply = up
+        there.requests.clear()
+        began_s, fresh = time.monotonic(), []
+        while set(there.ids) < {*old, *fresh} or len(fresh) < 100:
+            fresh += await stream.send(1)
+            await asyncio.sleep(0.01)
+            assert time.monotonic() - began_s < 60
+    assert Counter(there.ids).most_common(1)[0][1] == 1
+    first_old, last_old = (
+        there.ids.index(one) for one in (min(old, key=there.ids.index), max(old, key=there.ids.index))
+    )
+    assert {*there.ids[first_old:last_old]} & {*fresh}, "fresh events did not wait for the backlog"
+
+
 async def test_limits_end_it(stream: Stream) -> None:
     async def never(_: Request) -> bytes:
         return answer(500)
