@@ -12,6 +12,7 @@ setup: .venv/.installed  ## make the environment, find or install Java, get the 
 	.venv/bin/python -m hifi_infra.java
 	.venv/bin/python -m hifi_infra.jars
 	.venv/bin/python -m hifi_infra.archive
+	.venv/bin/python -m hifi_enrich.archive
 
 demo: setup  ## send real flights through a real mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)
@@ -54,6 +55,6 @@ clean:  ## remove the environment and all caches of tools; no data of any mesh
 .venv/.installed: requirements/build.lock requirements/all.lock $(addsuffix /pyproject.toml,$(PACKAGES))
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.lock
-	.venv/bin/uv pip install --quiet --python .venv/bin/python --no-build-isolation --require-hashes -r requirements/all.lock
+	.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python --no-build-isolation --require-hashes -r requirements/all.lock
 	.venv/bin/uv pip install --quiet --python .venv/bin/python --no-build-isolation --no-deps $(addprefix -e ,$(PACKAGES))
 	touch $@

@@ -24,6 +24,8 @@ def kafka_command(*arguments: str) -> list[str]:
         str(java.executable),
         "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=20",
+        # The second compiler would take the cores that the rest of the mesh needs in its first minute.
+        "-XX:TieredStopAtLevel=1",
         # A broker without memory must end, so that its partitions move, rather than linger.
         "-XX:+ExitOnOutOfMemoryError",
         *([f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []),

@@ -11,6 +11,7 @@ from hifi.pipe.units import seconds
 DAY_MS: Final = 24 * 3600 * 1000
 EVENT_RETENTION_MS: Final = 7 * DAY_MS
 DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
+WARM_UP_RETENTION_MS: Final = 3600 * 1000
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
 """`max.message.bytes` of every topic: at least twice ingest's limit of one event (1 MiB)."""
 
@@ -141,6 +142,11 @@ class Topics:
         """One partition, no records: its group elects the active driver of enrich."""
         return f"{self.stream}.enrich-leader"
 
+    @property
+    def enrich_warm_up(self) -> str:
+        """Made-up records that an instance of enrich lets go round in it before it is ready. Nobody else reads it."""
+        return f"{self.stream}.enrich-warm-up"
+
     def retry_in(self, tier: Tier) -> str:
         """Deliveries that wait for the delay of a tier."""
         return f"{self.stream}.retry-in.{tier.name}"
@@ -161,4 +167,5 @@ class Topics:
             Topic(self.minutes, compacted=True),
             Topic(self.alarms),
             Topic(self.enrich_leader, partitions=1),
+            Topic(self.enrich_warm_up, retention_ms=WARM_UP_RETENTION_MS),
         ]

@@ -98,7 +98,7 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Connect, join the group, and wait until the assignment is known (possibly empty)."""
-        await _start_with(self._make_coordinator)(self)
+        await _start_with({"GroupCoordinator": self._make_coordinator, "Fetcher": PatientFetcher})(self)
 
     def _make_coordinator(self, *arguments: Any, **options: Any) -> "CooperativeCoordinator":
         return CooperativeCoordinator(*arguments, fetcher=self._fetcher, **options)
@@ -133,6 +133,25 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
         stands still when a rebalance waits for this member too long, however well heartbeats are answered.
         """
         return -math.inf if self._coordinator is None else self._coordinator.lease.last_heartbeat_s
+
+
+class PatientFetcher(Fetcher):  # type: ignore[misc]
+    """A Fetcher that waits at Kafka for long only where nobody else has to wait for that.
+
+    A broker answers one fetch at a time, and a partition whose records are still being worked on is not in it. So
+    while there is such a partition, a fetch that finds nothing must end soon (`fetch_max_wait_ms`); while there is
+    none, asking again and again would be all that an idle mesh does.
+    """
+
+    IDLE_WAIT_MS: Final = 200
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._brief_wait_ms: int = options["fetch_max_wait_ms"]
+
+    def _get_actions_per_node(self, assignment: Assignment) -> Any:
+        self._fetch_max_wait_ms = self._brief_wait_ms if self._records else self.IDLE_WAIT_MS
+        return super()._get_actions_per_node(assignment)
 
 
 class Lease:
@@ -467,7 +486,7 @@ _TAKEN_FOR_GRANTED: Final[Mapping[type, Mapping[str, str]]] = {
     TopicPartitionState: {"__init__": "_assignment _position _position_fut _committed_futs"},
     Fetcher: {
         "__init__": "_records _wait_consume_future",
-        "_get_actions_per_node": "tps state_value _records",
+        "_get_actions_per_node": "tps state_value _records _fetch_max_wait_ms",
         "_proc_fetch_request": "state_value has_valid_position",
     },
 }
@@ -499,11 +518,11 @@ def _names(function: Any) -> tuple[str, ...]:
     return code.co_names + code.co_varnames if isinstance(code, CodeType) else ()
 
 
-def _start_with(make_coordinator: Callable[..., CooperativeCoordinator]) -> Callable[[Any], Awaitable[None]]:
-    """AIOKafkaConsumer's `start`, in which the name GroupCoordinator means this; the original stays as it is.
+def _start_with(parts: Mapping[str, Callable[..., Any]]) -> Callable[[Any], Awaitable[None]]:
+    """AIOKafkaConsumer's `start`, in which the names of some classes mean these; the original stays as it is.
 
-    `start` names the class and offers no way in. The name could be changed in its module for a while, but
+    `start` names the classes and offers no way in. The names could be changed in its module for a while, but
     that would be for every consumer that happens to start then.
     """
     start: Any = AIOKafkaConsumer.start
-    return FunctionType(start.__code__, start.__globals__ | {"GroupCoordinator": make_coordinator})
+    return FunctionType(start.__code__, {**start.__globals__, **parts})

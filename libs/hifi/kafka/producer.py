@@ -1,9 +1,9 @@
 """The one producer: acks=all, idempotent, batches built for each partition, bounded memory.
 
-Records for a partition collect while its last batch is on the way, so batches grow with the load and a lone record
-waits for nothing. aiokafka loses count of its sequences when a batch expires (its issue 1017) and then refuses
-everything until it is made anew; so every failed batch makes the producer anew, and what was not acknowledged is sent
-again by it, in order.
+Records for a partition collect while its last batch is on the way and until the next moment at which batches go out, so
+requests grow with the load and a lone record waits for nothing. aiokafka loses count of its sequences when a batch
+expires (its issue 1017) and then refuses everything until it is made anew; so every failed batch makes the producer
+anew, and what was not acknowledged is sent again by it, in order.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _FRAMING_BYTES: Final = 32
 """About what a record costs beyond its content, here and in Kafka's format."""
 _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
+_PACE_S: Final = 0.005
+"""Least time between two moments at which batches go out: what is ready goes together, as one request a broker."""
 _CONDITION: Final = "producer"
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -90,6 +92,8 @@ class Producer:
         self._room = asyncio.Event()
         self._room.set()
         self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._next_s = 0.0
+        self._next: asyncio.Future[None] | None = None
         self._client: AIOKafkaProducer | None = None
         self._broken = asyncio.Event()
         self._rebuilding = asyncio.Lock()
@@ -178,6 +182,24 @@ class Producer:
         return max(
             (now_s - lane.since_s for lane in self._lanes.values() if lane.since_s is not None), default=0.0
         )
+
+    async def _turn(self) -> None:
+        """Wait for the next moment at which batches go out."""
+        loop = asyncio.get_running_loop()
+        if self._next is None:
+            now_s = loop.time()
+            if now_s >= self._next_s:
+                self._next_s = now_s + _PACE_S
+                return
+            self._next = loop.create_future()
+            loop.call_at(self._next_s, self._go)
+        await asyncio.shield(self._next)
+
+    def _go(self) -> None:
+        self._next_s = asyncio.get_running_loop().time() + _PACE_S
+        turn, self._next = self._next, None
+        if turn is not None:
+            turn.set_result(None)
 
     def _count(self, change_bytes: int) -> None:
         self._buffered_bytes += change_bytes
@@ -288,11 +310,12 @@ class _Lane:
         loop = asyncio.get_running_loop()
         try:
             while self._queue:
+                await self._producer._turn()  # noqa: SLF001 - the lane is a part of the producer
                 taken = self._take()
                 batch = list(taken)
                 self.since_s = loop.time()
                 try:
-                    await self._producer._send_batch(batch, self._topic, self._partition)  # noqa: SLF001 - the lane is a part of the producer
+                    await self._producer._send_batch(batch, self._topic, self._partition)  # noqa: SLF001
                     metrics.WRITTEN.labels(self._topic).inc(sum(len(sending.records) for sending in batch))
                     for sending in batch:
                         if not sending.acknowledged.done():

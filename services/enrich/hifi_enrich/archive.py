@@ -94,7 +94,7 @@ def _load_classes(spark: SparkSession, temp: Path) -> None:
     catalyst = Catalyst(spark)
     served = Served(catalyst.broadcast(catalyst.jvm.java.util.HashMap()), frozenset())
     plan = Compiler(catalyst).plan([Known(Pipe.model_validate(_EXAMPLE), 0)], 0, served, 2, {})
-    frame = Frame(catalyst, "enriched", "dead-letter", 1 << 20, 2).build(sample(spark, ["example"]), plan)
+    frame = Frame(catalyst, "enriched", "dead-letter", 1 << 20, 2).build(sample(spark, ["example"], 2), plan)
     frame.write.format("noop").mode("overwrite").save()
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     query = rate.writeStream.format("noop").option("checkpointLocation", str(temp / "checkpoint"))

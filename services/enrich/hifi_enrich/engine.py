@@ -5,12 +5,14 @@ Every method that talks to Spark does so in a thread; the event loop is never he
 
 import asyncio
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from hifi import log
 from hifi.clock import monotonic_s
@@ -21,10 +23,15 @@ from hifi_enrich.catalyst import Catalyst, Java
 from hifi_enrich.frame import Frame
 from hifi_enrich.lookup.table import Table
 from hifi_enrich.lookup.tables import Tables, lookups
+from hifi_enrich.offsets import GroupOffsets
 from hifi_enrich.plan import Compiler, Plan, Served
 from hifi_enrich.query import Query, read, read_range, sink_options
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.warm import sample
+
+WARM_BATCHES: Final = 20
+WARM_S: Final = 6.0
+_LOOK_S: Final = 0.02
 
 logger = log.get(__name__)
 
@@ -128,8 +135,15 @@ class Engine:
         return dict.fromkeys(with_udf, "a UDF runs with the micro-batch trigger only")
 
     async def warm_up(self) -> None:
-        """Run the plan over made-up records, so that its code is loaded and compiled before the first event."""
-        await asyncio.to_thread(self._warm_up)
+        """Let made-up records go round in a query until its code is loaded and compiled, before the first event.
+
+        Raises:
+            KafkaError, TimeoutError: Kafka does not answer.
+        """
+        topic = self._topics.enrich_warm_up
+        async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
+            end = await offsets.end()
+        await asyncio.to_thread(self._warm_up, end)
 
     async def query(self, start: Mapping[int, int]) -> Query:
         """Start the query at these offsets."""
@@ -158,11 +172,22 @@ class Engine:
         records = read_range(self._session, self._settings, self._topics.normalized, start, end)
         self._sink(records).write.format("kafka").options(**sink_options(self._settings)).save()
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, start: Mapping[int, int]) -> None:
         began_s = monotonic_s()
+        topic = self._topics.enrich_warm_up
         names = [known.pipe.pipe for known in self._registry.all()] or ["none"]
-        self._sink(sample(self._session, names)).write.format("noop").mode("overwrite").save()
-        logger.info("warmed-up", seconds=round(monotonic_s() - began_s, 1))
+        made_up = sample(self._session, names, self.partitions).withColumn("topic", F.lit(topic))
+        made_up.write.format("kafka").options(**sink_options(self._settings)).save()
+        records = read(self._session, self._settings, topic, start)
+        assert self._plan is not None
+        again = self._frame.build(records, self._plan).withColumn("topic", F.lit(topic))
+        query = Query(again, self._settings, self._temp / "checkpoint-warm-up")
+        batches = 0
+        while batches < WARM_BATCHES and query.alive and monotonic_s() - began_s < WARM_S:
+            time.sleep(_LOOK_S)
+            batches += query.done() is not None
+        query.stop()
+        logger.info("warmed-up", seconds=round(monotonic_s() - began_s, 1), batches=batches)
 
     def _sink(self, records: DataFrame) -> DataFrame:
         assert self._plan is not None

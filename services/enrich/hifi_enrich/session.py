@@ -53,7 +53,7 @@ _FAST: Final = {
     ),
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
-    "spark.sql.streaming.pollingDelay": "5",
+    "spark.sql.streaming.pollingDelay": "20",
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -145,8 +145,13 @@ def columns(enrich: Enrich) -> dict[str, str]:
 
 
 def let(name: str, value: str, body: str) -> str:
-    """Evaluate `value` once and call it `name` in `body`. The line break ends a comment in the user's text."""
-    return f"element_at(transform(array(({value}\n)), `{name}` -> {body}), 1)"
+    """Evaluate `value` once and call it `name` in `body`. The line break ends a comment in the user's text.
+
+    An aggregation of nothing: it starts with the value and finishes with the body. `transform` would do as well, but
+    the type of its array depends on whether an element can be null, so Spark would go twice through every level of
+    nesting, 2^n times in all.
+    """
+    return f"aggregate(array(), ({value}\n), (`hifi all`, `hifi one`) -> `hifi all`, `{name}` -> {body})"
 
 
 def literal(text: str) -> str:

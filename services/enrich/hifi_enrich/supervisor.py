@@ -70,7 +70,10 @@ class Supervisor:
         if self._stopping:
             return
         self._health.wait(_CONDITION, "Spark warms up")
-        await self._engine.warm_up()
+        try:
+            await self._engine.warm_up()
+        except Exception as error:  # noqa: BLE001 - Kafka's and Spark's; without it only the first events are slower
+            logger.warning("warm-up-failed", error=repr(error)[:500])
         self._health.wait(_CONDITION, "the group that elects the active driver has not been joined yet")
         self._leadership.start()
         refresher = asyncio.create_task(self._look_at_broken_again())

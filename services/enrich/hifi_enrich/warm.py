@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 
 from hifi import event
 
-RECORDS: Final = 2000
+RECORDS: Final = 200
 _VALUE: Final = b'{"text":"warm up","number":1,"nested":{"list":[1,2,3]},"more":"' + b"x" * 200 + b'"}'
 
 
-def sample(spark: SparkSession, pipes: Sequence[str]) -> DataFrame:
-    """Records as the Kafka source gives them, taking turns through the pipes."""
+def sample(spark: SparkSession, pipes: Sequence[str], partitions: int) -> DataFrame:
+    """Records as the Kafka source gives them, taking turns through the pipes and the partitions."""
     headers = {
         "ce_id": b"1",
         event.CONTENT_TYPE: b"application/json",
@@ -31,6 +31,6 @@ def sample(spark: SparkSession, pipes: Sequence[str]) -> DataFrame:
     return spark.range(0, RECORDS, 1, 2).select(
         F.lit(b"key").alias("key"),
         F.lit(_VALUE).alias("value"),
-        F.lit(0).alias("partition"),
+        (F.col("id") % partitions).cast("int").alias("partition"),
         F.array(*entries).alias("headers"),
     )

@@ -66,6 +66,36 @@ async def test_records_arrive_in_order_over_several_batches(kafka: str, topic: "
         )
 
 
+async def test_what_comes_within_milliseconds_goes_as_one_request_and_a_lone_record_at_once(
+    kafka: str, topic: "object", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await topic(partitions=4)  # type: ignore[operator]
+    monkeypatch.setattr("hifi.kafka.producer._PACE_S", 0.5)
+    producer = Producer(kafka, "test")
+    await producer.start()
+    client = producer._client
+    assert client is not None
+    requests: list[int] = []
+    produce = client._sender._send_produce_req
+
+    async def counted(node: int, batches: dict[TopicPartition, object]) -> None:
+        requests.append(len(batches))
+        await produce(node, batches)
+
+    client._sender._send_produce_req = counted
+    try:
+        await asyncio.wait_for(producer.send(name, 0, [record(0)]).acknowledged, 30)
+        assert requests == [1]
+        sendings = []
+        for number in range(8):  # the wait for the next moment has begun with the lone record
+            sendings.append(producer.send(name, number % 4, [record(number)]))
+            await asyncio.sleep(0)
+        await asyncio.gather(*(sending.acknowledged for sending in sendings))
+    finally:
+        await producer.stop()
+    assert requests == [1, 4]
+
+
 async def test_a_record_larger_than_a_batch_arrives_and_one_too_large_is_rejected(
     kafka: str, topic: "object"
 ) -> None:
