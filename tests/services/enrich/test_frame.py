@@ -311,9 +311,9 @@ def test_forty_fields_derived_from_each_other_are_a_plan_like_any(bench: Bench) 
     """2^40 steps would be a lifetime; see `let` in sql.py."""
     derive = {"d0": "n + 1", **{f"d{depth}": f"d{depth - 1} + 1" for depth in range(1, 40)}}
     pipe = make_pipe(fields={"n": "int"}, derive=derive)
-    [value] = bench.values(pipe, [b'{"n": 1}'])
-    assert value is not None
-    assert json.loads(value)["d39"] == 41
+    [written] = bench.values(pipe, [b'{"n": 1}'])
+    assert written.value is not None
+    assert json.loads(written.value)["d39"] == 41
 
 
 def test_hundreds_of_pipes_each_get_their_own(bench: Bench) -> None:
