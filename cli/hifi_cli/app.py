@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hifi import log
-from hifi_cli import apply, check, dead, send, status, up
+from hifi_cli import apply, check, dead, minutes, send, status, up
 from hifi_cli.demo import command as demo
 from hifi_cli.version import version
 
@@ -45,6 +45,9 @@ app.command(rich_help_panel="Run")(demo.demo)
 app.command(rich_help_panel="Run")(up.up)
 app.command(rich_help_panel="Run")(up.down)
 app.command(rich_help_panel="Run")(status.status)
+app.command(rich_help_panel="What became of events")(minutes.top)
+app.command(rich_help_panel="What became of events")(minutes.minutes)
+app.command(rich_help_panel="What became of events")(minutes.lost)
 app.command(rich_help_panel="Pipes and events")(check.check)
 app.command(rich_help_panel="Pipes and events")(apply.apply)
 app.command(rich_help_panel="Pipes and events")(apply.pipes)

@@ -75,6 +75,7 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         "stream": target.topics.stream,
         "kafka": target.kafka,
         "url": running.url if running else None,
+        "console": running.console if running else None,
         "trigger": running.trigger if running else None,
         "brokers": running.brokers if running else None,
         "ready": problem is None and all(one.ready for one in instances),
@@ -132,6 +133,8 @@ def _show(found: dict[str, Any]) -> None:
     console.print(f"[bold]{found['stream']}[/] on Kafka {found['kafka']}", highlight=False)
     if found["url"]:
         console.print(f"events go to {found['url']}, trigger {found['trigger']}", highlight=False)
+    if found["console"]:
+        console.print(f"the console is at {found['console']}", highlight=False)
     if found["problem"]:
         console.print(f"[red]{found['problem']}[/]", highlight=False)
     if found["instances"]:

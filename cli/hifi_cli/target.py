@@ -49,10 +49,27 @@ def ingest_url(data: Path, url: str | None) -> str:
     """
     if url:
         return url.rstrip("/")
+    return _mesh(data, "or say where ingest is with --url").url
+
+
+def observe_url(data: Path, url: str | None) -> str:
+    """Where observe's API is.
+
+    Raises:
+        Misconfigured: none is named and no mesh with observe runs on the folder.
+    """
+    if url:
+        return url.rstrip("/")
+    console = _mesh(data, "or say where observe is with --url").console
+    if console is None:
+        raise Misconfigured(f"the mesh on {data} runs without observe: start it without `--scale observe=0`")
+    return console
+
+
+def _mesh(data: Path, otherwise: str) -> Running:
     mesh = running.find(data)
     if mesh is None:
         raise Misconfigured(
-            f"no mesh runs on {data}: start one with `hifi up`, name its folder with --data, "
-            "or say where ingest is with --url"
+            f"no mesh runs on {data}: start one with `hifi up`, name its folder with --data, {otherwise}"
         )
-    return mesh.url
+    return mesh

@@ -70,6 +70,9 @@ def up(
         ),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Where ingest takes events.")] = 8080,
+    console_port: Annotated[
+        int, typer.Option("--console-port", min=1, max=65535, help="Where observe serves its console.")
+    ] = 8090,
     trigger: Annotated[
         Trigger,
         typer.Option(
@@ -80,13 +83,14 @@ def up(
     kafka: Kafka = None,
     stream: Stream = None,
 ) -> None:
-    """Run the whole mesh on this machine until Ctrl-C: Kafka, ingest, normalize, enrich (Spark), egest, retrier.
+    """Run the whole mesh on this machine until Ctrl-C: Kafka and every service, with a console that shows it.
 
     State lives in --data and survives: what was accepted before a stop, a crash or a kill is delivered after the
     next start. One Ctrl-C lets every service finish what it has, a second one ends all at once.
 
       hifi up --pipes examples/hello
       hifi up --pipes pipes/ --brokers 3 --scale normalize=2 --scale egest=2
+      hifi up --pipes pipes/ --scale observe=0
       hifi up --pipes pipes/ --autoscale normalize=1-3 --autoscale egest=1-4
       hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
     """
@@ -97,8 +101,9 @@ def up(
         brokers=brokers,
         partitions=partitions,
         port=port,
+        console_port=console_port,
         trigger=trigger,
-        scale=read_scale(scale or []),
+        scale={"observe": 1} | read_scale(scale or []),
         python_path=[pipes.resolve()] if pipes else [],
     )
     if kafka and brokers:
@@ -160,6 +165,8 @@ async def _stop(mesh: Mesh, interrupts: Interrupts) -> None:
 def _announce(mesh: Mesh, pipes: list[Pipe]) -> None:
     url = mesh.plan.url
     console.print(f"[bold green]ready[/]  events go to [bold]{url}[/]", highlight=False)
+    if mesh.plan.console:
+        console.print(f"what becomes of them is shown at [bold]{mesh.plan.console}[/]", highlight=False)
     if pipes:
         console.print(f"try it:  {example(url, pipes[0])}", highlight=False, markup=False, soft_wrap=True)
     elif not pipes:

@@ -104,7 +104,7 @@ class Fleet:
         return [_described(instance) for instance in self.all() if instance.process.running]
 
     async def _add(self, service: str) -> None:
-        taken = {self._plan.port, *(one.place.port for one in self.all())}
+        taken = {self._plan.port, self._plan.console_port, *(one.place.port for one in self.all())}
         place = Place(service, len(self.instances[service]) + 1, free_port(but=taken))
         instance = Instance(place, self._process, self._journal)
         self.instances[service].append(instance)

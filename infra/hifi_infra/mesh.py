@@ -170,6 +170,7 @@ class Mesh:
             kafka=self.bootstrap,
             brokers=self.cluster.brokers if self.cluster else None,
             url=self.plan.url,
+            console=self.plan.console,
             trigger=self.plan.trigger,
             instances=self.fleet.describe(),
         )
@@ -179,11 +180,15 @@ class Mesh:
         if left := await running.wait_gone(self.plan.data):
             text = f"{left} process(es) of an earlier mesh were still there and have gone"
             self.journal.note("left-over", text, bad=True)
-        if self.plan.instances("ingest") and not is_free(self.plan.port):
-            raise Misconfigured(
-                f"port {self.plan.port} of 127.0.0.1 is in use: "
-                "end what listens there, or give ingest another with --port"
-            )
+        for service, port, option in (
+            ("ingest", self.plan.port, "--port"),
+            ("observe", self.plan.console_port, "--console-port"),
+        ):
+            if self.plan.instances(service) and not is_free(port):
+                raise Misconfigured(
+                    f"port {port} of 127.0.0.1 is in use: "
+                    f"end what listens there, or give {service} another with {option}"
+                )
         kafka = asyncio.create_task(self._start_kafka(), name="start Kafka")
         try:
             await self._until_address(kafka)

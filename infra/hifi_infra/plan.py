@@ -12,9 +12,9 @@ from hifi.errors import Misconfigured
 from hifi.settings import StreamSettings, load
 from hifi.topics import Topics
 
-FLOW: Final = ("ingest", "normalize", "enrich", "egest", "retrier")
-"""The services, in the order in which an event meets them."""
-START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier")
+FLOW: Final = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
+"""The services, in the order in which an event meets them; observe, which none of the others needs, sees their end."""
+START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier", "observe")
 """Spark takes longest to start, so it starts first; every service waits for Kafka by itself."""
 MOST_INSTANCES: Final = 64
 
@@ -33,7 +33,8 @@ class Plan:
         partitions: of each event topic; None: as many as the stream has already, else 4.
         port: where ingest takes events.
         trigger: of enrich.
-        scale: service to number of instances; one where nothing is said.
+        console_port: where the first instance of observe serves its console and API.
+        scale: service to number of instances; where nothing is said one, and none of observe.
         python_path: folders in which the pipes' own Python functions are looked for.
         env: further variables for every service, such as the secrets that pipes name.
     """
@@ -44,6 +45,7 @@ class Plan:
     brokers: int | None = None
     partitions: int | None = None
     port: int = 8080
+    console_port: int = 8090
     trigger: Trigger = "micro-batch"
     scale: Mapping[str, int] = field(default_factory=dict)
     python_path: Sequence[Path] = ()
@@ -51,7 +53,7 @@ class Plan:
 
     def instances(self, service: str) -> int:
         """How many instances of a service are wanted."""
-        return self.scale.get(service, 1)
+        return self.scale.get(service, 0 if service == "observe" else 1)
 
     @property
     def topics(self) -> Topics:
@@ -62,6 +64,11 @@ class Plan:
     def url(self) -> str:
         """Where events are sent to."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def console(self) -> str | None:
+        """Where the console and observe's API are; None without observe."""
+        return f"http://127.0.0.1:{self.console_port}" if self.instances("observe") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,8 @@ def environment(plan: Plan, place: Place, bootstrap: str, java_home: Path | None
     }
     if place.service == "ingest":
         variables["HIFI_INGEST_PORT"] = str(plan.port)
+    if place.service == "observe":
+        variables["HIFI_OBSERVE_PORT"] = str(plan.console_port if place.number == 1 else 0)
     if place.service == "enrich":
         variables["HIFI_ENRICH_TRIGGER"] = plan.trigger
         if java_home is not None:

@@ -45,6 +45,8 @@ class Running(BaseModel):
     brokers: int | None
     """Of the mesh's own cluster; None: the cluster is somebody else's."""
     url: str
+    console: str | None = None
+    """Where observe's console and API are, when it runs."""
     trigger: Trigger
     instances: list[RunningInstance] = []
 

@@ -28,9 +28,10 @@ def test_everything_acknowledged_is_delivered(
     start_hifi, outside, outside_destination, tmp_path, record_property
 ):
     pipes, data, port = tmp_path / "pipes", tmp_path / "data", free_port()
+    console = free_port(but={port})
     pipes.mkdir()
     (pipes / "count.yaml").write_text(PIPE.format(url=outside_destination.url))
-    arguments = ("up", "--pipes", pipes, "--data", data, "--port", port)
+    arguments = ("up", "--pipes", pipes, "--data", data, "--port", port, "--console-port", console)
     mesh = start_hifi(*arguments)
     mesh.wait_for("events go to", 300)
     sender = outside.Sender(port, "hello", rate=200)

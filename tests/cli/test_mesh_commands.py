@@ -21,14 +21,21 @@ destinations:
 """
 
 
+def ports():
+    """Options that give a mesh ports of its own."""
+    port = free_port()
+    return "--port", port, "--console-port", free_port(but={port})
+
+
 @pytest.fixture(scope="module")
 def up(start_hifi, tmp_path_factory, outside_destination):
     """A running mesh: its folder, its port, its command."""
     pipes, data = tmp_path_factory.mktemp("pipes"), tmp_path_factory.mktemp("data") / "mesh"
     (pipes / "count.yaml").write_text(PIPE.format(url=outside_destination.url))
-    port = free_port()
-    command = start_hifi("up", "--pipes", pipes, "--data", data, "--port", port, "--partitions", 2)
-    command.data, command.port, command.pipes = data, port, pipes
+    own = ports()
+    arguments = ("up", "--pipes", pipes, "--data", data, *own, "--partitions", 2)
+    command = start_hifi(*arguments, HIFI_OBSERVE_SETTLE_S="2")
+    command.data, command.port, command.console, command.pipes = data, own[1], own[3], pipes
     command.wait_for("events go to")
     return command
 
@@ -101,6 +108,29 @@ def test_send_says_in_one_message_what_is_wrong(up, hifi, arguments, why):
     assert code == 1
     assert why in errors
     assert "Traceback" not in errors
+
+
+def test_what_became_of_events_is_shown_by_top_minutes_and_lost(up, hifi, outside, outside_destination):
+    assert f"shown at http://127.0.0.1:{up.console}" in up.text()
+    assert "count" in hifi("top", "--once", "--data", up.data)[1]
+    sender = outside.Sender(up.port, "hello", rate=50, prefix="seen")
+    sender.start()
+    while len(sender.acknowledged) < 50:
+        assert sender.is_alive()
+        time.sleep(0.1)
+    sender.stop()
+    outside.wait_for(sender.acknowledged, outside_destination, 30)
+    end, minutes = time.monotonic() + 150, []
+    while sum(one["delivered"] for one in minutes) < 50:  # a minute closes 2 s after its end
+        assert time.monotonic() < end, minutes
+        time.sleep(1)
+        code, output, errors = hifi("minutes", "count", "--json", "--data", up.data)
+        assert code == 0, errors
+        minutes = json.loads(output)
+    assert {one["lost"] for one in minutes} == {0}
+    assert "delivered" in hifi("minutes", "count", "--data", up.data)[1]
+    code, output, _ = hifi("lost", "count", minutes[-1]["minute"], "--data", up.data)
+    assert (code, "lost nothing" in output) == (0, True)
 
 
 def test_send_waits_for_an_ingest_that_comes_back(up, hifi):
@@ -274,14 +304,14 @@ def test_up_says_in_one_message_what_is_wrong(hifi, tmp_path, arguments, why):
 
 
 def test_an_unreachable_kafka_ends_up_with_a_clear_message(start_hifi, tmp_path):
-    command = start_hifi("up", "--data", tmp_path / "data", "--kafka", "127.0.0.1:1", "--port", free_port())
+    command = start_hifi("up", "--data", tmp_path / "data", "--kafka", "127.0.0.1:1", *ports())
     assert command.wait(90) == 1
     assert "Kafka at 127.0.0.1:1 did not answer" in command.text()
     command.wait_gone()
 
 
 def test_sigterm_is_as_good_as_ctrl_c(start_hifi, tmp_path):
-    command = start_hifi("up", "--data", tmp_path / "data", "--port", free_port())
+    command = start_hifi("up", "--data", tmp_path / "data", *ports())
     command.wait_for("creating the stream's topics")
     command.signal(signal.SIGTERM)
     assert command.wait(60) == 0

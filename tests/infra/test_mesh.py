@@ -81,7 +81,7 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
 
 
 async def test_stops_in_the_order_of_the_flow(plan):
-    mesh = Mesh(plan())
+    mesh = Mesh(plan(scale={"observe": 1}, console_port=free_port()))
     await mesh.start()
     await mesh.wait_ready(20)
     await mesh.stop()
@@ -106,6 +106,8 @@ async def test_a_taken_port_is_named(plan):
         port = taken.getsockname()[1]
         with pytest.raises(Misconfigured, match=f"port {port} of 127.0.0.1 is in use.*--port"):
             await Mesh(plan(port=port)).start()
+        with pytest.raises(Misconfigured, match=f"port {port} of 127.0.0.1 is in use.*--console-port"):
+            await Mesh(plan(console_port=port, scale={"observe": 1})).start()
 
 
 async def test_a_service_that_will_not_run_ends_the_wait_with_its_own_words(plan, monkeypatch):

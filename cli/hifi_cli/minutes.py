@@ -1,4 +1,4 @@
-"""The commands `hifi minutes`, `hifi lost` and `hifi top`: they ask observe's API."""
+"""hifi top, hifi minutes and hifi lost: what observe's API says, for a terminal."""
 
 import time
 from collections.abc import Callable
@@ -9,92 +9,122 @@ import orjson
 import typer
 import urllib3
 from rich import box
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Column, Table
 
+from hifi.errors import HifiError
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data
+from hifi_cli.output import console, milliseconds, print_json
+from hifi_cli.reported import reported
+from hifi_cli.target import observe_url
 from hifi_observe.conditions import clock
 
-app = typer.Typer(no_args_is_help=True, help="Loss, lag and availability, as observe knows them.")
 Url: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--url", envvar="HIFI_OBSERVE_URL", help="Where observe's API is, such as http://127.0.0.1:8090."
+        "--url",
+        envvar="HIFI_OBSERVE_URL",
+        help="Where observe's API is; default: that of the mesh in --data.",
     ),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LOST: Final = 3
+"""Exit status of `hifi lost` when something is."""
 _TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
 
 
-@app.command()
+@reported
 def minutes(
     pipe: Annotated[str, typer.Argument(help="Name of the pipe.")],
-    url: Url,
-    last: Annotated[int, typer.Option(help="How many minutes before now.", min=1)] = 60,
+    last: Annotated[int, typer.Option("--last", help="How many minutes before now.", min=1)] = 60,
+    data: Data = DEFAULT_DATA,
+    url: Url = None,
+    *,
     as_json: AsJson = False,
 ) -> None:
-    """What became of every event, minute by minute."""
-    body = ask(url, f"/api/v1/pipes/{quote(pipe)}/minutes?last={last}")
+    """Show what became of every event of a pipe, minute by minute.
+
+    hifi minutes flights
+    hifi minutes flights --last 1440 --json
+    """
+    body = ask(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/minutes?last={last}")
     if as_json:
-        typer.echo(orjson.dumps(body["minutes"], option=orjson.OPT_INDENT_2))
-        return
-    if not body["minutes"]:
-        typer.echo("No minute has been closed in this time.")
-        return
-    Console().print(minutes_table(body["minutes"]))
+        print_json(body["minutes"])
+    elif not body["minutes"]:
+        console.print("no minute has been closed in this time")
+    else:
+        console.print(minutes_table(body["minutes"]))
 
 
-@app.command()
+@reported
 def lost(
     pipe: Annotated[str, typer.Argument(help="Name of the pipe.")],
     minute: Annotated[str, typer.Argument(help="`2026-11-21T10:04` in UTC, or minutes since 1970.")],
-    url: Url,
+    data: Data = DEFAULT_DATA,
+    url: Url = None,
+    *,
     as_json: AsJson = False,
 ) -> None:
-    """The very events that a minute lost. Exit status 1 when there are any."""
-    body = ask(url, f"/api/v1/pipes/{quote(pipe)}/minutes/{quote(minute)}/lost?limit=100000")
+    """Show the very events that a minute lost. Exit status 3 when there are any.
+
+    hifi lost flights 2026-11-21T10:04
+    """
+    body = ask(
+        observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/minutes/{quote(minute)}/lost?limit=100000"
+    )
     if as_json:
-        typer.echo(orjson.dumps(body["lost"], option=orjson.OPT_INDENT_2))
+        print_json(body["lost"])
     elif not body["count"]:
-        typer.echo(f"{pipe} lost nothing in {clock(body['minute'])}.")
+        console.print(f"{pipe} lost nothing in {clock(body['minute'])}", highlight=False)
     else:
-        Console().print(lost_table(body))
+        console.print(lost_table(body))
     if body["count"]:
-        raise typer.Exit(1)
+        raise typer.Exit(LOST)
 
 
-@app.command()
+@reported
 def top(
-    url: Url,
-    every: Annotated[float, typer.Option(help="Seconds between looks.", min=0.5)] = 2,
+    every: Annotated[
+        float, typer.Option("--every", min=0.5, metavar="SECONDS", help="Time between looks.")
+    ] = 2,
+    data: Data = DEFAULT_DATA,
+    url: Url = None,
+    *,
     once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
 ) -> None:
-    """All pipes, live, until Ctrl-C."""
+    """Show all pipes, live, until Ctrl-C: rates, lag, loss, retries, dead letters, availability.
+
+    hifi top
+    hifi top --once
+    """
+    where = observe_url(data, url)
     if once:
-        Console().print(top_table(ask(url, "/api/v1/pipes")))
+        console.print(top_table(ask(where, "/api/v1/pipes")))
         return
-    with Live(top_table(ask(url, "/api/v1/pipes")), screen=True, auto_refresh=False) as live:
+    with Live(
+        top_table(ask(where, "/api/v1/pipes")), console=console, screen=True, auto_refresh=False
+    ) as live:
         try:
             while True:
                 time.sleep(every)
-                live.update(top_table(ask(url, "/api/v1/pipes")), refresh=True)
+                live.update(top_table(ask(where, "/api/v1/pipes")), refresh=True)
         except KeyboardInterrupt:
             return
 
 
 def ask(url: str, path: str) -> dict[str, Any]:
-    """A GET to observe's API; ends the program with a message when it fails."""
+    """A GET to observe's API.
+
+    Raises:
+        HifiError: it does not answer, or says that it cannot.
+    """
     try:
-        answer = urllib3.request("GET", url.rstrip("/") + path, timeout=_TIMEOUT, retries=False)
+        answer = urllib3.request("GET", url + path, timeout=_TIMEOUT, retries=False)
     except urllib3.exceptions.HTTPError:
-        typer.echo(
-            f"observe does not answer at {url}: is it running? Its log says where its console is.", err=True
-        )
-        raise typer.Exit(2) from None
+        raise HifiError(f"observe does not answer at {url}: is it running? `hifi status` tells") from None
     body: dict[str, Any] = orjson.loads(answer.data)
     if answer.status != 200:
-        typer.echo(str(body.get("detail", body)), err=True)
-        raise typer.Exit(2)
+        raise HifiError(str(body.get("detail", body)))
     return body
 
 
@@ -109,7 +139,7 @@ def minutes_table(rows: list[dict[str, Any]]) -> Table:
         ("dead", lambda row: row["dead"]),
         ("duplicates", lambda row: row["duplicates"]),
         ("late", lambda row: row["late"]),
-        ("p95", lambda row: milliseconds(row["p95_us"])),
+        ("p95", lambda row: _milliseconds(row["p95_us"])),
     ]
     table = Table("minute", "state", *(name for name, _ in columns))
     for row in rows:
@@ -152,7 +182,7 @@ def top_table(body: dict[str, Any]) -> Group:
             f"[{colour}]{row['state']}[/{colour}] {', '.join(row['alarms'])}",
             f"{row['rate_in']:.1f}",
             f"{row['rate_out']:.1f}",
-            milliseconds(row["p95_us"]),
+            _milliseconds(row["p95_us"]),
             *("-" if row[name] is None else str(row[name]) for name in ("lost", "retrying", "dead")),
             share,
         )
@@ -165,8 +195,5 @@ def top_table(body: dict[str, Any]) -> Group:
     return Group(table, f"observe is {status['behind_s']} s behind. Waiting: {groups or 'nothing'}")
 
 
-def milliseconds(us: float | None) -> str:
-    """Microseconds for a person."""
-    if us is None:
-        return "-"
-    return f"{us / 1000:.1f} ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.2f} s"
+def _milliseconds(value_us: float | None) -> str:
+    return milliseconds(None if value_us is None else value_us / 1000)
