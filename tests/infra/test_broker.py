@@ -42,11 +42,16 @@ async def create(bootstrap: str, topic: str, copies: int) -> None:
 
 
 async def send(bootstrap: str, topic: str, *values: bytes) -> None:
-    async with AIOKafkaProducer(
+    producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, request_timeout_ms=20_000
-    ) as producer:
+    )
+    try:
+        await producer.start()
         for value in values:
             await producer.send_and_wait(topic, value, partition=0, timestamp_ms=1)
+    finally:  # its stop hangs while Kafka does not acknowledge what it still holds (aiokafka's issue 1101)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(producer.stop(), 5)
 
 
 async def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
