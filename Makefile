@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/observe infra cli
 ARGS ?=
 
-.PHONY: help setup demo test test-containers images compose chaos chaos-quick lint types lock clean
+.PHONY: help setup demo test test-containers images compose chaos chaos-quick soak lint types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ chaos: setup  ## break a loaded mesh at random, once more (ARGS="--seconds 600 -
 
 chaos-quick: setup  ## the same in about five minutes, on one broker
 	.venv/bin/python -m tests.chaos --seconds 120 --rate 300 --brokers 1 --freeze 6 $(ARGS)
+
+soak: setup  ## ten minutes of real flights, observe beside the books (ARGS="--restart"); adds to bench/results
+	mkdir -p bench/results
+	.venv/bin/python -m tests.soak --report bench/results/soak.ndjson $(ARGS)
 
 lint: .venv/.installed  ## check style, format and that every public name is documented
 	.venv/bin/ruff check

@@ -1,0 +1,237 @@
+"""`python -m tests.soak`: minutes of real flights; exit 1 if anything differs from the outside books.
+
+Sender and destination keep books of their own. Beside them stand each service's memory over the run, the CPU that
+observe takes, and what observe says of every minute.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+import urllib3
+from rich.console import Console
+
+from hifi_cli.demo.report import is_good, quantiles
+from hifi_cli.demo.run import Demo
+from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.verify import Books, sent
+from hifi_infra.mesh import Mesh
+from hifi_infra.plan import FLOW, Plan, Trigger
+from hifi_infra.ports import free_port
+
+SAMPLE_S: Final = 5.0
+RESTART_EVERY_S: Final = 30.0
+SETTLE_S: Final = 10.0
+CLOSED_S: Final = 180.0
+BOOKED: Final = ("accepted", "delivered", "lost", "duplicates", "mismatched", "lag_ms", "longest_pause_ms")
+console = Console(stderr=True, highlight=False)
+
+
+def main(
+    minutes: Annotated[float, typer.Option(help="Events are sent for so long.")] = 10,
+    rate: Annotated[float, typer.Option(help="Events a second.")] = 500,
+    trigger: Annotated[str, typer.Option(help="micro-batch or real-time.")] = "micro-batch",
+    restart: Annotated[
+        bool, typer.Option(help="End one service after another, in order and by force.")
+    ] = False,
+    observe: Annotated[int, typer.Option(help="Instances of observe.")] = 1,
+    two: Annotated[bool, typer.Option(help="Two instances of every service.")] = False,
+    report: Annotated[Path | None, typer.Option(help="File that gets a line of JSON.")] = None,
+) -> None:
+    """Send, watch, compare."""
+    count = dict.fromkeys(FLOW, 2 if two else 1) | {"observe": observe}
+    with tempfile.TemporaryDirectory(prefix="hifi-soak-") as folder:
+        stage = Stage.at(Path(folder))
+        plan = Plan(
+            Path(folder),
+            port=stage.ingest_port,
+            console_port=free_port(but={stage.ingest_port, stage.destination_port}),
+            trigger=_trigger(trigger),
+            scale=count,
+            env={**stage.secrets, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
+        )
+        mesh = Mesh(plan)
+        mesh.prepare()
+        found = asyncio.run(_soak(Demo(stage, mesh, rate, minutes * 60), restart=restart))
+    line = {"minutes": minutes, "rate": rate, "trigger": trigger, "restart": restart, "scale": count, **found}
+    if report is not None:
+        with report.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    print(json.dumps(line, indent=2))
+    sys.exit(1 if line["failures"] else 0)
+
+
+def _trigger(name: str) -> Trigger:
+    if name not in ("micro-batch", "real-time"):
+        raise typer.BadParameter("write micro-batch or real-time")
+    return "real-time" if name == "real-time" else "micro-batch"
+
+
+async def _soak(demo: Demo, *, restart: bool) -> dict[str, Any]:
+    memory: dict[str, list[int]] = defaultdict(list)
+    restarts: list[str] = []
+    helpers = [asyncio.create_task(_sample(demo, memory)), asyncio.create_task(_tell(demo))]
+    if restart:
+        helpers.append(asyncio.create_task(_restart(demo, restarts)))
+    try:
+        numbers = await demo.run()
+        for helper in helpers:
+            helper.cancel()
+        await demo.mesh.wait_ready(120)
+        rows = await asyncio.to_thread(_closed_minutes, demo) if demo.mesh.plan.instances("observe") else []
+        return _compared(numbers, rows, list(_percentiles(demo, rows)), memory, restarts)
+    finally:
+        for helper in helpers:
+            helper.cancel()
+        await demo.kill()
+
+
+async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
+    while True:
+        if demo.progress.sent and demo.progress.sent < demo.progress.total:
+            for name, held in demo.mesh.rss_bytes().items():
+                memory[name].append(held)
+        await asyncio.sleep(SAMPLE_S)
+
+
+async def _tell(demo: Demo) -> None:
+    while True:
+        progress = demo.progress
+        console.print(
+            f"{progress.phase}: {progress.sent:,} of {progress.total:,} sent, {progress.arrived:,} arrived"
+        )
+        await asyncio.sleep(30)
+
+
+async def _restart(demo: Demo, restarts: list[str]) -> None:
+    """SIGTERM and SIGKILL by turns, service by service; the next one once all are ready again."""
+    while demo.progress.phase != "sending":
+        await asyncio.sleep(1)
+    for turn in range(1_000):
+        await asyncio.sleep(RESTART_EVERY_S)
+        if demo.progress.phase != "sending":
+            return
+        instance = demo.mesh.instances[FLOW[turn % len(FLOW)]][0]
+        number = signal.SIGKILL if (turn // len(FLOW)) % 2 else signal.SIGTERM
+        began_s, before = time.monotonic(), instance.restarts
+        os.kill(instance.process.pid, number)
+        while instance.restarts == before:
+            await asyncio.sleep(0.1)
+        with contextlib.suppress(Exception):
+            await demo.mesh.wait_ready(90)
+        restarts.append(
+            f"{number.name} {instance.name}, ready again after {time.monotonic() - began_s:.1f} s"
+        )
+        console.print(restarts[-1])
+
+
+def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
+    """What observe says of every minute of the run, once all of them are closed."""
+    url = f"{demo.mesh.plan.console}/api/v1"
+    last = max(one.answered_ns for one in sent(demo.stage.sender_books).values()) // 60_000_000_000
+    end_s = time.monotonic() + CLOSED_S
+    while (_get(f"{url}/status")["closed_minute"] or 0) < last:
+        if time.monotonic() > end_s:
+            console.print(f"not closed within {CLOSED_S:.0f} s: {_get(f'{url}/status')}")
+            break
+        time.sleep(1)
+    time.sleep(SAMPLE_S + 1)  # amendments are published each 5 s
+    rows: list[dict[str, Any]] = _get(f"{url}/pipes/flights/minutes?last=120")["minutes"]
+    return rows
+
+
+def _get(url: str) -> Any:
+    return orjson.loads(urllib3.request("GET", url, retries=False, timeout=10).data)
+
+
+def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """For each minute and percentile: milliseconds by the books, by observe, and the difference."""
+    begun = {name: one.sent_ns for name, one in sent(demo.stage.sender_books).items()}
+    lags: dict[int, list[float]] = defaultdict(list)
+    seen = set()
+    for arrival in Books(demo.stage.destination_books).read():
+        if arrival.path == "/departures" and arrival.id in begun and arrival.id not in seen:
+            seen.add(arrival.id)
+            sent_ns = begun[arrival.id]
+            lags[sent_ns // 60_000_000_000].append((arrival.answered_ns - sent_ns) / 1e6)
+    for row in rows:
+        said = row["lags"].get("end.event/departures")
+        if said and lags[row["minute"]]:
+            booked = quantiles(lags[row["minute"]])
+            for name in ("p50", "p95", "p99"):
+                ours, theirs = said[name] / 1000, booked[name] or 0.0
+                yield {"minute": row["minute"], "of": name, "books_ms": theirs, "observe_ms": round(ours, 2)}
+
+
+def _compared(
+    numbers: Mapping[str, Any],
+    rows: list[dict[str, Any]],
+    percentiles: list[dict[str, Any]],
+    memory: Mapping[str, list[int]],
+    restarts: list[str],
+) -> dict[str, Any]:
+    said = {
+        name: sum(row[name] for row in rows)
+        for name in ("in", "delivered", "duplicates", "lost", "dead", "waiting", "in_flight", "late")
+    }
+    requests = sum(numbers["deliveries"].values())
+    failures = []
+    if not is_good(numbers) and not restarts:
+        failures.append("the demo's own books differ")
+    if numbers["lost"] or numbers["mismatched"]:
+        failures.append(f"lost {numbers['lost']}, mismatched {numbers['mismatched']}")
+    if rows:
+        # A request whose answer an egest never saw before it was killed has no receipt.
+        wanted = {"in": numbers["accepted"], "lost": 0, "dead": 0, "waiting": 0, "in_flight": 0}
+        failures += [
+            f"observe says {name} {said[name]:,} instead of {n:,}"
+            for name, n in wanted.items()
+            if said[name] != n
+        ]
+        if said["delivered"] != requests - numbers["duplicates"]:
+            failures.append(
+                f"observe says delivered {said['delivered']:,}, the books {requests - numbers['duplicates']:,}"
+            )
+    used = numbers["cpu_seconds"]
+    rest = sum(seconds for name, seconds in used.items() if name != "observe")
+    return {
+        "failures": failures,
+        "books": {
+            name: numbers[name]
+            for name in ("accepted", "delivered", "lost", "duplicates", "mismatched", "lag_ms")
+        },
+        "requests": requests,
+        "observe": said,
+        "states": [(row["minute"], row["state"], *row["causes"]) for row in rows],
+        "observe_cpu_share": round(used.get("observe", 0) / rest, 3) if rest else None,
+        "cpu_seconds": used,
+        "percentiles": percentiles,
+        "worst_difference_ms": max(
+            (abs(one["books_ms"] - one["observe_ms"]) for one in percentiles), default=None
+        ),
+        "memory_mib": {name: _memory(held) for name, held in memory.items()},
+        "restarts": restarts,
+    }
+
+
+def _memory(held: list[int]) -> dict[str, float]:
+    """MiB: the medians of the second and the last fifth of the run, and the most."""
+    fifth = max(1, len(held) // 5)
+    second, last = sorted(held[fifth : 2 * fifth] or held), sorted(held[-fifth:])
+    values = {"second fifth": second[len(second) // 2], "last fifth": last[len(last) // 2], "most": max(held)}
+    return {name: round(value / 2**20, 1) for name, value in values.items()}
+
+
+if __name__ == "__main__":
+    typer.run(main)
