@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/observe infra cli
 ARGS ?=
 
-.PHONY: help setup demo test test-containers images compose chaos chaos-quick soak lint types lock clean
+.PHONY: help setup demo test test-containers images compose chaos chaos-quick soak lint audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ lint: .venv/.installed  ## check style, format and that every public name is doc
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/interrogate --config pyproject.toml libs services infra cli
+
+audit: .venv/.installed  ## look the pinned packages up for known vulnerabilities, where the package index knows any
+	.venv/bin/python -m hifi_infra.audit
 
 types: .venv/.installed  ## check types, strictly
 	.venv/bin/mypy
