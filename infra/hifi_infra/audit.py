@@ -22,23 +22,21 @@ def install() -> None:
         return
     subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
     lock = ROOT / "requirements" / "audit.lock"
-    pip = [VENV / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    pip: list[str | Path] = [
+        VENV / "bin" / "python",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+    ]
     subprocess.run([*pip, "--require-hashes", "-r", lock], check=True)
 
 
 def audit(lock: Path) -> list[dict[str, Any]]:
     """What is known of each package of a lock, as pip-audit says it."""
-    command = [
-        TOOL,
-        "--disable-pip",
-        "--require-hashes",
-        "--progress-spinner",
-        "off",
-        "--format",
-        "json",
-        "-r",
-        lock,
-    ]
+    options = ["--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json"]
+    command: list[str | Path] = [TOOL, *options, "-r", lock]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout.strip():
         print(f"{lock.name}: nothing was scanned: {done.stderr.strip().splitlines()[-1:]}")
