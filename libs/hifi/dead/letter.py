@@ -87,6 +87,7 @@ class Wanted:
     reason: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    node: str | None = None
 
     def takes(self, letter: Letter) -> bool:
         """Whether a letter is meant."""
@@ -94,6 +95,7 @@ class Wanted:
             (self.pipe is None or letter.text(PIPE) == self.pipe)
             and (self.destination is None or letter.text(DESTINATION) == self.destination)
             and (self.reason is None or letter.text(REASON) == self.reason)
+            and (self.node is None or letter.text(NODE) == self.node)
             and (self.since_ms is None or letter.dead_ms >= self.since_ms)
             and (self.until_ms is None or letter.dead_ms < self.until_ms)
         )

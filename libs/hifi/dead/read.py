@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]
 
 async def letters(
     bootstrap: str, topics: Topics, wanted: Wanted, progress: Progress = lambda _done, _all: None
-) -> AsyncIterator[Letter]:
+) -> AsyncGenerator[Letter, None]:
     """The dead letters that are meant, those of a partition in the order in which they died.
 
     Args:
@@ -34,7 +34,7 @@ async def letters(
         Misconfigured: no Kafka answers, or the stream does not exist.
     """
     async with _consumer(bootstrap) as consumer:
-        replayed = await _replayed(consumer, await _partitions(bootstrap, topics.replays), wanted)
+        replayed = await _replayed(consumer, await _partitions(bootstrap, topics.replays), wanted.since_ms)
         buried = await _partitions(bootstrap, topics.dead_letter)
         async for record in _records(consumer, buried, wanted.since_ms, progress):
             letter = _letter(record)
@@ -59,6 +59,16 @@ async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) ->
     raise Misconfigured(
         f"there is no dead letter {partition}:{offset} (any more); `hifi dead list` shows what there is"
     )
+
+
+async def replayed(bootstrap: str, topics: Topics, since_ms: int | None = None) -> set[tuple[int, int]]:
+    """Partition and offset of the dead letters that were replayed since a time, milliseconds since 1970 UTC.
+
+    Raises:
+        Misconfigured: no Kafka answers, or the stream does not exist.
+    """
+    async with _consumer(bootstrap) as consumer:
+        return await _replayed(consumer, await _partitions(bootstrap, topics.replays), since_ms)
 
 
 def _letter(record: ConsumerRecord) -> Letter:
@@ -117,9 +127,11 @@ async def _records(
         unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
 
 
-async def _replayed(consumer: Any, tps: Sequence[TopicPartition], wanted: Wanted) -> set[tuple[int, int]]:
+async def _replayed(
+    consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None
+) -> set[tuple[int, int]]:
     """Partition and offset of the dead letters that were replayed: a replay is always later than its letter."""
     found: set[tuple[int, int]] = set()
-    async for record in _records(consumer, tps, wanted.since_ms):
+    async for record in _records(consumer, tps, since_ms):
         found.update((record.partition, offset) for offset in orjson.loads(record.value)["offsets"])
     return found

@@ -1,16 +1,18 @@
-"""The JSON API: read-only, but for silences, which need the operator token."""
+"""The JSON API: read-only, but for silences and replays, which need the operator token."""
 
-import hmac
 import uuid
+from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from hifi.clock import now_us
+from hifi.errors import Misconfigured, Retryable
 from hifi.health import version
 from hifi_observe import problem, views
 from hifi_observe.alarm import KINDS, Silence
@@ -26,86 +28,12 @@ from hifi_observe.answers import (
 )
 from hifi_observe.console import Console
 from hifi_observe.observatory import Observatory
-from hifi_observe.openapi import Operation, document
+from hifi_observe.openapi import document
+from hifi_observe.operations import OPERATIONS
 from hifi_observe.problem import Problem
-from hifi_observe.request import minute_of, whole
+from hifi_observe.replays import Order, Replays
+from hifi_observe.request import minute_of, operator, whole
 
-_SILENCE: Final = {
-    "type": "object",
-    "required": ["reason", "seconds"],
-    "properties": {
-        "reason": {"type": "string"},
-        "seconds": {"type": "number", "exclusiveMinimum": 0},
-        "kind": {"enum": ["", *KINDS]},
-        "pipe": {"type": "string"},
-    },
-}
-OPERATIONS: Final = (
-    Operation("GET", "/api/v1/status", "status", "What this instance observes and how old its knowledge is."),
-    Operation(
-        "GET",
-        "/api/v1/pipes",
-        "pipes",
-        "All pipes: state, rates, p95, loss, nines, what retries and is dead.",
-    ),
-    Operation(
-        "GET",
-        "/api/v1/pipes/{pipe}",
-        "pipe",
-        "One pipe now: rates, lags, hops, destinations, availability.",
-        statuses=(404,),
-    ),
-    Operation(
-        "GET",
-        "/api/v1/pipes/{pipe}/minutes",
-        "minutes",
-        "Closed minutes of a pipe, oldest first.",
-        {"last": "How many minutes before now; default 60.", "from": "First minute.", "to": "Last minute."},
-        (400, 404),
-    ),
-    Operation(
-        "GET",
-        "/api/v1/pipes/{pipe}/series",
-        "series",
-        "Closed minutes of a pipe as columns, for charts.",
-        {"last": "How many minutes before now; default 60."},
-        (400, 404),
-    ),
-    Operation(
-        "GET", "/api/v1/pipes/{pipe}/minutes/{minute}", "minute", "One closed minute.", statuses=(400, 404)
-    ),
-    Operation(
-        "GET",
-        "/api/v1/pipes/{pipe}/minutes/{minute}/lost",
-        "lost",
-        "The lost events of a minute, one by one, with their `ce_id` where it can be found.",
-        {"limit": "How many at most; default 1000.", "resolve": "`no`: do not look the `ce_id` up."},
-        (400, 404, 503),
-    ),
-    Operation(
-        "GET",
-        "/api/v1/pipes/{pipe}/dead",
-        "dead",
-        "The newest dead letters of a pipe.",
-        {
-            "limit": "How many at most; default 100.",
-            "node": "Only of this node.",
-            "reason": "Only with this reason.",
-            "destination": "Only for this one.",
-        },
-        (400, 404, 503),
-    ),
-    Operation("GET", "/api/v1/alarms", "alarms", "Active alarms, the newest of the past, and silences."),
-    Operation(
-        "POST",
-        "/api/v1/silences",
-        "silence",
-        "Keep alarms quiet during a planned change.",
-        statuses=(400, 401),
-        operator=True,
-        body=_SILENCE,
-    ),
-)
 _LIMIT: Final = 10_000
 
 
@@ -125,6 +53,7 @@ class Api:
     def __init__(self, observatory: Observatory) -> None:
         self._observatory = observatory
         self._store = observatory.store
+        self._replays = Replays(observatory.settings, observatory.topics)
 
     async def openapi(self, _: Request) -> Response:
         """The document of this API."""
@@ -188,16 +117,31 @@ class Api:
             }
         )
 
+    async def replay(self, request: Request) -> Response:
+        """See the operation."""
+        operator(request, self._observatory.settings.observe_token)
+        name = self._name(request)
+        try:
+            order = Order.model_validate_json(await request.body())
+        except ValidationError as error:
+            says = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            raise Problem(400, "Not an order", f"{says}; see /openapi.json.") from None
+        if self._replays.busy:
+            raise Problem(409, "Another replay is running", "Wait until it has answered, then send it again.")
+        try:
+            return answer(asdict(await self._replays.carry_out(name, order)))
+        except Misconfigured as error:
+            raise Problem(400, "Not an id", str(error)) from None
+        except Retryable as error:
+            raise Problem(503, "Kafka does not answer", str(error)) from None
+
     async def alarms(self, _: Request) -> Response:
         """See the operation."""
         return answer(alarms_of(self._observatory))
 
     async def silence(self, request: Request) -> Response:
         """See the operation."""
-        token = self._observatory.settings.observe_token
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not token or not hmac.compare_digest(given.encode(), token.encode()):
-            raise Problem(401, "Not an operator", "Send the operator token (HIFI_OBSERVE_TOKEN) as Bearer.")
+        operator(request, self._observatory.settings.observe_token)
         try:
             body = orjson.loads(await request.body())
             seconds, kind, pipe = float(body["seconds"]), str(body.get("kind", "")), str(body.get("pipe", ""))

@@ -42,6 +42,7 @@ class Console:
 
     def __init__(self, observatory: Observatory) -> None:
         self._observatory = observatory
+        self._operator = bool(observatory.settings.observe_token)
         self._pages = jinja2.Environment(
             loader=jinja2.PackageLoader("hifi_observe", "pages"),
             autoescape=True,
@@ -97,13 +98,19 @@ class Console:
             letters = await dead_of(self._observatory, name, 200, wanted)
         except Problem as error:
             return self._failed(error)
-        return self._page("dead.html", f"Dead letters of {name}", pipe=name, letters=letters, wanted=wanted)
+        return self._page(
+            "dead.html",
+            f"Dead letters of {name}",
+            pipe=name,
+            letters=letters,
+            wanted=wanted,
+            operator=self._operator,
+        )
 
     async def alarms(self, _: Request) -> Response:
         """Alarms and silences."""
-        operator = bool(self._observatory.settings.observe_token)
         return self._page(
-            "alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=operator
+            "alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=self._operator
         )
 
     async def plotly(self, _: Request) -> Response:

@@ -27,6 +27,7 @@ _MEANS: Final = {
     400: "The request is wrong.",
     401: "No operator token, or a wrong one.",
     404: "There is no such thing.",
+    409: "Another one is being carried out.",
     503: "Kafka does not answer.",
 }
 _PATHS: Final = {

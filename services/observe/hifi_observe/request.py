@@ -1,5 +1,6 @@
 """Reading what a caller sent."""
 
+import hmac
 from datetime import UTC, datetime
 
 from starlette.requests import Request
@@ -36,3 +37,14 @@ def whole(request: Request, name: str, default: int, most: int) -> int:
     if not text.isdigit() or not 1 <= int(text) <= most:
         raise Problem(400, "Not a number", f"`{name}` must be a whole number from 1 to {most}")
     return int(text)
+
+
+def operator(request: Request, token: str) -> None:
+    """See that the caller sent the operator token; an empty one is nobody's.
+
+    Raises:
+        Problem: they did not.
+    """
+    given = request.headers.get("authorization", "").removeprefix("Bearer ")
+    if not token or not hmac.compare_digest(given.encode(), token.encode()):
+        raise Problem(401, "Not an operator", "Send the operator token (HIFI_OBSERVE_TOKEN) as Bearer.")

@@ -8,7 +8,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi import event
-from hifi.errors import Retryable
+from hifi.dead.read import replayed
+from hifi.errors import Misconfigured, Retryable
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
@@ -85,6 +86,7 @@ async def dead_letters(
             found.append(
                 one
                 | {
+                    "id": f"{partition}:{record.offset}",
                     "partition": partition,
                     "offset": record.offset,
                     "at_ms": record.timestamp,
@@ -97,7 +99,15 @@ async def dead_letters(
                     "data": "" if hidden else (record.value or b"")[:4000].decode("utf-8", "replace"),
                 }
             )
-    return sorted(found, key=lambda one: -one["at_ms"])[:limit]
+    shown = sorted(found, key=lambda one: -one["at_ms"])[:limit]
+    if shown:
+        try:
+            gone = await replayed(settings.kafka, topics, shown[-1]["at_ms"])
+        except (Misconfigured, KafkaError) as error:
+            raise Retryable(f"Kafka does not answer: {error!r}") from error
+        for one in shown:
+            one["replayed"] = (one["partition"], one["offset"]) in gone
+    return shown
 
 
 async def _span(settings: ServiceSettings, tp: TopicPartition, first: int, end: int | None) -> Any:

@@ -43,7 +43,8 @@ class ObserveSettings(ServiceSettings):
     )
     observe_token: str = Field(
         "",
-        description="Operator token: with it alarms can be silenced; empty: the console is read-only.",
+        description="Operator token: with it alarms can be silenced and dead letters replayed; empty: the "
+        "console is read-only.",
         repr=False,
     )
 

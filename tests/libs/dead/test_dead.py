@@ -110,6 +110,7 @@ async def test_each_filter_finds_what_it_names(graveyard: Graveyard) -> None:
     assert await ids(pipe="b", destination="e") == ["1"]
     assert await ids(reason="schema") == ["2"]
     assert await ids(reason="none") == []
+    assert await ids(node="normalize") == ["2"]
     facts = (await graveyard.found(Wanted(reason="schema")))[0].summary()
     assert (facts["id"], facts["node"], facts["detail"], facts["pointer"]) == (
         "1:0",

@@ -68,6 +68,16 @@ class Stream:
         records = [Record(b"k", values[n] if values else b"{}", one) for n, one in enumerate(headers)]
         await self.producer.deliver(f"{self.topics.stream}.{name}", partition, records)
 
+    async def size(self, name: str) -> int:
+        """Records that a topic took, named without the stream."""
+        tps = [TopicPartition(f"{self.topics.stream}.{name}", number) for number in range(PARTITIONS)]
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            return sum((await consumer.end_offsets(tps)).values())
+        finally:
+            await consumer.stop()
+
     async def events(
         self,
         partition: int,

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page, async_playwright, expect
 
 from hifi import event
 from hifi.clock import now_us
@@ -120,6 +120,28 @@ async def agrees(page: Page, url: str, lossy: int) -> None:
     assert await page.evaluate("document.activeElement.textContent") == "Skip to content"
     await page.goto(url + "/pipes/flights/dead")
     assert await page.locator("tbody tr").count() == 3
+    await replays(page)
+
+
+async def replays(page: Page) -> None:
+    """By keyboard alone; what is told is told to a screen reader too, and repeating is harmless."""
+    state = page.get_by_role("status").and_(page.locator("#replay-state"))
+    await page.get_by_label("Operator token").focus()
+    await page.keyboard.type("secret")
+    await page.keyboard.press("Enter")
+    await expect(state).to_have_text("Choose at least one dead letter first.")
+    for key in ("Tab", "Tab", "Tab", "Tab", "Space", "Tab"):
+        await page.keyboard.press(key)
+    assert await page.locator("input[name=ids]:checked").count() == 1
+    await page.get_by_label("Operator token").focus()
+    await page.keyboard.press("Enter")
+    await expect(state).to_have_text("1 replayed.")
+    assert await page.locator("[data-replayed]").all_inner_texts() == ["yes", "", ""]
+    await page.get_by_label("Which").select_option("all")
+    await page.get_by_role("button", name="Replay").click()
+    await expect(state).to_have_text("2 replayed; 1 had been replayed before.")
+    await page.get_by_role("button", name="Replay").click()
+    await expect(state).to_have_text("0 replayed; 3 had been replayed before.")
 
 
 async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_second(

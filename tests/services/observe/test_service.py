@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from standardwebhooks import Webhook
 
+from hifi import event
 from hifi.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -164,6 +165,66 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
             assert answer.status == 200
         known = await until(url, "/api/v1/alarms", lambda body: body["silences"])
         assert known["silences"][0]["reason"] == "new broker"
+
+
+async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
+    letters = [stream.headers(0, past_minute()) for _ in range(count)]
+    why = [(event.NODE, b"egest"), (event.DESTINATION, b"crm"), (event.REASON, reason.encode())]
+    await stream.write("dead-letter", 0, [one + why for one in letters])
+
+
+async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(stream: Stream) -> None:
+    await dead(stream, 5)
+    await dead(stream, 3, "status-422")
+    await stream.write(
+        "dead-letter", 0, [[(event.PIPE, b"flights"), (event.NODE, b"egest"), (event.REASON, b"broken")]]
+    )
+    path = "/api/v1/pipes/flights/dead/replay"
+    async with stream.observing(observe_token="open sesame") as (_, url), aiohttp.ClientSession() as session:
+
+        async def order(body: Any, token: str = "open sesame", path: str = path) -> tuple[int, Any]:
+            bearer = {"authorization": f"Bearer {token}"} if token else {}
+            async with session.post(url + path, json=body, headers=bearer) as answer:
+                return answer.status, await answer.json(content_type=None)
+
+        async def gone() -> int:
+            return await stream.size("retry-out")
+
+        async def counts(body: Any) -> tuple[int, int, int]:
+            status, told = await order(body)
+            assert status == 200
+            return told["replayed"], told["already"], told["refused"]
+
+        for token in ("", "wrong"):
+            assert (await order({}, token))[0] == 401
+        for wrong in ({"reasons": "x"}, {"ids": []}, {"ids": ["x"]}, {"limit": 0}, []):
+            assert (await order(wrong))[0] == 400
+        assert (await order({}, path="/api/v1/pipes/nothing/dead/replay"))[0] == 404
+        assert await gone() == 0
+        assert await counts({"reason": "status-422"}) == (3, 0, 0)
+        assert await counts({"reason": "status-422", "destination": "crm", "node": "egest"}) == (0, 3, 0)
+        assert await counts({"node": "normalize"}) == (0, 0, 0)
+        status, told = await order({"ids": ["0:0", "0:7", "1:99"]})
+        assert (status, told["replayed"], told["already"], told["missing"]) == (200, 1, 1, 1)
+        listed = (await ask(url, "/api/v1/pipes/flights/dead"))["dead"]
+        assert {one["id"] for one in listed if one["replayed"]} == {"0:0", "0:5", "0:6", "0:7"}
+        status, told = await order({"limit": 2})
+        assert (told["replayed"], told["already"], told["more"]) == (2, 1, True)
+        assert await counts({}) == (2, 6, 1)
+        status, told = await order({})
+        assert (told["replayed"], told["already"], told["more"]) == (0, 8, False)
+        assert "0:8" in told["why"]
+        assert await gone() == 8
+
+
+async def test_without_an_operator_token_nobody_can_replay(stream: Stream) -> None:
+    await dead(stream, 1)
+    path = "/api/v1/pipes/flights/dead/replay"
+    async with stream.observing() as (_, url), aiohttp.ClientSession() as session:
+        for bearer in ({}, {"authorization": "Bearer "}):
+            async with session.post(url + path, json={}, headers=bearer) as answer:
+                assert answer.status == 401
+    assert await stream.size("retry-out") == 0
 
 
 async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_problem(stream: Stream) -> None:

@@ -60,17 +60,58 @@ function showRow(row, one) {
   }
 }
 
-function silence(form) {
+/** When the form is sent: `work` with what it holds; what that returns or throws is said where screen readers hear it. */
+function operate(form, work) {
+  const state = document.getElementById(`${form.id}-state`);
+  const button = form.querySelector("button");
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const given = Object.fromEntries(new FormData(form));
-    const answer = await fetch("/api/v1/silences", {
-      method: "POST",
-      headers: { authorization: `Bearer ${given.token}`, "content-type": "application/json" },
-      body: JSON.stringify({ reason: given.reason, seconds: given.minutes * 60, kind: given.kind, pipe: given.pipe }),
-    });
-    document.getElementById("silence-state").textContent = answer.ok ? "Noted. It is listed when you load the page again." : (await answer.json()).detail;
+    button.disabled = true;
+    state.textContent = "Working…";
+    try {
+      state.textContent = await work(new FormData(form));
+    } catch (error) {
+      state.textContent = error.message;
+    }
+    button.disabled = false;
   });
+}
+
+async function post(path, token, body) {
+  const answer = await fetch(path, {
+    method: "POST",
+    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const told = await answer.json();
+  if (!answer.ok) throw new Error(told.detail);
+  return told;
+}
+
+async function silence(given) {
+  const { token, reason, minutes, kind, pipe } = Object.fromEntries(given);
+  await post("/api/v1/silences", token, { reason, seconds: minutes * 60, kind, pipe });
+  return "Noted. It is listed when you load the page again.";
+}
+
+async function replay(given, pipe) {
+  const { token, which, node, reason, destination } = Object.fromEntries(given);
+  const ids = which === "chosen" ? given.getAll("ids") : null;
+  if (ids && !ids.length) return "Choose at least one dead letter first.";
+  const filter = new URLSearchParams({ node, reason, destination });
+  const told = await post(`/api/v1/pipes/${pipe}/dead/replay`, token, { node, reason, destination, ids });
+  const { dead } = await ask(`/api/v1/pipes/${pipe}/dead?limit=200&${filter}`);
+  for (const one of dead.filter((each) => each.replayed)) {
+    const cell = document.querySelector(`[data-replayed="${one.id}"]`);
+    if (!cell) continue;
+    cell.textContent = "yes";
+    cell.parentElement.querySelector("input")?.remove();
+  }
+  const parts = [`${format.number(told.replayed)} replayed`];
+  if (told.already) parts.push(`${format.number(told.already)} had been replayed before`);
+  if (told.refused) parts.push(`${format.number(told.refused)} cannot be replayed: ${told.why}`);
+  if (told.missing) parts.push(`${format.number(told.missing)} are no dead letters any more`);
+  return `${parts.join("; ")}.${told.more ? " There are more: replay again." : ""}`;
 }
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -90,6 +131,8 @@ document.addEventListener("DOMContentLoaded", () => {
       for (const one of pipes) showRow(rows.get(one.pipe), one);
     }, 2000);
   }
-  const form = document.getElementById("silence");
-  if (form) silence(form);
+  const silencing = document.getElementById("silence");
+  if (silencing) operate(silencing, silence);
+  const replaying = document.getElementById("replay");
+  if (replaying) operate(replaying, (given) => replay(given, replaying.dataset.pipe));
 });

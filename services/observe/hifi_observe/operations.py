@@ -1,0 +1,93 @@
+"""The operations of the API, as its document and its routes have them."""
+
+from typing import Final
+
+from hifi_observe.alarm import KINDS
+from hifi_observe.openapi import Operation
+from hifi_observe.replays import Order
+
+_SILENCE: Final = {
+    "type": "object",
+    "required": ["reason", "seconds"],
+    "properties": {
+        "reason": {"type": "string"},
+        "seconds": {"type": "number", "exclusiveMinimum": 0},
+        "kind": {"enum": ["", *KINDS]},
+        "pipe": {"type": "string"},
+    },
+}
+OPERATIONS: Final = (
+    Operation("GET", "/api/v1/status", "status", "What this instance observes and how old its knowledge is."),
+    Operation(
+        "GET",
+        "/api/v1/pipes",
+        "pipes",
+        "All pipes: state, rates, p95, loss, nines, what retries and is dead.",
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}",
+        "pipe",
+        "One pipe now: rates, lags, hops, destinations, availability.",
+        statuses=(404,),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/minutes",
+        "minutes",
+        "Closed minutes of a pipe, oldest first.",
+        {"last": "How many minutes before now; default 60.", "from": "First minute.", "to": "Last minute."},
+        (400, 404),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/series",
+        "series",
+        "Closed minutes of a pipe as columns, for charts.",
+        {"last": "How many minutes before now; default 60."},
+        (400, 404),
+    ),
+    Operation(
+        "GET", "/api/v1/pipes/{pipe}/minutes/{minute}", "minute", "One closed minute.", statuses=(400, 404)
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/minutes/{minute}/lost",
+        "lost",
+        "The lost events of a minute, one by one, with their `ce_id` where it can be found.",
+        {"limit": "How many at most; default 1000.", "resolve": "`no`: do not look the `ce_id` up."},
+        (400, 404, 503),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/dead",
+        "dead",
+        "The newest dead letters of a pipe.",
+        {
+            "limit": "How many at most; default 100.",
+            "node": "Only of this node.",
+            "reason": "Only with this reason.",
+            "destination": "Only for this one.",
+        },
+        (400, 404, 503),
+    ),
+    Operation(
+        "POST",
+        "/api/v1/pipes/{pipe}/dead/replay",
+        "replay",
+        "Let dead letters go again; those that were replayed before are left out, so repeating it is harmless.",
+        statuses=(400, 401, 404, 409, 503),
+        operator=True,
+        body=Order.model_json_schema(),
+    ),
+    Operation("GET", "/api/v1/alarms", "alarms", "Active alarms, the newest of the past, and silences."),
+    Operation(
+        "POST",
+        "/api/v1/silences",
+        "silence",
+        "Keep alarms quiet during a planned change.",
+        statuses=(400, 401),
+        operator=True,
+        body=_SILENCE,
+    ),
+)
