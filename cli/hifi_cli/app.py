@@ -7,6 +7,7 @@ import typer
 from hifi import log
 from hifi_cli import apply, check, dead, minutes, send, status, up
 from hifi_cli.demo import command as demo
+from hifi_cli.rate import command as rate
 from hifi_cli.version import version
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ def root(
 
 
 app.command(rich_help_panel="Run")(demo.demo)
+app.command(rich_help_panel="Run")(rate.rate)
 app.command(rich_help_panel="Run")(up.up)
 app.command(rich_help_panel="Run")(up.down)
 app.command(rich_help_panel="Run")(status.status)

@@ -12,6 +12,7 @@ from hifi_cli.app import app
 HIFI = Path(sys.executable).with_name("hifi")
 COMMANDS = (
     "demo",
+    "rate",
     "up",
     "down",
     "status",

@@ -1,22 +1,20 @@
 """hifi demo: a whole mesh at work on real flights, and the proof that it did what was declared."""
 
 import asyncio
-import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from hifi.errors import Misconfigured
 from hifi_cli.demo.report import is_good, tables
 from hifi_cli.demo.run import Demo
+from hifi_cli.demo.scene import Scene
+from hifi_cli.demo.shown import shown
 from hifi_cli.demo.stage import Stage
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.logfile import log_to
@@ -25,8 +23,6 @@ from hifi_cli.output import console, errors, print_json
 from hifi_cli.reported import FAILED, INTERRUPTED, reported
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan, Trigger
-
-REDRAW_S = 0.2
 
 
 @reported
@@ -79,7 +75,7 @@ def demo(
         mesh = Mesh(Plan(folder, port=stage.ingest_port, trigger=trigger, env=stage.secrets))
         mesh.prepare()
         log_to(folder / "logs" / "mesh.log")
-        numbers = asyncio.run(_run(Demo(stage, mesh, rate, seconds), orderly=data is not None))
+        numbers = asyncio.run(_run(Demo(Scene(stage, mesh), rate, seconds), orderly=data is not None))
     finally:
         whole = numbers is not None and is_good(numbers)
         if data is None and not keep and (whole or numbers is None):
@@ -95,7 +91,7 @@ async def _run(run: Demo, *, orderly: bool) -> dict[str, Any]:
     interrupts = Interrupts()
     with interrupts.caught():
         try:
-            async with _shown(run):
+            async with shown(run.scene):
                 numbers = await interrupts.unless(run.run())
             if orderly:
                 await interrupts.unless(run.stop())
@@ -107,60 +103,6 @@ async def _run(run: Demo, *, orderly: bool) -> dict[str, Any]:
             await run.kill()
             # Threads may still write into the folder that is removed next.
             await asyncio.get_running_loop().shutdown_default_executor()
-
-
-@contextlib.asynccontextmanager
-async def _shown(run: Demo) -> AsyncIterator[None]:
-    """Progress on the terminal, or a line for each phase where there is none."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    if not errors.is_terminal:
-        task = asyncio.create_task(_lines(run))
-    else:
-        bars = Bars(*columns, TextColumn("[yellow]{task.fields[why]}"), console=errors, transient=True)
-        bars.start()
-        task = asyncio.create_task(_bars(run, bars))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        if errors.is_terminal:
-            bars.stop()
-
-
-async def _bars(run: Demo, bars: Bars) -> None:
-    started = bars.add_task("starting", total=None, why="")
-    sending = bars.add_task("sent", total=None, why="", visible=False)
-    arriving = bars.add_task("arrived", total=None, why="", visible=False)
-    while True:
-        progress, mesh = run.progress, run.mesh
-        if progress.sent == 0 and progress.phase != "sending":
-            count = sum(one.ready for one in mesh.all())
-            waiting = ", ".join(one.name for one in mesh.all() if not one.ready)
-            why = f"{mesh.phase}; not ready: {waiting}" if waiting else progress.phase
-            bars.update(started, total=sum(1 for _ in mesh.all()) or None, completed=count, why=escape(why))
-        else:
-            bars.update(started, visible=False)
-            bars.update(sending, visible=True, total=progress.total, completed=progress.sent)
-            why = f"{progress.phase}: {progress.missing:,}" if progress.missing else progress.phase
-            bars.update(arriving, visible=True, total=None, completed=progress.arrived, why=why)
-        await asyncio.sleep(REDRAW_S)
-
-
-async def _lines(run: Demo) -> None:
-    told = ""
-    while True:
-        phase = run.progress.phase if run.mesh.phase in ("not started", "running") else run.mesh.phase
-        if phase != told:
-            told = phase
-            errors.print(phase, highlight=False)
-        await asyncio.sleep(REDRAW_S)
 
 
 def _tell(numbers: dict[str, Any], folder: Path | None, *, as_json: bool) -> None:

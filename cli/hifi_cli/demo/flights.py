@@ -39,12 +39,12 @@ def table(name: str) -> list[Row]:
         return list(csv.DictReader(lines))
 
 
-def rows(count: int) -> Iterator[tuple[str, Row]]:
-    """So many flights, spread over the year, each with the id that it is sent under."""
+def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
+    """So many flights from number `first` on, spread over the year, each with the id that it is sent under."""
     with zipfile.ZipFile(folder() / "flights.csv.zip") as packed, packed.open("flights.csv") as file:
         header, *lines = io.TextIOWrapper(file, "utf-8", newline="").read().splitlines()
     names = header.split(",")
-    for index in range(count):
+    for index in range(first, first + count):
         turn, step = divmod(index, FLIGHTS)
         number = step * STRIDE % FLIGHTS
         yield (

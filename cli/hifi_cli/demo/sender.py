@@ -1,9 +1,11 @@
 """A sender that knows nothing of hifi: posts CloudEvents at a steady rate and keeps books of every answer.
 
-Run as a file: `python sender.py URL RATE EVENTS BOOKS`, the key in the variable KEY. `EVENTS` holds a JSON object
-with an `id` a line. Open loop: each event has its moment, whether or not the ones before were answered. `BOOKS` gets
-a line for each: id, when it was due, when it was sent, when it was answered (wall time, nanoseconds since 1970
-UTC), status (0: no answer), with tabs between.
+Run as a file: `python sender.py URL RATE EVENTS BOOKS [BATCH]`, the key in the variable KEY. `EVENTS` holds a JSON
+object with an `id` a line. Open loop: each request has its moment, whether or not the ones before were answered; with
+a rate of `inf` all are due at once. `BATCH` events go in one request (default 1) and are due together. `BOOKS` gets a
+line for each event: id, when it was due, when it was sent, when it was answered (wall time, nanoseconds since 1970
+UTC), status (0: no answer), with tabs between. The last line of standard output is JSON: how late the sender itself
+was with handing over requests (`late_max_ms`, and `late_share` that were more than 50 ms late).
 """
 
 import asyncio
@@ -12,9 +14,10 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import SplitResult, urlsplit
@@ -25,13 +28,15 @@ import uvloop
 MOST_CONNECTIONS = 128
 ANSWER_S = 30.0
 """Without an answer for so long an event's fate is unknown, and the sender ends."""
+LATE_NS = 50_000_000
+TIME_BYTES = len("2026-01-01T00:00:00.000000+00:00")
 
 
 @dataclass(slots=True)
 class Sending:
-    """One event on its way. Times in nanoseconds since 1970 UTC."""
+    """One request on its way. Times in nanoseconds since 1970 UTC."""
 
-    id: str
+    ids: Sequence[str]
     request: bytes
     due_ns: int
     sent_ns: int = 0
@@ -93,7 +98,7 @@ class Sender:
         self._connections = 0
         self._opening: set[asyncio.Task[None]] = set()
         self.open = 0
-        """Events without an answer yet."""
+        """Requests without an answer yet."""
 
     def send(self, sending: Sending) -> None:
         """Send one as soon as a connection is free."""
@@ -124,8 +129,8 @@ class Sender:
     def answered(self, sending: Sending, status: int) -> None:
         """Write the books."""
         self.open -= 1
-        line = (sending.id, sending.due_ns, sending.sent_ns, time.time_ns(), status)
-        self._books.write("\t".join(map(str, line)) + "\n")
+        rest = f"\t{sending.due_ns}\t{sending.sent_ns}\t{time.time_ns()}\t{status}\n"
+        self._books.writelines(name + rest for name in sending.ids)
 
     async def _connect(self) -> None:
         try:
@@ -140,48 +145,84 @@ class Sender:
         self.free(connection)
 
 
-def requests(url: SplitResult, key: str, lines: Iterator[str]) -> Iterator[tuple[str, bytes, bytes]]:
-    """Id, head up to the event's time, and body of each event, in CloudEvents' binary mode."""
-    for line in lines:
-        body = line.strip().encode()
-        event = json.loads(body)
-        head = (
-            f"POST {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Bearer {key}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-            f"ce-specversion: 1.0\r\nce-id: {event['id']}\r\nce-source: /flights\r\nce-type: flight\r\n"
-            f"ce-partitionkey: {event.get('tailnum') or event['id']}\r\nce-time: "
-        )
-        yield event["id"], head.encode(), body
+def requests(
+    url: SplitResult, key: str, lines: Iterator[str], batch: int
+) -> Iterator[tuple[list[str], list[bytes]]]:
+    """Ids and text of each request; the text is in pieces, between which the events' time belongs."""
+    for first in lines:
+        bodies = [line.strip() for line in (first, *islice(lines, batch - 1))]
+        events = [json.loads(body) for body in bodies]
+        make = _single if batch == 1 else _batch
+        yield [event["id"] for event in events], make(url, key, events, bodies)
 
 
-async def run(url: SplitResult, rate: float, lines: Iterator[str], books: TextIO) -> None:
+def _single(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[str]) -> list[bytes]:
+    """One event in CloudEvents' binary mode."""
+    event, body = events[0], bodies[0].encode()
+    head = (
+        f"{_head(url, key)}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        f"ce-specversion: 1.0\r\nce-id: {event['id']}\r\nce-source: /flights\r\nce-type: flight\r\n"
+        f"ce-partitionkey: {_key(event)}\r\nce-time: "
+    )
+    return [head.encode(), b"\r\n\r\n" + body]
+
+
+def _batch(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[str]) -> list[bytes]:
+    """A CloudEvents batch."""
+    envelopes = (
+        f'{{"specversion":"1.0","id":{json.dumps(event["id"])},"source":"/flights","type":"flight",'
+        f'"partitionkey":{json.dumps(_key(event))},"data":{body},"time":"'
+        for event, body in zip(events, bodies, strict=True)
+    )
+    pieces = ("[" + '"},'.join(f"{one}\0" for one in envelopes) + '"}]').encode().split(b"\0")
+    length = sum(map(len, pieces)) + TIME_BYTES * len(events)
+    kind = "Content-Type: application/cloudevents-batch+json"
+    pieces[0] = f"{_head(url, key)}{kind}\r\nContent-Length: {length}\r\n\r\n".encode() + pieces[0]
+    return pieces
+
+
+def _head(url: SplitResult, key: str) -> str:
+    return f"POST {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\nAuthorization: Bearer {key}\r\n"
+
+
+def _key(event: Any) -> str:
+    return str(event.get("tailnum") or event["id"])
+
+
+async def run(url: SplitResult, rate: float, lines: Iterator[str], books: TextIO, batch: int) -> None:
     """Send every line at its moment, then wait for the last answers."""
     sender = Sender(url, books)
+    count = late = latest_ns = 0
     start_ns, start_s = time.time_ns(), time.monotonic()
-    for index, (name, head, body) in enumerate(requests(url, os.environ["KEY"], lines)):
-        due_s = index / rate
+    for ids, pieces in requests(url, os.environ["KEY"], lines, batch):
+        due_s = count * batch / rate
         while (early_s := start_s + due_s - time.monotonic()) > 0:
             await asyncio.sleep(early_s)
-        now = datetime.now(UTC).isoformat().encode()
+        now = datetime.now(UTC).isoformat(timespec="microseconds").encode()
         due_ns = start_ns + int(due_s * 1e9)
-        sender.send(Sending(name, head + now + b"\r\n\r\n" + body, due_ns))
-        if index % 64 == 0:
+        sender.send(Sending(ids, now.join(pieces), due_ns))
+        late_ns = time.time_ns() - due_ns
+        latest_ns, late = max(latest_ns, late_ns), late + (late_ns > LATE_NS)
+        count += 1
+        if count % 64 == 1:
             await asyncio.sleep(0)
             books.flush()
     end_s = time.monotonic() + ANSWER_S
     while sender.open and time.monotonic() < end_s:
         await asyncio.sleep(0.02)
+    print(json.dumps({"late_max_ms": latest_ns / 1e6, "late_share": late / max(count, 1)}))
 
 
 def main() -> None:
-    """`sender.py URL RATE EVENTS BOOKS`."""
+    """`sender.py URL RATE EVENTS BOOKS [BATCH]`."""
     url, rate, events, written = sys.argv[1:5]
+    batch = int((sys.argv[5:] or ["1"])[0])
     with (
         Path(events).open() as lines,
         Path(written).open("w", buffering=1 << 16) as books,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(run(urlsplit(url), float(rate), iter(lines), books))
+        runner.run(run(urlsplit(url), float(rate), iter(lines), books, batch))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -82,12 +82,20 @@ class Stage:
             raise Misconfigured("\n".join(map(str, problems)))
         return [one.pipe for one in loaded]
 
-    def write_events(self, count: int) -> dict[str, Row]:
-        """Write so many events for the sender; gives the flights that they were made of, by id."""
-        rows = dict(flights.rows(count))
-        with self.events.open("wb") as lines:
-            lines.writelines(orjson.dumps(flights.event(name, row)) + b"\n" for name, row in rows.items())
+    def write_events(self, count: int, first: int = 0) -> dict[str, Row]:
+        """Write so many events for the sender, from flight number `first` on.
+
+        Returns:
+            The flights that they were made of, by id.
+        """
+        rows = dict(flights.rows(count, first))
+        self.write({name: flights.event(name, row) for name, row in rows.items()})
         return rows
+
+    def write(self, events: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write these events for the sender, each with the `id` that it has here."""
+        with self.events.open("wb") as lines:
+            lines.writelines(orjson.dumps(event) + b"\n" for event in events.values())
 
     def destination(self) -> Process:
         """The destination's process, not started."""
@@ -98,10 +106,10 @@ class Stage:
             str(self.destination_port),
             str(self.destination_books),
         ]
-        return Process("the demo's destination", argv, log=self.data / "logs" / "destination.log")
+        return Process("the destination", argv, log=self.data / "logs" / "destination.log")
 
-    def sender(self, rate: float) -> Process:
-        """The sender's process, not started."""
+    def sender(self, rate: float, batch: int = 1) -> Process:
+        """The sender's process, not started: `rate` events a second, `batch` in a request."""
         url = f"http://127.0.0.1:{self.ingest_port}/v1/events"
         argv = [
             sys.executable,
@@ -110,9 +118,10 @@ class Stage:
             str(rate),
             str(self.events),
             str(self.sender_books),
+            str(batch),
         ]
         env = os.environ | {"KEY": self.write_key}
-        return Process("the demo's sender", argv, log=self.data / "logs" / "sender.log", env=env)
+        return Process("the sender", argv, log=self.data / "logs" / "sender.log", env=env)
 
     async def counts(self) -> int:
         """Requests that the destination has answered; its books are complete up to there.
@@ -137,6 +146,6 @@ class Stage:
             except OSError:
                 if time.monotonic() > end:
                     raise Retryable(
-                        f"the demo's destination did not start; its log is in {self.data / 'logs'}"
+                        f"the destination did not start; its log is in {self.data / 'logs'}"
                     ) from None
                 await asyncio.sleep(0.05)

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Final
 
 import orjson
 
-from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, Deliveries
+from hifi_cli.demo.expected import CANCELLATIONS, Deliveries
 
 EXAMPLES: Final = 5
 
@@ -91,9 +91,9 @@ class Books:
         """Every arrival that was added since the last call."""
         with self._file.open("rb") as books:
             books.seek(self._offset)
-            while (arrival := _next(books)) is not None:
+            while (request := _next(books)) is not None:
                 self._offset = books.tell()
-                yield arrival
+                yield from _arrivals(*request)
 
 
 def sent(file: Path) -> dict[str, Sent]:
@@ -116,7 +116,7 @@ def difference(expected: Any, found: Any) -> str:
     return "an envelope that is not that of the event"
 
 
-def _next(books: BinaryIO) -> Arrival | None:
+def _next(books: BinaryIO) -> tuple[Mapping[str, Any], bytes] | None:
     line = books.readline()
     if not line.endswith(b"\n"):
         return None
@@ -124,23 +124,31 @@ def _next(books: BinaryIO) -> Arrival | None:
     body = books.read(head["bytes"] + 1)
     if len(body) <= head["bytes"]:
         return None
-    return _arrival(head, body[:-1])
+    return head, body[:-1]
 
 
-def _arrival(head: Mapping[str, Any], body: bytes) -> Arrival:
+def _arrivals(head: Mapping[str, Any], body: bytes) -> Iterator[Arrival]:
     path, answered_ns = head["path"], head["answered_ns"]
+    attributes = {name[3:]: value for name, value in head["headers"].items()}
     try:
         content = orjson.loads(body)
+    except ValueError:
+        content = None
+    if isinstance(content, list):
+        for one in content:
+            yield _arrival(path, answered_ns, one, one)
+    else:
+        yield _arrival(path, answered_ns, attributes or content, content)
+
+
+def _arrival(path: str, answered_ns: int, envelope: Any, content: Any) -> Arrival:
+    """Of data alone, of an envelope with `data` in it, or of data beside its attributes."""
+    try:
         if path == CANCELLATIONS:
             return Arrival(path, content["id"], answered_ns, content, well_formed=True)
-        attributes = (
-            content if path == ALERTS else {name[3:]: value for name, value in head["headers"].items()}
-        )
-        data = content["data"] if path == ALERTS else content
-        well_formed = (attributes["source"], attributes["type"]) == (
-            "/flights",
-            "flight",
-        ) and "time" in attributes
-        return Arrival(path, attributes["id"], answered_ns, data, well_formed)
-    except (ValueError, KeyError, TypeError):
+        data = content["data"] if envelope is content else content
+        origin = (envelope["source"], envelope["type"])
+        well_formed = origin == ("/flights", "flight") and "time" in envelope
+        return Arrival(path, envelope["id"], answered_ns, data, well_formed)
+    except (KeyError, TypeError):
         return Arrival(path, "", answered_ns, None, well_formed=False)

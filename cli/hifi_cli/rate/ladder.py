@@ -1,0 +1,48 @@
+"""Which rate to try next. Pure."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+CLOSE: Final = 1.12
+"""The search ends when what failed is less than this factor above what held."""
+
+
+@dataclass(slots=True)
+class Ladder:
+    """Climbs by a factor until a rate fails, then halves the distance (as a ratio) between held and failed.
+
+    Attributes:
+        first: the first rate, events a second.
+        factor: from one rung to the next, above 1.
+        most_tries: rates to try at most.
+    """
+
+    first: float
+    factor: float
+    most_tries: int = 20
+    held: float | None = None
+    """The highest rate that held so far."""
+    failed: float | None = None
+    """The lowest rate that failed so far."""
+    _tries: int = field(default=0, init=False)
+
+    def next(self) -> float | None:
+        """The rate to try; None: the search is over."""
+        if self._tries >= self.most_tries:
+            return None
+        if self.held is None:
+            return None if self.failed is not None else self.first
+        if self.failed is None:
+            return self.held * self.factor
+        if self.failed / self.held <= CLOSE:
+            return None
+        return math.sqrt(self.held * self.failed)
+
+    def took(self, rate: float, *, held: bool) -> None:
+        """Note what came of a rate."""
+        self._tries += 1
+        if held:
+            self.held = max(rate, self.held or 0)
+        else:
+            self.failed = min(rate, self.failed or rate)

@@ -1,0 +1,116 @@
+"""The rating as numbers for programs, and as tables for people."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from hifi_cli.output import mebibytes, milliseconds, table
+from hifi_cli.rate.capacity import bottleneck, needs
+from hifi_cli.rate.run import Rating
+from hifi_cli.rate.step import Step, as_numbers, why_not
+
+
+def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
+    """Everything that was found, as JSON.
+
+    Args:
+        rating: that has run.
+        cores: of the machine.
+        wanted: events a second to plan instances for; None: the rating.
+    """
+    mesh, rated = rating.scene.mesh, rating.rated
+    instances = {name: len(ones) for name, ones in mesh.instances.items()}
+    load = wanted or (rated.rate if rated else None)
+    last = rating.steps[-1]
+    failed = [step for step in rating.steps if why_not(step, rating.slo_ms)]
+    limit = bottleneck(min(failed, key=lambda step: step.rate) if failed else last, cores, instances)
+    need = needs((rated or last).per_million, load, mesh.partitions or 1) if load else {}
+    headroom = rating.headroom
+    return {
+        "rated": as_numbers(rated, rating.slo_ms) if rated else None,
+        "slo_ms": rating.slo_ms,
+        "trigger": mesh.plan.trigger,
+        "batch": rating.load.batch,
+        "size_bytes": [rating.load.least_bytes, rating.load.most_bytes] if rating.load.most_bytes else None,
+        "seconds_a_step": rating.seconds,
+        "start_seconds": round(rating.start_seconds, 1),
+        "cores": cores,
+        "partitions": mesh.partitions,
+        "instances": instances,
+        "ended": why_not(min(failed, key=lambda step: step.rate), rating.slo_ms)
+        if failed
+        else "no rate failed",
+        "bottleneck": {"node": limit.node, "why": limit.why},
+        "planned_for": round(load, 1) if load else None,
+        "needs": {
+            name: {"instances": one.instances, "cores": round(one.cores, 2), "note": one.note}
+            for name, one in need.items()
+        },
+        "headroom": headroom
+        and {
+            "rate": round(headroom.rate),
+            "core_shares": {name: round(share, 2) for name, share in headroom.core_shares.items()},
+        },
+        "steps": [as_numbers(step, rating.slo_ms) for step in rating.steps],
+    }
+
+
+def is_whole(rating: Rating) -> bool:
+    """A rate held, and no event that was accepted was lost or arrived wrong at any rate."""
+    return rating.rated is not None and not any(step.lost or step.wrong for step in rating.steps)
+
+
+def line(step: Step, why: str | None) -> str:
+    """One step for a person, while it goes on."""
+    lag = step.lag_ms
+    text = ", ".join(f"{name} {milliseconds(lag[name])}" for name in ("p50", "p95", "p99"))
+    return f"{step.rate:>8,.0f} ev/s  {text}  {'holds' if why is None else why}"
+
+
+def sentence(numbers: Mapping[str, Any]) -> str:
+    """The result in one sentence."""
+    rated = numbers["rated"]
+    if rated is None:
+        return f"no rate held: {numbers['ended']}"
+    return f"rated {rated['rate']:,.0f} ev/s with p95 {milliseconds(rated['lag_ms']['p95'])}"
+
+
+def tables(numbers: Mapping[str, Any]) -> list[Table]:
+    """What a person reads at the end."""
+    made = [_services(numbers)]
+    if numbers["headroom"]:
+        made.append(_outside(numbers))
+    return made
+
+
+def _services(numbers: Mapping[str, Any]) -> Table:
+    step = numbers["rated"] or numbers["steps"][-1]
+    columns = ("service", ">CPU-s a million events", ">share of a core", ">memory", ">instances T", "")
+    rows = table(*columns, title=f"\nWhat it takes at {step['rate']:,.0f} ev/s")
+    for name, cost in step["cpu_seconds_per_million"].items():
+        need = numbers["needs"].get(name, {})
+        rows.add_row(
+            name,
+            f"{cost:,.0f}",
+            f"{step['core_shares'][name]:.0%}",
+            mebibytes(step["rss_bytes"].get(name, 0)),
+            str(need.get("instances", "-")),
+            f"[dim]{need.get('note', '')}[/]",
+        )
+    rows.add_row("[bold]all[/]", f"[bold]{sum(step['cpu_seconds_per_million'].values()):,.0f}[/]")
+    if numbers["planned_for"]:
+        rows.caption = f"T: with one instance gone the rest carry {numbers['planned_for']:,.0f} ev/s"
+        rows.caption_justify = "left"
+    return rows
+
+
+def _outside(numbers: Mapping[str, Any]) -> Table:
+    rated = numbers["rated"] or numbers["steps"][-1]
+    headroom = numbers["headroom"]
+    rows = table("outside", ">share of a core", ">at most", title="\nSender and destination")
+    for name, share in rated["outside_core_shares"].items():
+        rows.add_row(name, f"{share:.0%}", f"{headroom['core_shares'][name]:.0%}")
+    rows.caption = f"against each other they carry {headroom['rate']:,} ev/s"
+    rows.caption_justify = "left"
+    return rows

@@ -1,0 +1,186 @@
+"""One rung of the ladder: what was measured at a rate, and whether the mesh held it. Pure."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hifi_cli.demo.expected import Deliveries
+from hifi_cli.demo.report import quantiles
+from hifi_cli.demo.verify import Sent, Verdict
+
+KEEPS_UP: Final = 0.85
+"""In the second half of a step at least this share of what fell due must also arrive; less: a backlog grows."""
+LATE_SHARE: Final = 0.1
+"""With more requests handed over late than this the sender itself is too slow."""
+MS_NS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What processes used while a load ran.
+
+    Attributes:
+        seconds: from the first event's moment to the last event's, wall time.
+        cpu_seconds: of each service from the first event to the last arrival.
+        sending_cpu_seconds: of each service while the load was on.
+        outside_cpu_seconds: of `sender` and `destination` while the load was on.
+        rss_bytes: resident memory of each service when the load ended.
+        waiting: records that each node had still to read when the load ended.
+        machine_share: how busy all cores were while the load was on, everybody's work counted; 1 is full.
+        load_average: of the last minute, when the load ended.
+        late_share: requests that the sender handed over more than 50 ms late.
+    """
+
+    seconds: float
+    cpu_seconds: Mapping[str, float]
+    sending_cpu_seconds: Mapping[str, float]
+    outside_cpu_seconds: Mapping[str, float]
+    rss_bytes: Mapping[str, int]
+    waiting: Mapping[str, int]
+    machine_share: float
+    load_average: float
+    late_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was measured at one rate.
+
+    Attributes:
+        rate: events a second, offered.
+        events: sent.
+        accepted: of them, answered with 202.
+        refused: answered otherwise, or not at all.
+        lost: accepted, but not at every destination that wants them.
+        wrong: arrivals that are duplicates, have a wrong value, or were never sent.
+        deliveries: arrivals at destinations.
+        lag_ms: p50, p95, p99, max over deliveries, from the moment the event was due to the destination's answer.
+        answer_ms: the same of ingest's answers, from the first byte sent.
+        longest_pause_ms: the longest time without any arrival.
+        arrived_share: what arrived in the second half of the load over what fell due in it.
+        used: what processes used.
+    """
+
+    rate: float
+    events: int
+    accepted: int
+    refused: int
+    lost: int
+    wrong: int
+    deliveries: int
+    lag_ms: Mapping[str, float | None]
+    answer_ms: Mapping[str, float | None]
+    longest_pause_ms: float
+    arrived_share: float
+    used: Used
+
+    @property
+    def whole(self) -> bool:
+        """Every event was accepted and delivered exactly as declared, once."""
+        return self.events > 0 and not (self.refused or self.lost or self.wrong)
+
+    @property
+    def per_million(self) -> dict[str, float]:
+        """CPU-seconds of each service for a million events."""
+        return {name: used / self.events * 1e6 for name, used in self.used.cpu_seconds.items()}
+
+
+def measured(
+    rate: float, sent: Mapping[str, Sent], expected: Mapping[str, Deliveries], verdict: Verdict, used: Used
+) -> Step:
+    """Work the figures out of the books."""
+    lags = [
+        (answered_ns - sent[name].due_ns) / MS_NS
+        for (_, name), answered_ns in verdict.arrived.items()
+        if name in sent
+    ]
+    accepted = [name for name, one in sent.items() if one.accepted]
+    lost = sum(any((path, name) not in verdict.arrived for path in expected[name]) for name in accepted)
+    return Step(
+        rate=rate,
+        events=len(sent),
+        accepted=len(accepted),
+        refused=len(sent) - len(accepted),
+        lost=lost,
+        wrong=verdict.duplicates + verdict.mismatched + verdict.unknown,
+        deliveries=len(verdict.arrived),
+        lag_ms=quantiles(lags),
+        answer_ms=quantiles((one.answered_ns - one.sent_ns) / MS_NS for one in sent.values() if one.status),
+        longest_pause_ms=_longest_pause_ms(verdict.arrived.values()),
+        arrived_share=_arrived_share(sent, verdict),
+        used=used,
+    )
+
+
+def why_not(step: Step, slo_ms: float) -> str | None:
+    """Why a rate does not count as held, a phrase for a person; None: it does."""
+    if step.lost or step.wrong:
+        return f"{step.lost:,} events were lost and {step.wrong:,} arrivals were wrong"
+    if step.refused:
+        return f"{step.refused:,} events were not accepted"
+    if step.used.late_share > LATE_SHARE:
+        return f"the sender was late with {step.used.late_share:.0%} of its requests"
+    p95 = step.lag_ms["p95"]
+    if p95 is None or p95 > slo_ms:
+        return f"p95 is above {slo_ms:,.0f} ms"
+    if step.arrived_share < KEEPS_UP:
+        return f"a backlog grows: {step.arrived_share:.0%} of what fell due arrived"
+    return None
+
+
+def as_numbers(step: Step, slo_ms: float) -> dict[str, Any]:
+    """The step as JSON."""
+    used = step.used
+    return {
+        "rate": round(step.rate, 1),
+        "failed": why_not(step, slo_ms),
+        **{
+            name: getattr(step, name)
+            for name in (
+                "events",
+                "accepted",
+                "refused",
+                "lost",
+                "wrong",
+                "deliveries",
+                "lag_ms",
+                "answer_ms",
+            )
+        },
+        "longest_pause_ms": round(step.longest_pause_ms, 1),
+        "arrived_share": round(step.arrived_share, 3),
+        "cpu_seconds_per_million": _rounded(step.per_million),
+        "core_shares": _rounded(
+            {name: cpu / used.seconds for name, cpu in used.sending_cpu_seconds.items()}, 3
+        ),
+        "outside_core_shares": _rounded(
+            {name: cpu / used.seconds for name, cpu in used.outside_cpu_seconds.items()}, 3
+        ),
+        "rss_bytes": dict(used.rss_bytes),
+        "waiting": dict(used.waiting),
+        "machine_share": round(used.machine_share, 3),
+        "load_average": round(used.load_average, 2),
+        "late_share": round(used.late_share, 3),
+    }
+
+
+def _rounded(values: Mapping[str, float], digits: int = 1) -> dict[str, float]:
+    return {name: round(value, digits) for name, value in values.items()}
+
+
+def _longest_pause_ms(arrivals: Iterable[int]) -> float:
+    ordered = sorted(arrivals)
+    return max((after - before for before, after in itertools.pairwise(ordered)), default=0) / MS_NS
+
+
+def _arrived_share(sent: Mapping[str, Sent], verdict: Verdict) -> float:
+    """Deliveries by when they arrived over deliveries by when they fell due, both in the load's second half."""
+    if not sent:
+        return 0.0
+    first_ns = min(one.due_ns for one in sent.values())
+    last_ns = max(one.due_ns for one in sent.values())
+    middle_ns = (first_ns + last_ns) // 2
+    due = sum(middle_ns < sent[name].due_ns <= last_ns for _, name in verdict.arrived if name in sent)
+    arrived = sum(middle_ns < at_ns <= last_ns for at_ns in verdict.arrived.values())
+    return arrived / due if due else 1.0

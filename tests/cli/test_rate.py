@@ -1,0 +1,224 @@
+"""What a rating makes of what it measured, and one on a real mesh."""
+
+import json
+import tempfile
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from hifi.errors import Misconfigured
+from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
+from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.verify import Arrival, Books, Sent, Verdict, sent
+from hifi_cli.rate.capacity import bottleneck, needs
+from hifi_cli.rate.chart import chart
+from hifi_cli.rate.ladder import Ladder
+from hifi_cli.rate.load import NOTES, Load, read_sizes
+from hifi_cli.rate.step import Used, as_numbers, measured, why_not
+
+SECOND_NS = 1_000_000_000
+MS_NS = 1_000_000
+USED = Used(
+    seconds=10,
+    cpu_seconds={"ingest": 2, "enrich": 4, "kafka": 1},
+    sending_cpu_seconds={"ingest": 2, "enrich": 4, "kafka": 1},
+    outside_cpu_seconds={"sender": 1, "destination": 1},
+    rss_bytes={"ingest": 1, "enrich": 2, "kafka": 3},
+    waiting={"normalize": 0, "enrich": 5},
+    machine_share=0.5,
+    load_average=1,
+    late_share=0,
+)
+
+
+def climb(limit, first=100.0, factor=2.0):
+    ladder, tried = Ladder(first, factor), []
+    while (rate := ladder.next()) is not None:
+        tried.append(round(rate))
+        ladder.took(rate, held=rate <= limit)
+    return tried, ladder
+
+
+@pytest.mark.parametrize("limit", [100, 130, 777, 12_345])
+def test_the_search_comes_close_to_the_limit_from_below(limit):
+    tried, ladder = climb(limit)
+    assert ladder.held <= limit < ladder.failed <= ladder.held * 1.12
+    assert tried[0] == 100
+    assert len(tried) < 15
+
+
+def test_a_first_rate_that_fails_ends_the_search():
+    assert climb(50)[0] == [100]
+
+
+def test_a_mesh_that_never_fails_is_not_tried_for_ever():
+    assert len(climb(float("inf"))[0]) == 20
+
+
+def make(count=100, lag_ms=10, rate=10.0, used=USED, growth_ms=0, missing=()):
+    """Event n is due at n / rate and arrives `lag_ms`, and `growth_ms` for each before it, later."""
+    books = {
+        f"e{n}": Sent(due, due, due + MS_NS, 202)
+        for n in range(count)
+        for due in [round((n / rate + 1) * SECOND_NS)]
+    }
+    expected = {name: {DEPARTURES: {"id": name}} for name in books}
+    verdict = Verdict()
+    for number, (name, one) in enumerate(books.items()):
+        if name not in missing:
+            at_ns = one.due_ns + round((lag_ms + number * growth_ms) * MS_NS)
+            verdict.take(Arrival(DEPARTURES, name, at_ns, {"id": name}, True), expected[name])
+    return measured(rate, books, expected, verdict, used)
+
+
+def test_a_step_in_which_all_is_well_holds():
+    step = make()
+    assert step.whole
+    assert step.lag_ms["p95"] == 10
+    assert why_not(step, 1000) is None
+    assert step.per_million["ingest"] == pytest.approx(20_000)
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (make(missing={"e7"}), "1 events were lost"),
+        (make(lag_ms=1001), "p95 is above 1,000 ms"),
+        (make(growth_ms=30), "p95 is above 1,000 ms"),
+        (make(growth_ms=20, lag_ms=1), "p95 is above 1,000 ms"),
+        (make(used=replace(USED, late_share=0.5)), "the sender was late"),
+        (make(count=0), "p95 is above"),
+    ],
+)
+def test_why_a_rate_is_not_held(step, why):
+    assert why_not(step, 1000).startswith(why)
+
+
+def test_a_backlog_that_grows_fails_before_the_lag_does():
+    step = make(growth_ms=40, lag_ms=1)
+    assert step.arrived_share < 0.85
+    assert why_not(step, 60_000).startswith("a backlog grows")
+
+
+def test_latency_counts_from_the_moment_that_was_scheduled():
+    books = {"a": Sent(0, 500 * MS_NS, 600 * MS_NS, 202)}
+    verdict = Verdict()
+    verdict.take(Arrival(DEPARTURES, "a", 700 * MS_NS, {}, True), {DEPARTURES: {}})
+    assert measured(1, books, {"a": {DEPARTURES: {}}}, verdict, USED).lag_ms["p95"] == 700
+
+
+def limit(**changes):
+    return bottleneck(make(used=replace(USED, **changes)), 2, {"ingest": 1, "enrich": 1}).node
+
+
+def test_the_bottleneck_is_a_full_event_loop_or_the_biggest_part_of_a_full_machine_or_who_is_behind():
+    assert limit(sending_cpu_seconds={"ingest": 9, "enrich": 9.5}) == "ingest"
+    assert limit(machine_share=0.97) == "enrich", "it uses most"
+    assert limit(waiting={"normalize": 500, "enrich": 5}) == "normalize", "50 s behind at 10 ev/s"
+    assert limit(waiting={"retrier": 500}) == "ingest", (
+        "what waits for its time is not behind; 20 % of one core"
+    )
+
+
+def test_one_instance_fewer_still_carries_the_load():
+    need = needs({"ingest": 200, "egest": 100, "enrich": 500, "kafka": 100}, 10_000, partitions=2)
+    assert need["ingest"].instances == 4, "2 cores at 80 % each are 3 instances, and one that may be gone"
+    assert need["egest"].instances == 3
+    assert (need["enrich"].instances, need["enrich"].cores) == (2, 5)
+    assert "7 core(s)" in need["enrich"].note
+    assert "2 partitions" in needs({"egest": 300}, 10_000, partitions=2)["egest"].note
+
+
+def test_the_chart_is_a_picture():
+    steps = [
+        as_numbers(make(rate=rate, lag_ms=lag), 1000) for rate, lag in ((10.0, 12), (20.0, 340), (40.0, 2000))
+    ]
+    numbers = {"slo_ms": 1000, "rated": steps[1], "steps": steps}
+    root = ET.fromstring(chart(numbers, "a < b"))
+    texts = {"".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"a < b", "rated", "p95", "ingest"} <= texts
+    assert ET.fromstring(chart(numbers | {"rated": None, "steps": steps[:1]}, "one")) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [(None, (0, 0)), ("200-64KiB", (200, 65536)), ("1MiB", (2**20, 2**20))]
+)
+def test_sizes_as_people_write_them(text, sizes):
+    assert read_sizes(text) == sizes
+
+
+@pytest.mark.parametrize("text", ["", "64KiB-200", "0-5", "2MiB", "5-6-7", "big"])
+def test_sizes_that_are_none(text):
+    with pytest.raises(Misconfigured, match="200-64KiB"):
+        read_sizes(text)
+
+
+def test_larger_events_are_made_of_other_flights_and_expected_whole(tmp_path):
+    stage = Stage.at(tmp_path)
+    load = Load(100, 200, 65536)
+    expected = load.write(stage, 400, first=0)
+    events = [orjson.loads(line) for line in stage.events.read_bytes().splitlines()]
+    sizes = sorted(len(orjson.dumps(event)) for event in events)
+    assert sizes[0] < 600
+    assert 40_000 < sizes[-1] <= 66_000
+    assert 2000 < sizes[200] < 8000, "spread evenly over the logarithm"
+    notes = [note for event in events for note in event.get(NOTES, ())]
+    assert len(set(notes)) > 390, "not one repeated pad"
+    for event in events:
+        for path, data in expected[event["id"]].items():
+            assert path == ALERTS or data.get(NOTES) == event.get(NOTES)
+    [pipe] = map(load.shape, stage.pipes())
+    assert {one.batch.size for one in pipe.destinations} == {100}
+    assert NOTES in pipe.normalize.fields
+
+
+async def test_batches_are_in_both_books_event_by_event(tmp_path):
+    stage = Stage.at(tmp_path)
+    destination = stage.destination()
+    await destination.start()
+    await stage.wait_for_destination()
+    rows = stage.write_events(250)
+    # The destination stands in for ingest here.
+    direct = Stage(tmp_path, stage.destination_port, stage.destination_port, write_key="key")
+    sender = direct.sender(float("inf"), 100)
+    await sender.start()
+    assert await sender.wait() == 0
+    assert await stage.counts() == 3, "requests"
+    written = sent(stage.sender_books)
+    assert written.keys() == rows.keys()
+    assert {one.status for one in written.values()} == {204}
+    arrivals = list(Books(stage.destination_books).read())
+    assert sorted(one.id for one in arrivals) == sorted(rows)
+    assert all(one.well_formed and one.data["id"] == one.id for one in arrivals)
+    assert set(json.loads(sender.tail(1))) == {"late_max_ms", "late_share"}
+    await destination.kill()
+
+
+async def test_a_batch_of_bare_data_is_read_too(tmp_path):
+    file = tmp_path / "books"
+    body = b'[{"id":"a"},{"id":"b"}]'
+    head = {"path": CANCELLATIONS, "first_ns": 1, "answered_ns": 2, "headers": {}, "bytes": len(body)}
+    file.write_bytes(orjson.dumps(head) + b"\n" + body + b"\n")
+    assert [(one.id, one.well_formed) for one in Books(file).read()] == [("a", True), ("b", True)]
+
+
+@pytest.mark.timeout(400)
+def test_a_mesh_is_rated(start_hifi, tmp_path):
+    numbers, picture = tmp_path / "rate.json", tmp_path / "rate.svg"
+    options = ("--from", 50, "--step", 3, "--seconds", 3, "--slo", "30s", "--batch", 10, "--size", "200-8KiB")
+    # Ingest refuses what is above its limit, so the search soon ends.
+    command = start_hifi("rate", *options, "--report", numbers, "--chart", picture, HIFI_INGEST_PIPE_RATE=400)
+    assert command.wait(390) == 0, command.text()
+    report = json.loads(numbers.read_text())
+    assert 50 <= report["rated"]["rate"] <= 500
+    assert {step["lost"] + step["wrong"] for step in report["steps"]} == {0}
+    assert report["ended"].endswith("were not accepted")
+    assert set(report["needs"]) == {"ingest", "normalize", "enrich", "egest", "retrier", "kafka"}
+    assert report["headroom"]["rate"] > report["rated"]["rate"]
+    assert f"rated {report['rated']['rate']:,.0f} ev/s with p95" in command.text()
+    assert "<svg" in picture.read_text()
+    command.wait_gone()
+    assert not list(Path(tempfile.gettempdir()).glob("hifi-rate-*"))
