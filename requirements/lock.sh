@@ -8,6 +8,7 @@ ours=(--no-emit-package hifi-libs)
 for p in infra ingest normalize enrich egest retrier observe; do ours+=(--no-emit-package "hifi-$p"); done
 "$UV" pip compile "${opts[@]}" requirements/build.in -o requirements/build.lock
 "$UV" pip compile "${opts[@]}" "${ours[@]}" cli/pyproject.toml services/observe/pyproject.toml requirements/dev.in -o requirements/all.lock
+"$UV" pip compile "${opts[@]}" -c requirements/all.lock requirements/bench.in -o requirements/bench.lock
 for s in ingest normalize enrich egest retrier observe; do
     "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock "services/$s/pyproject.toml" -o "requirements/$s.lock"
 done
