@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/observe infra cli
 ARGS ?=
 
-.PHONY: help setup demo test test-containers images compose chaos chaos-quick soak lint audit types lock clean
+.PHONY: help setup demo bench bench-quick test test-containers images compose chaos chaos-quick soak lint audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,12 @@ soak: setup  ## ten minutes of real flights, observe beside the books (ARGS="--r
 	mkdir -p bench/results
 	.venv/bin/python -m tests.soak --report bench/results/soak.ndjson $(ARGS)
 
+bench: setup .venv-bench/.installed  ## rate the mesh beside a FastStream chain and raw Kafka; writes docs/benchmarks.md (ARGS="--runs 1")
+	.venv/bin/python bench/run.py $(ARGS)
+
+bench-quick: setup .venv-bench/.installed  ## compare costs at a small load in about two minutes; fails on a drop by a factor
+	.venv/bin/python bench/quick.py $(ARGS)
+
 lint: .venv/.installed  ## check style, format and that every public name is documented
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
@@ -56,7 +62,7 @@ lock: .venv/.installed  ## resolve all pins anew: Python packages and jars
 	.venv/bin/python -m hifi_infra.jars --lock
 
 clean:  ## remove the environment and all caches of tools; no data of any mesh
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.installed: requirements/build.lock requirements/all.lock $(addsuffix /pyproject.toml,$(PACKAGES))
@@ -64,4 +70,9 @@ clean:  ## remove the environment and all caches of tools; no data of any mesh
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.lock
 	.venv/bin/uv pip install --quiet --compile-bytecode --python .venv/bin/python --no-build-isolation --require-hashes -r requirements/all.lock
 	.venv/bin/uv pip install --quiet --python .venv/bin/python --no-build-isolation --no-deps $(addprefix -e ,$(PACKAGES))
+	touch $@
+
+.venv-bench/.installed: requirements/bench.lock .venv/.installed
+	$(PYTHON) -m venv --without-pip .venv-bench
+	.venv/bin/uv pip install --quiet --compile-bytecode --python .venv-bench/bin/python --require-hashes -r requirements/bench.lock
 	touch $@

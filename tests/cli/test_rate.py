@@ -50,8 +50,11 @@ def test_the_search_comes_close_to_the_limit_from_below(limit):
     assert len(tried) < 15
 
 
-def test_a_first_rate_that_fails_ends_the_search():
-    assert climb(50)[0] == [100]
+def test_a_search_that_begins_too_high_goes_down():
+    tried, ladder = climb(30)
+    assert tried[:3] == [100, 50, 25]
+    assert ladder.held <= 30 < ladder.failed <= ladder.held * 1.12
+    assert climb(1)[1].held is None
 
 
 def test_a_mesh_that_never_fails_is_not_tried_for_ever():
@@ -193,7 +196,7 @@ async def test_batches_are_in_both_books_event_by_event(tmp_path):
     arrivals = list(Books(stage.destination_books).read())
     assert sorted(one.id for one in arrivals) == sorted(rows)
     assert all(one.well_formed and one.data["id"] == one.id for one in arrivals)
-    assert set(json.loads(sender.tail(1))) == {"late_max_ms", "late_share"}
+    assert set(json.loads(sender.tail(1))) == {"late_max_ms", "late_share", "cpu_seconds"}
     await destination.kill()
 
 
@@ -216,7 +219,7 @@ def test_a_mesh_is_rated(start_hifi, tmp_path):
     assert 50 <= report["rated"]["rate"] <= 500
     assert {step["lost"] + step["wrong"] for step in report["steps"]} == {0}
     assert report["ended"].endswith("were not accepted")
-    assert set(report["needs"]) == {"ingest", "normalize", "enrich", "egest", "retrier", "kafka"}
+    assert set(report["needs"]) == {"ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka"}
     assert report["headroom"]["rate"] > report["rated"]["rate"]
     assert f"rated {report['rated']['rate']:,.0f} ev/s with p95" in command.text()
     assert "<svg" in picture.read_text()

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
+from hifi_cli.backlog import backlog
 from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Books, Sent, Verdict
@@ -121,6 +122,14 @@ class Scene:
             destination = self.destination
             if destination is None or not destination.running:
                 raise Retryable("the destination ended; its log is in the folder `logs`") from error
+
+    async def waiting(self) -> dict[str, int]:
+        """Node to the records that it has still to read.
+
+        Raises:
+            Retryable: Kafka does not answer.
+        """
+        return await backlog(self.mesh.bootstrap, self.mesh.topics)
 
     async def kill(self) -> None:
         """End every process at once."""

@@ -29,6 +29,7 @@ from hifi_cli.rate.step import Step
 from hifi_cli.reported import FAILED, INTERRUPTED, reported
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan, Trigger, read_scale
+from hifi_infra.ports import free_port
 
 
 @reported
@@ -106,9 +107,10 @@ def rate(
         plan = Plan(
             folder,
             port=stage.ingest_port,
+            console_port=free_port(but={stage.ingest_port, stage.destination_port}),
             trigger=trigger,
             partitions=partitions,
-            scale=read_scale(scale or []),
+            scale={"observe": 1} | read_scale(scale or []),
             env=stage.secrets,
         )
         mesh = Mesh(plan)

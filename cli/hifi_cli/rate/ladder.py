@@ -6,11 +6,13 @@ from typing import Final
 
 CLOSE: Final = 1.12
 """The search ends when what failed is less than this factor above what held."""
+DEEPEST: Final = 32
+"""A search that begins too high goes down to this part of its first rate."""
 
 
 @dataclass(slots=True)
 class Ladder:
-    """Climbs by a factor until a rate fails, then halves the distance (as a ratio) between held and failed.
+    """Climbs by a factor until a rate fails (or down, until one holds), then halves the distance (as a ratio) between held and failed.
 
     Attributes:
         first: the first rate, events a second.
@@ -32,7 +34,10 @@ class Ladder:
         if self._tries >= self.most_tries:
             return None
         if self.held is None:
-            return None if self.failed is not None else self.first
+            if self.failed is None:
+                return self.first
+            lower = self.failed / self.factor
+            return lower if lower >= self.first / DEEPEST else None
         if self.failed is None:
             return self.held * self.factor
         if self.failed / self.held <= CLOSE:

@@ -11,7 +11,6 @@ import orjson
 import psutil
 
 from hifi.errors import Retryable
-from hifi_cli.backlog import backlog
 from hifi_cli.demo.scene import Scene
 from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Books, sent
@@ -20,7 +19,7 @@ from hifi_cli.rate.load import Load
 from hifi_cli.rate.step import Step, Used, measured, why_not
 
 LOOK_S: Final = 1.0
-HEADROOM_EVENTS: Final = 20_000
+HEADROOM_EVENTS: Final = 40_000
 WARM_UP_S: Final = 8.0
 
 
@@ -101,7 +100,8 @@ class Rating:
             raise Retryable(f"the sender failed; its log {sender.log} ends with:\n{sender.tail(5)}")
         books = sent(stage.sender_books).values()
         seconds = (max(one.answered_ns for one in books) - min(one.sent_ns for one in books)) / 1e9
-        used = {"sender": sender.cpu_seconds(), "destination": destination.cpu_seconds() - before_s}
+        own = orjson.loads(sender.tail(1))
+        used = {"sender": own["cpu_seconds"], "destination": destination.cpu_seconds() - before_s}
         await destination.kill()
         self.scene.destination = None
         return Headroom(len(books) / seconds, {name: cpu / seconds for name, cpu in used.items()})
@@ -120,19 +120,20 @@ class Rating:
         destination_s = scene.destination.cpu_seconds() - outside_s
         sending = _since(cpu, scene.mesh.cpu_seconds())
         load_average, rss = os.getloadavg()[0], scene.mesh.rss_bytes()
-        waiting = await backlog(scene.mesh.bootstrap, scene.mesh.topics)
+        waiting = await scene.waiting()
+        own = orjson.loads(sender.tail(1))
         books = await asyncio.to_thread(sent, scene.stage.sender_books)
         verdict = await scene.wait_for_the_rest(self._arrivals, books, expected)
         used = Used(
             seconds=count / rate,
             cpu_seconds=_since(cpu, scene.mesh.cpu_seconds()),
             sending_cpu_seconds=sending,
-            outside_cpu_seconds={"sender": sender.cpu_seconds(), "destination": destination_s},
+            outside_cpu_seconds={"sender": own["cpu_seconds"], "destination": destination_s},
             rss_bytes=rss,
             waiting=waiting,
             machine_share=busy,
             load_average=load_average,
-            late_share=float(orjson.loads(sender.tail(1))["late_share"]),
+            late_share=own["late_share"],
         )
         return await asyncio.to_thread(measured, rate, books, expected, verdict, used)
 

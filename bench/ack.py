@@ -1,0 +1,73 @@
+"""A destination that is down for six seconds: what is lost, by count, with each way of acknowledging."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from cases import Case, scene
+from chain import Chain, ChainScene
+
+from hifi_cli.demo.expected import Expected
+from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.verify import Books, sent
+
+EVENTS = 1001
+DOWN_S = 6.0
+QUIET_S = 15.0
+"""Nothing more arrives for so long: it is gone. Longer than the first tier of the mesh's retrier."""
+WAYS = (
+    "FastStream, its default (acknowledge first)",
+    "FastStream, acknowledged after the work",
+    "mesh, real-time",
+)
+
+
+def measure(way: str) -> dict[str, int]:
+    """Accepted, arrived, lost and duplicates."""
+    folder = Path(tempfile.mkdtemp(prefix="hifi-bench-"))
+    try:
+        return asyncio.run(_measure(way, folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _measure(way: str, folder: Path) -> dict[str, Any]:
+    if way == WAYS[2]:
+        made = scene(Case("real-time"), folder)
+    else:
+        stage = Stage.at(folder)
+        ack = "default" if way == WAYS[0] else ""
+        made = ChainScene(stage, Chain(stage, "single", ack=ack))
+    stage = made.stage
+    try:
+        await made.start()
+        assert made.destination is not None
+        await made.destination.kill()
+        rows = stage.write_events(EVENTS)
+        sender = made.sender = stage.sender(EVENTS / DOWN_S)
+        await sender.start()
+        await sender.wait()
+        await made.start_destination()
+        expected = Expected(stage.mask_key)
+        accepted = [name for name, one in sent(stage.sender_books).items() if one.accepted]
+        wanted = {(path, name) for name in accepted for path in expected.deliveries(name, rows[name])}
+        arrived: dict[tuple[str, str], int] = {}
+        books, last_s = Books(stage.destination_books), time.monotonic()
+        while time.monotonic() - last_s < QUIET_S and not wanted <= arrived.keys():
+            await asyncio.sleep(0.25)
+            await made.count()
+            for one in books.read():
+                arrived[one.path, one.id] = arrived.get((one.path, one.id), 0) + 1
+                last_s = time.monotonic()
+        lost = {name for _, name in wanted - arrived.keys()}
+        return {
+            "accepted": len(accepted),
+            "lost": len(lost),
+            "duplicates": sum(arrived.values()) - len(arrived),
+        }
+    finally:
+        await made.kill()
+        await asyncio.get_running_loop().shutdown_default_executor()

@@ -1,0 +1,109 @@
+"""What is rated against what: each case a whole run of its own, in a temporary folder, with nothing beside it."""
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chain import Chain, ChainScene
+
+from hifi_cli.demo.scene import Scene
+from hifi_cli.demo.stage import Stage
+from hifi_cli.logfile import log_to
+from hifi_cli.rate.ladder import Ladder
+from hifi_cli.rate.load import Load
+from hifi_cli.rate.report import line, report
+from hifi_cli.rate.run import Rating
+from hifi_cli.rate.step import Step
+from hifi_infra.mesh import Mesh
+from hifi_infra.plan import Plan
+from hifi_infra.ports import free_port
+
+
+@dataclass(frozen=True)
+class Case:
+    """`kind` is the mesh's trigger, or the chain's form."""
+
+    kind: str
+    batch: int = 1
+    first: float = 500
+    factor: float = 2
+    size: tuple[int, int] = (0, 0)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    most_tries: int = 20
+
+
+CASES = {
+    "mesh, micro-batch, single events": Case("micro-batch"),
+    "mesh, micro-batch, batches of 100": Case("micro-batch", 100, first=2000),
+    "mesh, real-time, single events": Case("real-time"),
+    "mesh, real-time, batches of 100": Case("real-time", 100, first=2000),
+    "FastStream, single messages, single events": Case("single", first=125),
+    "FastStream, tuned batches, single events": Case("batch"),
+    "FastStream, tuned batches, batches of 100": Case("batch", 100, first=2000),
+    "mesh, real-time, single events of 200 B to 64 KiB": Case("real-time", size=(200, 65536), first=125),
+    "FastStream, tuned batches, single events of 200 B to 64 KiB": Case(
+        "batch", size=(200, 65536), first=125
+    ),
+}
+
+
+def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
+    """Run a case; gives the report of `hifi rate`."""
+    folder = Path(tempfile.mkdtemp(prefix="hifi-bench-"))
+    try:
+        return asyncio.run(_rate(case, folder, seconds, slo_ms))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def scene(case: Case, folder: Path) -> Scene:
+    """What is rated, not started."""
+    stage = Stage.at(folder)
+    log_to(folder / "mesh.log")
+    if case.kind in ("single", "batch"):
+        return ChainScene(stage, Chain(stage, case.kind, case.batch))
+    console = free_port(but={stage.ingest_port, stage.destination_port})
+    settings = {"scale": {"observe": 1}} | dict(case.plan)
+    mesh = Mesh(
+        Plan(
+            folder,
+            port=stage.ingest_port,
+            console_port=console,
+            trigger=case.kind,
+            env=stage.secrets,
+            **settings,
+        )
+    )
+    mesh.prepare()
+    return Scene(stage, mesh)
+
+
+async def _rate(case: Case, folder: Path, seconds: float, slo_ms: float) -> dict[str, Any]:
+    made = scene(case, folder)
+    ladder = Ladder(case.first, case.factor, case.most_tries)
+    rating = Rating(made, ladder, Load(case.batch, *case.size), seconds, slo_ms, _tell)
+    try:
+        await rating.run()
+        return report(rating, os.cpu_count() or 1, None)
+    except Exception:
+        for log in sorted((folder / "logs").glob("*.log")):
+            print(
+                f"--- {log.name}",
+                *log.read_text(errors="replace").splitlines()[-8:],
+                sep="\n",
+                file=sys.stderr,
+            )
+        raise
+    finally:
+        await made.kill()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def _tell(step: Step, why: str | None) -> None:
+    print(line(step, why), flush=True)

@@ -1,0 +1,104 @@
+"""The FastStream chain in the place of a mesh, so that it is rated by the same code."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from hifi.errors import Retryable
+from hifi_cli.demo import flights
+from hifi_cli.demo.scene import Scene
+from hifi_cli.demo.stage import Stage
+from hifi_infra.broker import KafkaCluster
+from hifi_infra.probe import get
+from hifi_infra.process import Process
+
+ROOT = Path(__file__).parent.parent
+PEER = ROOT / "bench/peers/faststream_chain"
+PYTHON = ROOT / ".venv-bench/bin/python"
+SERVICES = ("ingest", "normalize", "enrich", "egest")
+TOPICS = ("raw", "normalized", "enriched")
+PARTITIONS = 4
+
+
+class Chain:
+    """What `Scene` and `Rating` ask of a mesh. `form` is `single` or `batch`."""
+
+    def __init__(self, stage: Stage, form: str, batch: int = 1, *, ack: str = "") -> None:
+        self.plan = SimpleNamespace(trigger=f"faststream-{form}")
+        self.partitions = PARTITIONS
+        self.phase = "not started"
+        self.cluster = KafkaCluster(stage.data / "kafka")
+        self.processes: dict[str, Process] = {}
+        self._stage, self._form, self._batch, self._ack = stage, form, batch, ack
+
+    @property
+    def instances(self) -> dict[str, list[Process]]:
+        return {name: [process] for name, process in self.processes.items()}
+
+    def all(self) -> list[Process]:
+        return []
+
+    async def start(self, pipes: object) -> None:  # noqa: ARG002 - as a mesh takes them
+        self.phase = "starting the chain"
+        await self.cluster.start()
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.cluster.bootstrap)
+        await admin.start()
+        await admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in TOPICS])
+        await admin.close()
+        stage = self._stage
+        env = os.environ | {
+            "CHAIN_KAFKA": self.cluster.bootstrap,
+            "CHAIN_PORT": str(stage.ingest_port),
+            "CHAIN_DESTINATION": f"http://127.0.0.1:{stage.destination_port}",
+            "CHAIN_BATCH": str(self._batch),
+            "CHAIN_ACK": self._ack,
+            "FLIGHTS_DATA": str(flights.folder()),
+            "FLIGHTS_MASK": stage.mask_key,
+        }
+        for name in SERVICES:
+            argv = [str(PYTHON), str(PEER / f"{self._form}.py"), name]
+            self.processes[name] = Process(name, argv, log=stage.data / "logs" / f"{name}.log", env=env)
+            await self.processes[name].start()
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            try:
+                if (await get(self._stage.ingest_port, "/readyz"))[0] == 200:
+                    self.phase = "running"
+                    return
+            except OSError:
+                await asyncio.sleep(0.1)
+        raise Retryable("the chain's ingest is not ready")
+
+    async def kill(self) -> None:
+        await asyncio.gather(*(one.kill() for one in self.processes.values() if one.running))
+        await self.cluster.kill()
+
+    stop = kill
+
+    def cpu_seconds(self) -> dict[str, float]:
+        brokers = sum(one.cpu_seconds() for one in self.cluster.processes.values())
+        return {name: one.cpu_seconds() for name, one in self.processes.items()} | {"kafka": brokers}
+
+    def rss_bytes(self) -> dict[str, int]:
+        brokers = sum(one.rss_bytes() for one in self.cluster.processes.values())
+        return {name: one.rss_bytes() for name, one in self.processes.items()} | {"kafka": brokers}
+
+
+class ChainScene(Scene):
+    """The chain, its destination and a sender."""
+
+    async def waiting(self) -> dict[str, int]:
+        return {}
+
+
+def needed() -> None:
+    """Ends the program when the chain's environment is not there."""
+    if not PYTHON.exists():
+        sys.exit("the environment of the peers is missing: `make .venv-bench/.installed`")

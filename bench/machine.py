@@ -1,0 +1,59 @@
+"""On what, with what and when a run was made."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+
+def describe() -> dict[str, Any]:
+    """Machine, versions, moment and load, as JSON."""
+    cpu = next(
+        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        "",
+    )
+    memory = next((int(line.split()[1]) // 1024 for line in _lines("/proc/meminfo")), 0)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit.stdout.strip(),
+        "cores": os.cpu_count(),
+        "cpu": cpu or platform.machine(),
+        "memory_mib": memory,
+        "system": f"{platform.system()} {platform.release()}",
+        "load_average": os.getloadavg()[0],
+        "versions": {
+            "python": platform.python_version(),
+            "kafka": _locked("kafka_2.13"),
+            **{name: version(name) for name in ("pyspark", "aiokafka", "uvicorn", "uvloop")},
+            "faststream": _pinned("faststream"),
+        },
+    }
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _pinned(name: str) -> str:
+    lines = (ROOT / "requirements/bench.lock").read_text().splitlines()
+    return next((line.split("==")[1].split()[0] for line in lines if line.startswith(f"{name}==")), "?")
+
+
+def _locked(jar: str) -> str:
+    for line in (ROOT / "infra/hifi_infra/jars.lock").read_text().splitlines():
+        if jar in line:
+            return next(
+                (part for part in line.replace(":", " ").split() if part[0].isdigit() and "." in part), "?"
+            )
+    return "?"

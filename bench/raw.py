@@ -1,0 +1,112 @@
+"""Kafka's own share: aiokafka with nothing around it, as fast as it goes, one process against one broker."""
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import uvloop
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from hifi_cli.demo import flights
+from hifi_infra.broker import KafkaCluster
+
+EVENTS = 40_000
+PARTITIONS = 4
+
+
+def measure(events: int = EVENTS) -> dict[str, Any]:
+    """Messages a second and CPU of the client for each way, as JSON."""
+    folder = Path(tempfile.mkdtemp(prefix="hifi-raw-"))
+    try:
+        return uvloop.run(_measure(folder, events))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _measure(folder: Path, events: int) -> dict[str, Any]:
+    bodies = [orjson.dumps(flights.event(*row)) for row in flights.rows(events)]
+    cluster = KafkaCluster(folder / "kafka")
+    await cluster.start()
+    try:
+        return {
+            "send": await _timed(cluster, events, lambda: _send(cluster.bootstrap, bodies)),
+            "send_batch": await _timed(cluster, events, lambda: _send_batch(cluster.bootstrap, bodies)),
+            "getmany": await _timed(cluster, events, lambda: _getmany(cluster.bootstrap, events)),
+            "bytes": sum(map(len, bodies)) // events,
+        }
+    finally:
+        await cluster.kill()
+
+
+async def _timed(
+    cluster: KafkaCluster, events: int, work: Callable[[], Awaitable[float]]
+) -> dict[str, float]:
+    broker_s, own_s = cluster.processes[1].cpu_seconds(), time.process_time()
+    seconds = await work()
+    return {
+        "per_second": round(events / seconds),
+        "cpu_seconds_per_million": round((time.process_time() - own_s) / events * 1e6, 1),
+        "broker_cpu_seconds_per_million": round(
+            (cluster.processes[1].cpu_seconds() - broker_s) / events * 1e6, 1
+        ),
+    }
+
+
+async def _send(bootstrap: str, bodies: list[bytes]) -> float:
+    async with AIOKafkaProducer(
+        bootstrap_servers=bootstrap, acks="all", enable_idempotence=True, linger_ms=5
+    ) as one:
+        began_s = time.monotonic()
+        for chunk in _chunks(bodies, 2000):
+            await asyncio.gather(
+                *[await one.send("send", body, partition=n % 4) for n, body in enumerate(chunk)]
+            )
+        return time.monotonic() - began_s
+
+
+async def _send_batch(bootstrap: str, bodies: list[bytes]) -> float:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True) as one:
+        began_s = time.monotonic()
+        waiting = []
+        for number, chunk in enumerate(_chunks(bodies, 100)):
+            batch = one.create_batch()
+            for body in chunk:
+                if batch.append(key=None, value=body, timestamp=None) is None:
+                    waiting.append(await one.send_batch(batch, "batch", partition=number % PARTITIONS))
+                    batch = one.create_batch()
+                    batch.append(key=None, value=body, timestamp=None)
+            waiting.append(await one.send_batch(batch, "batch", partition=number % PARTITIONS))
+        await asyncio.gather(*waiting)
+        return time.monotonic() - began_s
+
+
+async def _getmany(bootstrap: str, count: int) -> float:
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as one:
+        partitions = sorted(await _known(one, "batch"))
+        one.assign([TopicPartition("batch", number) for number in partitions])
+        await one.seek_to_beginning()
+        began_s, read = time.monotonic(), 0
+        while read < count:
+            read += sum(map(len, (await one.getmany(timeout_ms=1000)).values()))
+        return time.monotonic() - began_s
+
+
+async def _known(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
+    await consumer.topics()
+    return consumer.partitions_for_topic(topic) or {0}
+
+
+def _chunks(items: list[bytes], size: int) -> Any:
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+if __name__ == "__main__":
+    print(orjson.dumps(measure(), option=orjson.OPT_INDENT_2).decode())

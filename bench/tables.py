@@ -1,0 +1,222 @@
+"""From raw results to docs/benchmarks.md. Pure."""
+
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+MESH, TUNED, SINGLE = (
+    "mesh, real-time, single events",
+    "FastStream, tuned batches, single events",
+    "FastStream, single messages, single events",
+)
+DASH = "-"
+
+
+def page(results: Mapping[str, Any], name: str) -> str:
+    """The whole page, from the results in bench/results/<name>."""
+    parts = [
+        "# Benchmarks\n\n<!-- Made by `make bench` from bench/results; run it, do not change this page. -->\n",
+        _machine(results["machine"], name),
+    ]
+    rates = results.get("rates", {})
+    if rates:
+        parts += [_ratings(rates), _ratios(rates), _cost(rates), _fixed(rates), _outside(rates)]
+    if "raw" in results:
+        parts.append(_raw(results["raw"]["aiokafka"], rates))
+    if "ack" in results:
+        parts.append(_ack(results["ack"]))
+    return "\n".join(parts)
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """Of those that are there."""
+    found = [value for value in values if value is not None]
+    return statistics.median(found) if found else None
+
+
+def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
+    first, last = runs[0], runs[-1]
+    loads = ", ".join(f"{run['load_average']:.1f}" for run in runs)
+    versions = ", ".join(f"{key} {value}" for key, value in last["versions"].items())
+    return (
+        f"Measured from {first['at']} to {last['at']} at commit {last['commit']} on {last['cores']} cores "
+        f"({last['cpu']}), {last['memory_mib']:,} MiB, {last['system']}; {versions}. Load average of the machine "
+        f"before each part of the run: {loads}. Sender, Kafka (one broker), every service with Spark and observe, "
+        f"and the destination share the cores. Raw results: bench/results/{name}.\n\n"
+        "The job: real flights (430 B, or 200 B to 64 KiB where it says so) come in over HTTP, are checked, renamed, "
+        "cast, masked, joined with five tables and delivered to one or two of three destinations (1.1 deliveries an "
+        "event). Every value that arrives is compared. The load is an open loop: lag counts from the moment an event "
+        "was due to its destination's 2xx. A rate counts only with every event accepted and delivered once: 0 lost. "
+        "Each figure is the median of the runs. `bench/peers` says what stands for FastStream.\n"
+    )
+
+
+def _ratings(rates: Mapping[str, Any]) -> str:
+    rows = []
+    for name, runs in rates.items():
+        rated = [run["rated"] for run in runs if run["rated"]]
+        lags = [_ms(median(one["lag_ms"][q] for one in rated)) for q in ("p50", "p95", "p99")]
+        pause = _ms(median(one["longest_pause_ms"] for one in rated))
+        lost = sum(step["lost"] for run in runs for step in run["steps"])
+        nodes = {run["bottleneck"]["node"] for run in runs}
+        rows.append(
+            [
+                name,
+                len(runs),
+                _count(median(_rate(run) for run in runs)),
+                *lags,
+                pause,
+                lost,
+                ", ".join(sorted(nodes)),
+            ]
+        )
+    head = [
+        "case",
+        "runs",
+        "rated, ev/s",
+        "p50, ms",
+        "p95, ms",
+        "p99, ms",
+        "longest pause, ms",
+        "lost",
+        "bottleneck",
+    ]
+    return "## Ratings: the highest rate with p95 below 1 s\n\n" + _table(head, rows)
+
+
+def _ratios(rates: Mapping[str, Any]) -> str:
+    pairs = [
+        (MESH, TUNED),
+        (MESH, SINGLE),
+        ("mesh, micro-batch, single events", TUNED),
+        ("mesh, real-time, batches of 100", "FastStream, tuned batches, batches of 100"),
+        ("mesh, micro-batch, batches of 100", "FastStream, tuned batches, batches of 100"),
+    ]
+    rows = []
+    for ours, theirs in pairs:
+        if ours in rates and theirs in rates:
+            one, other = (median(_rate(run) for run in rates[name]) for name in (ours, theirs))
+            if one and other:
+                rows.append([ours, theirs, f"{one / other:.2f}"])
+    return "\n## Rating over rating, same run\n\n" + _table(["case", "over", "ratio"], rows) if rows else ""
+
+
+def _cost(rates: Mapping[str, Any]) -> str:
+    services = ["ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka"]
+    rows = []
+    for name, runs in rates.items():
+        for which in ("first step", "rated"):
+            steps = [run["steps"][0] if which == "first step" else run["rated"] for run in runs]
+            steps = [step for step in steps if step]
+            if not steps:
+                continue
+            costs = [median(step["cpu_seconds_per_million"].get(one) for step in steps) for one in services]
+            all_of_them = median(sum(step["cpu_seconds_per_million"].values()) for step in steps)
+            rate = median(step["rate"] for step in steps)
+            rows.append([f"{name}, at {_count(rate)} ev/s", *map(_count, costs), _count(all_of_them)])
+    return "\n## CPU-seconds for a million events\n\n" + _table(["case", *services, "all"], rows)
+
+
+def _fixed(rates: Mapping[str, Any]) -> str:
+    rows = []
+    for name, runs in rates.items():
+        for rate in (500, 2000):
+            steps = [step for run in runs for step in run["steps"] if round(step["rate"]) == rate]
+            if steps:
+                lag = [_ms(median(step["lag_ms"][q] for step in steps)) for q in ("p50", "p95", "p99")]
+                answer = _ms(median(step["answer_ms"]["p95"] for step in steps))
+                rows.append([name, rate, len(steps), *lag, answer])
+    head = ["case", "ev/s", "runs", "p50, ms", "p95, ms", "p99, ms", "ingest's answer p95, ms"]
+    return "\n## Lag at a fixed load\n\n" + _table(head, rows)
+
+
+def _outside(rates: Mapping[str, Any]) -> str:
+    rows = []
+    for name, runs in rates.items():
+        rated = [run["rated"] for run in runs if run["rated"]]
+        shares = [
+            median(one["outside_core_shares"][who] for one in rated) for who in ("sender", "destination")
+        ]
+        memory = max(
+            (one["rss_bytes"].get(s, 0) for one in rated for s in ("ingest", "normalize", "egest")), default=0
+        )
+        alone = median(run["headroom"]["rate"] for run in runs)
+        machine = median(one["machine_share"] for one in rated)
+        rows.append(
+            [name, *map(_percent, shares), _count(alone), _percent(machine), f"{memory / 2**20:,.0f}"]
+        )
+    head = [
+        "case",
+        "sender, share of a core",
+        "destination, share of a core",
+        "both against each other, ev/s",
+        "all cores busy",
+        "largest asyncio service, MiB",
+    ]
+    return "\n## Headroom at the rating\n\n" + _table(head, rows)
+
+
+def _raw(runs: Sequence[Mapping[str, Any]], rates: Mapping[str, Any]) -> str:
+    rows = []
+    for way in ("send", "send_batch", "getmany"):
+        figures = [
+            median(run[way][key] for run in runs)
+            for key in ("per_second", "cpu_seconds_per_million", "broker_cpu_seconds_per_million")
+        ]
+        rows.append([way, len(runs), *map(_count, figures)])
+    head = ["aiokafka", "runs", "messages/s", "its CPU-s a million", "broker's CPU-s a million"]
+    text = f"\n## Kafka's own share\n\nOne process, messages of {runs[0]['bytes']} B, acks=all.\n\n" + _table(
+        head, rows
+    )
+    nodes = [run["rated"] for run in rates.get(MESH, []) if run["rated"]]
+    if nodes:
+        least = (median(run["getmany"]["cpu_seconds_per_million"] for run in runs) or 0) + (
+            median(run["send_batch"]["cpu_seconds_per_million"] for run in runs) or 0
+        )
+        cost = median(node["cpu_seconds_per_million"]["normalize"] for node in nodes) or 0
+        text += f"\nnormalize takes {cost:,.0f} CPU-s a million; getmany and send_batch alone take {least:,.0f}.\n"
+    return text
+
+
+def _ack(ways: Mapping[str, Any]) -> str:
+    rows = [
+        [
+            way,
+            median(run["accepted"] for run in runs),
+            *(sum(run[key] for run in runs) for key in ("lost", "duplicates")),
+        ]
+        for way, runs in ways.items()
+    ]
+    return "\n## The destination is down for 6 s\n\n" + _table(
+        ["chain", "accepted", "lost", "duplicates"], rows
+    )
+
+
+def _rate(run: Mapping[str, Any]) -> float | None:
+    return run["rated"]["rate"] if run["rated"] else None
+
+
+def _ms(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _count(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.0f}"
+
+
+def _percent(value: float | None) -> str:
+    return DASH if value is None else f"{value:.0%}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    Path(sys.argv[2]).write_text(page(json.loads(file.read_text()), file.name))
