@@ -62,9 +62,11 @@ def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def scene(case: Case, folder: Path) -> Scene:
+def scene(
+    case: Case, folder: Path, secrets: Mapping[str, str] | None = None, stage: Stage | None = None
+) -> Scene:
     """What is rated, not started."""
-    stage = Stage.at(folder)
+    stage = stage or Stage.at(folder)
     log_to(folder / "mesh.log")
     if case.kind in ("single", "batch"):
         return ChainScene(stage, Chain(stage, case.kind, case.batch))
@@ -76,7 +78,7 @@ def scene(case: Case, folder: Path) -> Scene:
             port=stage.ingest_port,
             console_port=console,
             trigger=case.kind,
-            env=stage.secrets,
+            env={**stage.secrets, **(secrets or {})},
             **settings,
         )
     )

@@ -28,6 +28,8 @@ def page(results: Mapping[str, Any], name: str) -> str:
         parts.append(_raw(results["raw"]["aiokafka"], rates))
     if "ack" in results:
         parts.append(_ack(results["ack"]))
+    if "rows" in results:
+        parts.append(_rows(results["rows"]))
     return "\n".join(parts)
 
 
@@ -193,6 +195,51 @@ def _ack(ways: Mapping[str, Any]) -> str:
     return "\n## The destination is down for 6 s\n\n" + _table(
         ["chain", "accepted", "lost", "duplicates"], rows
     )
+
+
+def _rows(kinds: Mapping[str, Any]) -> str:
+    text = ""
+    grown = [name for name in ("partitions", "pipes", "dead") if name in kinds]
+    if grown:
+        rows = []
+        for kind in grown:
+            steps = {name: run["steps"][-1] for name, run in kinds[kind].items()}
+            base = sum(next(iter(steps.values()))["cpu_seconds_per_million"].values())
+            for name, step in steps.items():
+                costs = step["cpu_seconds_per_million"]
+                lag = step["lag_ms"]
+                memory = step["rss_bytes"].get("enrich", 0) / 2**20
+                rows.append(
+                    [
+                        name,
+                        _count(step["rate"]),
+                        _count(sum(costs.values())),
+                        f"{sum(costs.values()) / base:.2f}",
+                        _ms(lag["p50"]),
+                        _ms(lag["p95"]),
+                        step["lost"],
+                        f"{memory:,.0f}",
+                    ]
+                )
+        head = [
+            "mesh with",
+            "ev/s",
+            "CPU-s a million",
+            "over the first",
+            "p50, ms",
+            "p95, ms",
+            "lost",
+            "enrich, MiB",
+        ]
+        text += "\n## Growth, one run each\n\n" + _table(head, rows)
+    if "restart" in kinds:
+        found = kinds["restart"]
+        starts = [[name, value] for name, value in found.items() if not isinstance(value, Mapping)]
+        kills = [[name, *value.values()] for name, value in found.items() if isinstance(value, Mapping)]
+        text += "\n## Start, to ready\n\n" + _table(["", "seconds"], starts)
+        head = ["at 100 ev/s", "longest pause of deliveries, s", "not accepted", "lost", "duplicates"]
+        text += "\n## SIGKILL, to events flowing again\n\n" + _table(head, kills)
+    return text
 
 
 def _rate(run: Mapping[str, Any]) -> float | None:

@@ -173,7 +173,7 @@ def test_larger_events_are_made_of_other_flights_and_expected_whole(tmp_path):
     for event in events:
         for path, data in expected[event["id"]].items():
             assert path == ALERTS or data.get(NOTES) == event.get(NOTES)
-    [pipe] = map(load.shape, stage.pipes())
+    [pipe] = load.shape(stage.pipes())
     assert {one.batch.size for one in pipe.destinations} == {100}
     assert NOTES in pipe.normalize.fields
 

@@ -54,13 +54,13 @@ class Scene:
         await self.destination.start()
         return self.destination
 
-    async def start(self, shape: Callable[[Pipe], Pipe] = lambda pipe: pipe) -> None:
-        """Start destination and mesh with the pipes, changed by `shape`; returns once all is ready.
+    async def start(self, shape: Callable[[list[Pipe]], list[Pipe]] = list) -> None:
+        """Start destination and mesh with the stage's pipes, changed by `shape`; returns once all is ready.
 
         Raises:
             HifiError: something did not start.
         """
-        pipes = [shape(pipe) for pipe in await asyncio.to_thread(self.stage.pipes)]
+        pipes = shape(await asyncio.to_thread(self.stage.pipes))
         if self.destination is None:
             await self.start_destination()
         await self.mesh.start(pipes)

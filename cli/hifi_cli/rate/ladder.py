@@ -12,7 +12,9 @@ DEEPEST: Final = 32
 
 @dataclass(slots=True)
 class Ladder:
-    """Climbs by a factor until a rate fails (or down, until one holds), then halves the distance (as a ratio) between held and failed.
+    """Climbs by a factor until a rate fails, then halves the distance (as a ratio) between held and failed.
+
+    Where the first rate fails it climbs down until one holds.
 
     Attributes:
         first: the first rate, events a second.

@@ -37,17 +37,9 @@ class Load:
     least_bytes: int = 0
     most_bytes: int = 0
 
-    def shape(self, pipe: Pipe) -> Pipe:
+    def shape(self, pipes: list[Pipe]) -> list[Pipe]:
         """The demo's pipe as this load needs it."""
-        destinations = pipe.destinations
-        if self.batch > 1:
-            batch = Batch(size=max(2, self.batch))
-            destinations = [one.model_copy(update={"batch": batch}) for one in destinations]
-        normalize = pipe.normalize
-        if self.most_bytes:
-            fields = {**(normalize.fields or {}), NOTES: NOTES}
-            normalize = normalize.model_copy(update={"fields": fields})
-        return pipe.model_copy(update={"destinations": destinations, "normalize": normalize})
+        return [self._shaped(pipe) for pipe in pipes]
 
     def write(self, stage: Stage, count: int, first: int) -> dict[str, Deliveries]:
         """Write events for the sender; gives what must arrive of each, by id."""
@@ -63,6 +55,17 @@ class Load:
                         data[NOTES] = notes
         stage.write(events)
         return deliveries
+
+    def _shaped(self, pipe: Pipe) -> Pipe:
+        destinations = pipe.destinations
+        if self.batch > 1:
+            batch = Batch(size=max(2, self.batch))
+            destinations = [one.model_copy(update={"batch": batch}) for one in destinations]
+        normalize = pipe.normalize
+        if self.most_bytes:
+            fields = {**(normalize.fields or {}), NOTES: NOTES}
+            normalize = normalize.model_copy(update={"fields": fields})
+        return pipe.model_copy(update={"destinations": destinations, "normalize": normalize})
 
     def _notes(
         self, rows: Mapping[str, Row], events: Mapping[str, Mapping[str, Any]]
