@@ -54,6 +54,6 @@ def _locked(jar: str) -> str:
     for line in (ROOT / "infra/hifi_infra/jars.lock").read_text().splitlines():
         if jar in line:
             return next(
-                (part for part in line.replace(":", " ").split() if part[0].isdigit() and "." in part), "?"
+                (part for part in line.replace(":", " ").replace(chr(34), " ").split() if part[0].isdigit() and "." in part), "?"
             )
     return "?"
