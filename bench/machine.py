@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -52,8 +53,6 @@ def _pinned(name: str) -> str:
 
 def _locked(jar: str) -> str:
     for line in (ROOT / "infra/hifi_infra/jars.lock").read_text().splitlines():
-        if jar in line:
-            return next(
-                (part for part in line.replace(":", " ").replace(chr(34), " ").split() if part[0].isdigit() and "." in part), "?"
-            )
+        if jar in line and (found := re.search(r"\d+\.\d+\.\d+", line)):
+            return found[0]
     return "?"

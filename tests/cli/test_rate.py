@@ -213,7 +213,9 @@ def test_a_mesh_is_rated(start_hifi, tmp_path):
     numbers, picture = tmp_path / "rate.json", tmp_path / "rate.svg"
     options = ("--from", 50, "--step", 3, "--seconds", 3, "--slo", "30s", "--batch", 10, "--size", "200-8KiB")
     # Ingest refuses what is above its limit, so the search soon ends.
-    command = start_hifi("rate", *options, "--report", numbers, "--chart", picture, HIFI_INGEST_PIPE_RATE="400")
+    command = start_hifi(
+        "rate", *options, "--report", numbers, "--chart", picture, HIFI_INGEST_PIPE_RATE="400"
+    )
     assert command.wait(390) == 0, command.text()
     report = json.loads(numbers.read_text())
     assert 50 <= report["rated"]["rate"] <= 1000
