@@ -33,6 +33,22 @@ CONSUMER_RESTARTS = Counter(
     "hifi_consumer_restarts_total", "Consumers replaced because they made no progress."
 )
 BUFFERED_BYTES = Gauge("hifi_producer_buffered_bytes", "Bytes not yet acknowledged by Kafka.")
+# Normalize
+CLIENT_RETRIES = Counter(
+    "hifi_client_retries_total",
+    "Events that a client sent once more within the window, ended as duplicate.",
+    ["pipe"],
+)
+REUSED_IDS = Counter(
+    "hifi_reused_ids_total",
+    "Events with the id of an earlier one within the window and other data, passed on.",
+    ["pipe"],
+)
+KNOWN_IDS = Gauge("hifi_known_ids", "Ids that clients gave their events and this instance remembers.")
+ID_WINDOW_SECONDS = Gauge(
+    "hifi_id_window_seconds",
+    "How far back ids are remembered, in the partition where it is least; below the declared window: shortened.",
+)
 # Egest
 OUTCOMES = Counter("hifi_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
 ANSWERS = Histogram(

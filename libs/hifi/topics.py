@@ -12,6 +12,8 @@ DAY_MS: Final = 24 * 3600 * 1000
 EVENT_RETENTION_MS: Final = 7 * DAY_MS
 DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
 WARM_UP_RETENTION_MS: Final = 3600 * 1000
+IDS_RETENTION_MS: Final = 2 * 3600 * 1000
+"""Above the longest window in which an event that a client sends again is known, by an hour to spare."""
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
 """`max.message.bytes` of every topic: at least twice ingest's limit of one event (1 MiB)."""
 
@@ -72,6 +74,8 @@ class Topic:
             "cleanup.policy": "delete",
             "retention.ms": str(self.retention_ms),
             "retention.bytes": "-1",
+            # Without it a topic that is never silent would keep its newest segment for a week.
+            "segment.ms": str(min(self.retention_ms, EVENT_RETENTION_MS)),
         }
 
 
@@ -123,6 +127,11 @@ class Topics:
         return f"{self.stream}.accepted"
 
     @property
+    def ids(self) -> str:
+        """Digests of the ids that clients gave their events: what the next owner of a partition has to know."""
+        return f"{self.stream}.ids"
+
+    @property
     def pipes(self) -> str:
         """The declared pipes and the stream's partition count."""
         return f"{self.stream}.pipes"
@@ -163,6 +172,7 @@ class Topics:
             *(Topic(name) for name in events),
             Topic(self.dead_letter, retention_ms=DEAD_LETTER_RETENTION_MS),
             Topic(self.replays, retention_ms=DEAD_LETTER_RETENTION_MS),
+            Topic(self.ids, retention_ms=IDS_RETENTION_MS),
             Topic(self.pipes, partitions=1, compacted=True),
             Topic(self.minutes, compacted=True),
             Topic(self.alarms),

@@ -1,4 +1,7 @@
-"""normalize: raw > each event's pipe: schema, mapping, masks > normalized, at the same partition; or dead letters."""
+"""normalize: raw > each event's pipe: schema, mapping, masks > normalized, at the same partition; or dead letters.
+
+What a client sends again ends as a duplicate.
+"""
 
 import asyncio
 
@@ -9,6 +12,7 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi.topics import Topics
+from hifi_normalize.memory import Memory
 from hifi_normalize.programs import Programs
 from hifi_normalize.settings import NormalizeSettings
 from hifi_normalize.step import NODE, Normalizer
@@ -20,17 +24,32 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     registry = PipeRegistry(settings.kafka, topics, service.health)
     programs = Programs(registry, service.health, settings.normalize_refresh_s)
     producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.normalize_buffer_bytes)
+    memory = Memory(
+        settings.kafka,
+        topics.ids,
+        producer,
+        service.health,
+        window_s=settings.normalize_id_window_s,
+        most_ids=settings.normalize_ids,
+    )
     normalizer = Normalizer(
-        registry, programs, producer, topics, service.health, pipe_wait_s=settings.normalize_pipe_wait_s
+        registry,
+        programs,
+        producer,
+        memory,
+        topics,
+        service.health,
+        pipe_wait_s=settings.normalize_pipe_wait_s,
     )
     reading = Reading([topics.raw], topics.group(NODE))
     consumer = Consumer(service, settings, reading, normalizer.step, normalizer.poisoned)
     if await service.unless_stopped(connect(settings, registry, producer, service.health)):
         programs.start()
-        trying = asyncio.create_task(programs.keep_trying())
+        background = [asyncio.create_task(each) for each in (programs.keep_trying(), memory.sweep())]
         service.health.state = "running"
         await consumer.run()
-        trying.cancel()
+        for task in background:
+            task.cancel()
     await producer.stop()
     await registry.stop()
 
@@ -42,7 +61,7 @@ async def connect(
     await asyncio.gather(registry.start(), producer.connect(health))
     topics = Topics(settings.stream)
     assert registry.partitions is not None
-    written = [topics.raw, topics.normalized, topics.dead_letter]
+    written = [topics.raw, topics.normalized, topics.dead_letter, topics.receipts, topics.ids]
     await matching_partitions(settings.kafka, written, registry.partitions, health)
 
 

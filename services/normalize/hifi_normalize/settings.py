@@ -21,3 +21,16 @@ class NormalizeSettings(ServiceSettings):
     normalize_buffer_bytes: int = Field(
         32 * 1024 * 1024, ge=1024 * 1024, description="Bound on what Kafka has not acknowledged yet."
     )
+    normalize_id_window_s: float = Field(
+        600,
+        ge=0,
+        le=3600,
+        description="An event that a client sends again with the same id and data within this time ends as a"
+        " duplicate, seconds; 0: every event passes.",
+    )
+    normalize_ids: int = Field(
+        1_000_000,
+        ge=1000,
+        description="Bound on ids remembered by one instance, about 150 bytes each; beyond it the window gets"
+        " shorter, which /readyz and a metric tell.",
+    )

@@ -1,27 +1,58 @@
-"""One batch of `raw`: each event through its pipe, onto `normalized` or the dead letters, at the same partition."""
+"""One batch of `raw`: each event through its pipe, onto `normalized` or the dead letters, at the same partition.
+
+An event that its client sent before ends here, with a receipt.
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import ConsumerRecord
 
-from hifi import log
+from hifi import log, metrics
 from hifi.clock import now_us
 from hifi.deadletter import dead_letter
 from hifi.errors import Fenced, Rejected
-from hifi.event import CONTENT_TYPE, IN, RAW, Record, identity, with_headers
+from hifi.event import (
+    ACCEPTED,
+    CONTENT_TYPE,
+    FIRST,
+    IN,
+    MINUTE,
+    OUTCOME,
+    PIPE,
+    PIPE_VERSION,
+    RAW,
+    SEQ,
+    Record,
+    identity,
+    with_headers,
+)  # fmt: skip
 from hifi.health import Health
 from hifi.kafka.consumer import Batch, Work
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
+from hifi_normalize.given import given
+from hifi_normalize.memory import Memory, Partition
 from hifi_normalize.programs import Programs
+from hifi_normalize.window import Verdict
 
 NODE: Final = "normalize"
 _LOOK_S: Final = 0.5
+_COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE)
 
 logger = log.get(__name__)
+
+
+@dataclass(slots=True)
+class _Outputs:
+    """What becomes of records, in their order."""
+
+    passed: list[Record] = field(default_factory=list)
+    refused: list[Record] = field(default_factory=list)
+    repeated: list[Record] = field(default_factory=list)
 
 
 class Normalizer:
@@ -32,6 +63,7 @@ class Normalizer:
         registry: PipeRegistry,
         programs: Programs,
         producer: Producer,
+        memory: Memory,
         topics: Topics,
         health: Health,
         *,
@@ -40,6 +72,7 @@ class Normalizer:
         self._registry = registry
         self._programs = programs
         self._producer = producer
+        self._memory = memory
         self._topics = topics
         self._health = health
         self._pipe_wait_s = pipe_wait_s
@@ -47,43 +80,69 @@ class Normalizer:
     async def step(self, work: Work, batch: Batch) -> None:
         """Put records through and finish their offsets once their outputs are acknowledged."""
         fetched_us = now_us()
-        passed: list[Record] = []
-        refused: list[Record] = []
+        memory = await self._memory.of(work, batch[0])
+        outputs = _Outputs()
         done = 0
         for at, record in enumerate(batch):
             headers = dict(record.headers)
             try:
                 event = identity(headers)
                 if event.pipe_version > self._registry.version:
-                    await self._deliver(work, passed, refused, batch[done:at])
-                    passed, refused, done = [], [], at
+                    await self._deliver(work, outputs)
+                    if at > done:
+                        self._memory.finish(work, memory, batch[at - 1].offset)
+                    outputs, done = _Outputs(), at
                     await self._reached(work, event.pipe_version)
+                first = self._sent_before(memory, record, headers, event.pipe)
+                if first is not None:
+                    outputs.repeated.append(_repeated(record, headers, first, fetched_us))
+                    continue
                 value = self._programs.get(event.pipe).run(record.value, headers.get(CONTENT_TYPE))
                 changes = {IN: b"%d" % fetched_us, RAW: b"%d" % record.offset}
-                passed.append(Record(record.key, value, with_headers(record.headers, changes)))
+                outputs.passed.append(Record(record.key, value, with_headers(record.headers, changes)))
             except Rejected as why:
-                refused.append(_refused(record, why, fetched_us))
-        await self._deliver(work, passed, refused, batch[done:])
+                outputs.refused.append(_refused(record, why, fetched_us))
+        await self._deliver(work, outputs)
+        self._memory.finish(work, memory, batch[-1].offset)
 
     async def poisoned(self, work: Work, record: ConsumerRecord, error: Exception) -> None:
         """Put away a record on which the step failed although it should not."""
         why = Rejected(
             "normalize-failed", f"normalize failed on this event ({type(error).__name__}); its log says how"
         )
-        await self._deliver(work, [], [_refused(record, why, now_us())], [])
+        await self._deliver(work, _Outputs(refused=[_refused(record, why, now_us())]))
 
-    async def _deliver(
-        self, work: Work, passed: Sequence[Record], refused: Sequence[Record], batch: Batch
-    ) -> None:
-        """Have all outputs of a batch acknowledged, then finish its offsets."""
+    def _sent_before(
+        self, memory: Partition, record: ConsumerRecord, headers: Mapping[str, bytes], pipe: str
+    ) -> int | None:
+        """Where in `raw` the first copy is of an event that its client sent again; None: it is the first."""
+        known = self._registry.get(pipe)
+        if known is None or not self._memory.on:
+            return None
+        about = given(record, headers, pipe, declares_id=known.pipe.source.id is not None)
+        if about is None:
+            return None
+        verdict, first = self._memory.judge(memory, about)
+        if verdict is Verdict.REUSED:
+            metrics.REUSED_IDS.labels(pipe).inc()
+        if verdict is not Verdict.REPEAT:
+            return None
+        metrics.CLIENT_RETRIES.labels(pipe).inc()
+        return first
+
+    async def _deliver(self, work: Work, outputs: _Outputs) -> None:
+        """Have all outputs acknowledged."""
         if work.fenced:  # while the partition is only being handed over, what runs is finished
             raise Fenced(f"{work.topic}[{work.partition}] belongs to another member")
-        outputs = [(self._topics.normalized, passed), (self._topics.dead_letter, refused)]
-        await asyncio.gather(
-            *(self._producer.deliver(topic, work.partition, records) for topic, records in outputs if records)
+        topics = self._topics
+        where = (
+            (topics.normalized, outputs.passed),
+            (topics.dead_letter, outputs.refused),
+            (topics.receipts, outputs.repeated),
         )
-        if batch:
-            work.finish_through(batch[-1].offset)
+        await asyncio.gather(
+            *(self._producer.deliver(topic, work.partition, records) for topic, records in where if records)
+        )
 
     async def _reached(self, work: Work, version: int) -> None:
         """Wait until the registry knows a version; other partitions go on meanwhile."""
@@ -104,3 +163,15 @@ class Normalizer:
 
 def _refused(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
     return dead_letter(record.key, record.value, record.headers, NODE, why, fetched_us)
+
+
+def _repeated(record: ConsumerRecord, headers: Mapping[str, bytes], first: int, fetched_us: int) -> Record:
+    """The receipt of an event that is delivered as its first copy, or was."""
+    facts = [(name, headers[name]) for name in _COPIED]
+    facts += [
+        (RAW, b"%d" % record.offset),
+        (FIRST, b"%d" % first),
+        (IN, b"%d" % fetched_us),
+        (OUTCOME, b"duplicate"),
+    ]
+    return Record(record.key, None, facts)
