@@ -123,6 +123,8 @@ class Mesh:
                 return []
             if self._fate(headers, node) < 0.05:
                 return [("dead-letter", headers | {event.NODE: node.encode(), event.REASON: b"schema"})]
+            if node == "normalize" and self._fate(headers, "sent-before") < 0.05:
+                return [("receipts", headers | {event.OUTCOME: b"duplicate"})] * copies
             if node == "normalize":
                 return [("normalized", headers)] * copies
             to = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
@@ -216,7 +218,8 @@ class Mesh:
             ("ingest", ""): accepted - raw,
             ("normalize", ""): raw
             - normalized
-            - self.ids(pipe, minute, "dead-letter", "node", "", "normalize"),
+            - self.ids(pipe, minute, "dead-letter", "node", "", "normalize")
+            - self.ids(pipe, minute, "receipts", "", "duplicate"),
             ("enrich", ""): normalized
             - enriched
             - self.ids(pipe, minute, "dead-letter", "node", "", "enrich"),

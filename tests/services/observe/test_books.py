@@ -136,6 +136,8 @@ def check(observer: Observer) -> None:
         for hop, topic in (("ingest", "raw"), ("normalize", "normalized"), ("enrich", "enriched")):
             assert counts[hop, "", "out"] == len(mesh.ids(pipe, minute, topic)), (hop, pipe, minute)
             assert verdict.cell.copies[Stage(topic)] == mesh.surplus(pipe, minute, topic)
+        repeated = mesh.ids(pipe, minute, "receipts", "", "duplicate")
+        assert counts["normalize", "", "duplicate"] == len(repeated)
         for name in ("a", "b"):
             delivered = mesh.ids(pipe, minute, "receipts", name, "delivered")
             assert counts["egest", name, "delivered"] == len(delivered)
