@@ -52,7 +52,7 @@ def _key(one: Unresolved) -> tuple[str, str, str]:
 def unread(cell: Cell) -> IdSet:
     """Who was seen behind a hop and not yet before it: topics are read in any order, so the rest is still to come."""
     seen = _Sets(cell.seen)
-    behind = (seen[NORMALIZED] | seen["dead-event", "normalize"]) - seen[RAW]
+    behind = (seen[NORMALIZED] | seen["dead-event", "normalize"] | seen["duplicate", ""]) - seen[RAW]
     behind.update((seen[ENRICHED] | seen["dead-event", "enrich"]) - seen[NORMALIZED])
     outcomes = [ids for stage, ids in cell.seen.items() if stage.kind in (*FINAL, RETRY_IN) and stage.who]
     behind.update(union([*outcomes, seen["filtered", ""], seen["dead-event", "egest"]]) - seen[ENRICHED])

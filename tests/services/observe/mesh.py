@@ -123,10 +123,10 @@ class Mesh:
                 return []
             if self._fate(headers, node) < 0.05:
                 return [("dead-letter", headers | {event.NODE: node.encode(), event.REASON: b"schema"})]
-            if node == "normalize" and self._fate(headers, "sent-before") < 0.05:
-                return [("receipts", headers | {event.OUTCOME: b"duplicate"})] * copies
             if node == "normalize":
-                return [("normalized", headers)] * copies
+                again = self._fate(headers, "sent-before") < 0.05
+                repeated = ("receipts", headers | {event.OUTCOME: b"duplicate"})
+                return [repeated if again else ("normalized", headers)] * copies
             to = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
             return [("enriched", headers | {event.TO: to})] * copies
         if node == "retrier":
