@@ -93,26 +93,22 @@ class Window:
     def forget(self, now_ms: int) -> None:
         """Let go of buckets that lie before the window that ends at `now_ms`, milliseconds since 1970 UTC."""
         buckets = self._buckets
-        while buckets and self._end_ms(0) < now_ms - self._window_ms:
+        while buckets and buckets[0][0] + self._span_ms < now_ms - self._window_ms:
             del buckets[0]
 
     def shorten(self) -> int:
         """Forget the oldest bucket although its time is not over; how many ids that were."""
         if not self._buckets:
             return 0
-        self._forgotten_ms = self._end_ms(0)
-        return len(self._buckets.pop(0)[1])
+        start_ms, content = self._buckets.pop(0)
+        self._forgotten_ms = start_ms + self._span_ms
+        return len(content)
 
     def covered_ms(self, now_ms: int) -> int:
         """How far back from `now_ms` every id is known, milliseconds; the window, unless it was shortened."""
         if self._forgotten_ms is None:
             return self._window_ms
         return max(0, min(self._window_ms, now_ms - self._forgotten_ms))
-
-    def _end_ms(self, index: int) -> int:
-        """No id of this bucket came later."""
-        following = self._buckets[index + 1 : index + 2]
-        return following[0][0] if following else self._buckets[index][0] + self._span_ms
 
     def _remember(self, key: int, given: Given) -> None:
         buckets = self._buckets

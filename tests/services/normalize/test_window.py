@@ -61,7 +61,7 @@ class Model(RuleBasedStateMachine):
     def is_swept(self) -> None:
         """What is over is let go."""
         self.window.forget(self.now_ms)
-        recent = [first for first in self.firsts if first.at_ms >= self.now_ms - 2 * WINDOW_MS - 2]
+        recent = [first for first in self.firsts if first.at_ms >= self.now_ms - WINDOW_MS * 9 // 8]
         assert len(self.window) <= 2 * len(recent)
 
     @invariant()
