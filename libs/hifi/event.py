@@ -13,6 +13,8 @@ from hifi.errors import NotAnEvent
 Headers: TypeAlias = list[tuple[str, bytes]]
 
 CONTENT_TYPE: Final = "content-type"
+TIME: Final = "ce_time"
+"""The event's own time, as its sender gave it."""
 CE_PREFIX: Final = "ce_"
 
 PIPE: Final = "hifi_pipe"

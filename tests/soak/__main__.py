@@ -171,7 +171,14 @@ def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, A
             booked = quantiles(lags[row["minute"]])
             for name in ("p50", "p95", "p99"):
                 ours, theirs = said[name] / 1000, booked[name] or 0.0
-                yield {"minute": row["minute"], "of": name, "books_ms": theirs, "observe_ms": round(ours, 2)}
+                counts = len(lags[row["minute"]]), said["count"]
+                yield {
+                    "minute": row["minute"],
+                    "of": name,
+                    "n": counts,
+                    "books_ms": theirs,
+                    "observe_ms": round(ours, 2),
+                }
 
 
 def _compared(

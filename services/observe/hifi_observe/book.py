@@ -78,7 +78,6 @@ class Book:
         self._through: dict[str, int] = {}
         self._snapshot: Snapshot | None = None
         self._transit = measures.Transit()
-        self._event_times = measures.EventTimes()
 
     @classmethod
     def resume(cls, partition: int, rules: Rules, marker: Mapping[str, Any], cells: Iterable[Cell]) -> "Book":
@@ -263,7 +262,7 @@ class Book:
         pipe = place.cell.pipe
         for (stages, _), sequences in place.shown.items():
             self.live.note(pipe, stages[0], len(sequences))
-        ends = place.measure(kind, self._transit, self._event_times)
+        ends = place.measure(kind, self._transit)
         if ends:
             self.live.lags(pipe, ends)
 

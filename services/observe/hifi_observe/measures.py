@@ -9,10 +9,12 @@ whole milliseconds, so what is measured with them may be 1 ms too low; durations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from hifi.event import TIME
+
 
 def event_time_us(headers: Mapping[str, bytes], accepted_us: int) -> int:
     """The event's own time, microseconds since 1970 UTC; its accepted time where it has none."""
-    text = headers.get("ce_time")
+    text = headers.get(TIME)
     if text is None:
         return accepted_us
     try:
@@ -59,24 +61,3 @@ class Transit:
     def _bound(self, kept: dict[bytes, int]) -> None:
         while len(kept) > self._limit:
             del kept[next(iter(kept))]
-
-
-class EventTimes:
-    """Remembers events' own times until their receipts come. Bounded: the oldest are forgotten."""
-
-    def __init__(self, limit: int = 100_000) -> None:
-        self._limit = limit
-        self._known: dict[bytes, int] = {}
-
-    def put(self, events: Iterable[tuple[bytes, int | None]]) -> None:
-        """Events (identity, own time in microseconds since 1970 UTC)."""
-        known = self._known
-        for identity, event_us in events:
-            if event_us is not None:
-                known[identity] = event_us
-        while len(known) > self._limit:
-            del known[next(iter(known))]
-
-    def get(self, identity: bytes) -> int | None:
-        """The event's own time, while it is remembered; it may have several receipts."""
-        return self._known.get(identity)

@@ -28,6 +28,8 @@ from hifi.topics import Topics, parse_tiers
 from hifi_egest.__main__ import egest
 from hifi_egest.settings import EgestSettings
 
+TIME = b"2026-11-21T12:00:00Z"
+
 TIERS = "200ms,1s,5s"
 EPOCH = 0xABCDEF
 PROGRAM = Path(sys.executable).with_name("hifi-egest")
@@ -87,6 +89,7 @@ class Stream:
             ("ce_id", b"%d" % number),
             ("ce_source", b"/test"),
             ("ce_type", b"made"),
+            (event.TIME, TIME),
             (event.CONTENT_TYPE, b"application/json"),
             (event.PIPE, pipe.encode()),
             (event.PIPE_VERSION, b"%d" % more.pop("version", self.version)),

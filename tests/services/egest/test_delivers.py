@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from destination import OK, Request, answer, destination
-from egesting import Stream, egesting, outcomes, pipe, pipe_to, texts, until
+from egesting import TIME, Stream, egesting, outcomes, pipe, pipe_to, texts, until
 from standardwebhooks import Webhook
 
 from hifi import event
@@ -46,6 +46,7 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
     assert [(record.partition, record.key, record.value) for record in records] == [
         (0, b"k0", None), (1, b"k1", None), (2, b"k2", None)
     ]  # fmt: skip
+    assert {dict(record.headers)[event.TIME] for record in records} == {TIME}
     await stream.producer.stop()
 
 
