@@ -24,6 +24,7 @@ from rich.console import Console
 
 from hifi_cli.demo.report import is_good, quantiles
 from hifi_cli.demo.run import Demo
+from hifi_cli.demo.scene import Scene
 from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Books, sent
 from hifi_infra.mesh import Mesh
@@ -63,7 +64,7 @@ def main(
         )
         mesh = Mesh(plan)
         mesh.prepare()
-        found = asyncio.run(_soak(Demo(stage, mesh, rate, minutes * 60), restart=restart))
+        found = asyncio.run(_soak(Demo(Scene(stage, mesh), rate, minutes * 60), restart=restart))
     line = {"minutes": minutes, "rate": rate, "trigger": trigger, "restart": restart, "scale": count, **found}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
@@ -99,7 +100,7 @@ async def _soak(demo: Demo, *, restart: bool) -> dict[str, Any]:
 
 async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
     while True:
-        if demo.progress.sent and demo.progress.sent < demo.progress.total:
+        if demo.scene.progress.sent and demo.progress.sent < demo.progress.total:
             for name, held in demo.mesh.rss_bytes().items():
                 memory[name].append(held)
         await asyncio.sleep(SAMPLE_S)
@@ -107,7 +108,7 @@ async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
 
 async def _tell(demo: Demo) -> None:
     while True:
-        progress = demo.progress
+        progress = demo.scene.progress
         console.print(
             f"{progress.phase}: {progress.sent:,} of {progress.total:,} sent, {progress.arrived:,} arrived"
         )
@@ -116,11 +117,11 @@ async def _tell(demo: Demo) -> None:
 
 async def _restart(demo: Demo, restarts: list[str]) -> None:
     """SIGTERM and SIGKILL by turns, service by service; the next one once all are ready again."""
-    while demo.progress.phase != "sending":
+    while demo.scene.progress.phase != "sending":
         await asyncio.sleep(1)
     for turn in range(1_000):
         await asyncio.sleep(RESTART_EVERY_S)
-        if demo.progress.phase != "sending":
+        if demo.scene.progress.phase != "sending":
             return
         instance = demo.mesh.instances[FLOW[turn % len(FLOW)]][0]
         number = signal.SIGKILL if (turn // len(FLOW)) % 2 else signal.SIGTERM
