@@ -37,6 +37,7 @@ class Plan:
         scale: service to number of instances; where nothing is said one, and none of observe.
         python_path: folders in which the pipes' own Python functions are looked for.
         env: further variables for every service, such as the secrets that pipes name.
+        own_env: name of an instance, as in `normalize-2`, to variables of its own, above all others.
     """
 
     data: Path
@@ -50,6 +51,7 @@ class Plan:
     scale: Mapping[str, int] = field(default_factory=dict)
     python_path: Sequence[Path] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    own_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def instances(self, service: str) -> int:
         """How many instances of a service are wanted."""
@@ -132,4 +134,4 @@ def environment(plan: Plan, place: Place, bootstrap: str, java_home: Path | None
         variables["HIFI_ENRICH_TRIGGER"] = plan.trigger
         if java_home is not None:
             variables["JAVA_HOME"] = str(java_home)
-    return variables
+    return variables | dict(plan.own_env.get(place.name, {}))

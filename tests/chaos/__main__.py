@@ -4,27 +4,27 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from rich.console import Console
 from tests.chaos.faults import FAULTS, Scene, settled
-from tests.chaos.judge import Verdict, Window, judge
+from tests.chaos.judge import Lines, Verdict, Window, judge
+from tests.chaos.rig import Rig, missing, rigged
+from tests.chaos.told import told
 
-from hifi import event
 from hifi.pipe.files import load
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics, parse_tiers
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan
 from hifi_infra.ports import free_port
@@ -40,7 +40,12 @@ def main(
     seconds: Annotated[float, typer.Option(help="Faults are begun for so long, seconds.")] = 120,
     rate: Annotated[float, typer.Option(help="Events a second.")] = 500,
     seed: Annotated[int | None, typer.Option(help="Draw the same faults again.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help=f"Only these faults: {', '.join(FAULTS)}.")] = None,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Only this fault, `NAME`, or so many of it, `NAME=N`; may be repeated. {', '.join(FAULTS)}."
+        ),
+    ] = None,
     brokers: Annotated[int, typer.Option(help="1 or 3.")] = 3,
     trigger: Annotated[str, typer.Option(help="micro-batch or real-time.")] = "micro-batch",
     freeze: Annotated[float, typer.Option(help="Longest freeze, seconds.")] = 15,
@@ -51,24 +56,23 @@ def main(
 ) -> None:
     """Run a mesh under load, break it, and judge the books."""
     seed = random.randrange(1_000_000) if seed is None else seed
-    if wrong := set(only or ()) - set(FAULTS):
-        raise typer.BadParameter(f"no such fault: {', '.join(sorted(wrong))}; there are {', '.join(FAULTS)}")
+    wanted = _wanted(faults or [])
     os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
     console.print(f"seed {seed}: {rate:g} events/s, faults for {seconds:g} s, {brokers} broker(s), {trigger}")
     with tempfile.TemporaryDirectory(prefix="hifi-chaos-") as temporary:
         folder = data or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        plan = Plan(
-            data=folder / "mesh",
-            brokers=brokers,
-            port=free_port(),
-            trigger="real-time" if trigger == "real-time" else "micro-batch",
-            scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2},
-            env={"HIFI_CHAOS_KEY": KEY},
-        )
-        outcome = asyncio.run(
-            _run(plan, folder, random.Random(seed), seconds, rate, only or list(FAULTS), freeze)
-        )
+        with rigged(folder, folder / "mesh" / "kafka", brokers, list(wanted)) as rig:
+            plan = Plan(
+                data=folder / "mesh",
+                brokers=brokers,
+                port=free_port(),
+                trigger="real-time" if trigger == "real-time" else "micro-batch",
+                scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2},
+                env={"HIFI_CHAOS_KEY": KEY},
+                own_env=rig.own_env,
+            )
+            outcome = asyncio.run(_run(plan, rig, folder, random.Random(seed), seconds, rate, wanted, freeze))
     line = {"seed": seed, "seconds": seconds, "rate": rate, "brokers": brokers, "trigger": trigger, **outcome}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
@@ -77,13 +81,27 @@ def main(
     sys.exit(1 if outcome["failures"] else 0)
 
 
+def _wanted(faults: Sequence[str]) -> dict[str, int]:
+    """Each fault to how often it is wanted, 0: as often as time allows. All that can be made where none is named."""
+    wanted = {}
+    for one in faults or [name for name in FAULTS if missing(name) is None]:
+        name, _, times = one.partition("=")
+        if name not in FAULTS or (times and not times.isdecimal()):
+            raise typer.BadParameter(f"{one}: write NAME or NAME=N; there are {', '.join(FAULTS)}")
+        if why := missing(name):
+            raise typer.BadParameter(f"{name} cannot be made here: {why}")
+        wanted[name] = int(times or 0)
+    return wanted
+
+
 async def _run(
     plan: Plan,
+    rig: Rig,
     folder: Path,
     dice: random.Random,
     seconds: float,
     rate: float,
-    names: Sequence[str],
+    wanted: Mapping[str, int],
     freeze_s: float,
 ) -> dict[str, Any]:
     port = free_port(but={plan.port})
@@ -105,11 +123,13 @@ async def _run(
             )
             await _until(lambda: len(_lines(books["arrived"])) > rate, 60, "the first events arrive")
             before = mesh.rss_bytes()
-            scene = Scene(mesh, f"http://127.0.0.1:{port}", dice, freeze_s)
-            windows = await _break(scene, seconds, names)
+            scene = Scene(mesh, rig, f"http://127.0.0.1:{port}", dice, freeze_s)
+            windows = await _break(scene, seconds, wanted)
             sender.send_signal(signal.SIGTERM)
             sender.wait(30)
             late = await _drained(mesh, books)
+            first_s = _first_arrivals(_lines(books["arrived"]))
+            windows = [_flowing(window, _lines(books["sent"]), first_s) for window in windows]
             verdict = await _judge(mesh, books, windows)
             after = mesh.rss_bytes()
             failures = verdict.failures + [
@@ -121,6 +141,7 @@ async def _run(
                 "failures": failures,
                 "drained_s": round(late, 1),
                 "rss_bytes": {"before": before, "after": after},
+                "made": dict(Counter(_kind(window) for window in windows)),
                 "faults": [asdict(window) for window in windows],
             }
     finally:
@@ -143,14 +164,26 @@ async def _publish(mesh: Mesh, port: int) -> None:
     await put_in_force(mesh.bootstrap, mesh.topics, [Pipe.model_validate_json(text)])
 
 
-async def _break(scene: Scene, seconds: float, names: Sequence[str]) -> list[Window]:
-    """Faults one after another, each of them drawn; the mesh gets ready again before the next."""
+def _kind(window: Window) -> str:
+    """A fault and the service that it hit, as in `kill egest`."""
+    return f"{window.fault} {re.sub('-[0-9]+$', '', window.target)}"
+
+
+async def _break(scene: Scene, seconds: float, wanted: Mapping[str, int]) -> list[Window]:
+    """Faults one after another, each of them drawn; the mesh gets ready again before the next.
+
+    `wanted`: each fault to how often it is to be made, 0: as often as time allows.
+    """
     windows: list[Window] = []
     end_s = time.monotonic() + seconds
-    deck: list[str] = []
+    deck = [name for name, times in wanted.items() for _ in range(times)]
+    scene.dice.shuffle(deck)
+    endless = [name for name, times in wanted.items() if not times]
     while time.monotonic() < end_s:
         if not deck:
-            deck = scene.dice.sample(list(names), len(names))
+            if not endless:
+                break
+            deck = scene.dice.sample(endless, len(endless))
         name = deck.pop()
         window = await FAULTS[name](scene)
         try:
@@ -176,7 +209,7 @@ async def _drained(mesh: Mesh, books: dict[str, Path]) -> float:
         arrived = {(line["to"], line["id"]) for line in _lines(books["arrived"]) if line["clean"]}
         open_ones = {(to, one) for to in ("steady", "shaky") for one in acknowledged} - arrived
         if open_ones:
-            dead = {(where, one) for one, where in (await _scan(mesh))[0]}
+            dead = {(where, one) for one, where in (await told(mesh.bootstrap, mesh.topics)).dead}
             open_ones -= dead | {(to, one) for to in ("steady", "shaky") for where, one in dead if not where}
         if len(open_ones) != missing:
             console.print(f"{len(open_ones)} deliveries are still on their way")
@@ -185,64 +218,34 @@ async def _drained(mesh: Mesh, books: dict[str, Path]) -> float:
 
 
 async def _judge(mesh: Mesh, books: dict[str, Path], windows: Sequence[Window]) -> Verdict:
-    dead, first_pass, order = await _scan(mesh)
+    found = await told(mesh.bootstrap, mesh.topics)
     return judge(
-        _lines(books["sent"]), _lines(books["arrived"]), dead, first_pass, order, windows, ("steady", "shaky")
+        _lines(books["sent"]),
+        _lines(books["arrived"]),
+        found.dead,
+        found.first_pass,
+        found.order,
+        windows,
+        ("steady", "shaky"),
+        found.receipts,
     )
 
 
-async def _scan(mesh: Mesh) -> tuple[set[tuple[str, str]], set[tuple[str, str]], dict[str, int]]:
-    """Dead letters, deliveries of a single request, and each event's place in `raw`, read from the topics."""
-    topics = Topics(mesh.plan.stream, parse_tiers(TIERS))
-    ids: dict[bytes, str] = {}
-    order: dict[str, int] = {}
-    dead: set[tuple[str, str]] = set()
-    attempts: dict[tuple[bytes, str], int] = defaultdict(int)
-    async for topic, record in _records(mesh.bootstrap, [topics.raw, topics.dead_letter, topics.receipts]):
-        headers = dict(record.headers)
-        seq, where = headers.get(event.SEQ, b""), headers.get(event.DESTINATION, b"").decode()
-        if topic == topics.raw:
-            ids[seq] = headers["ce_id"].decode()
-            order.setdefault(ids[seq], record.offset)
-        elif topic == topics.dead_letter:
-            dead.add((headers["ce_id"].decode(), where))
-        else:
-            delivered = headers.get(event.OUTCOME) == b"delivered"
-            passed = int(headers.get(event.PASS, b"0")) + int(headers.get(event.ATTEMPT, b"1")) - 1
-            attempts[seq, where] = max(attempts[seq, where], passed + (not delivered))
-    return (
-        dead,
-        {(ids[seq], where) for (seq, where), more in attempts.items() if not more and seq in ids},
-        order,
-    )
+def _flowing(window: Window, sent: Lines, first_s: Mapping[str, float]) -> Window:
+    """The window with the time until events that were sent after it arrived."""
+    arrivals = [
+        first_s[line["id"]] for line in sent if line["at_s"] >= window.end_s and line["id"] in first_s
+    ]
+    return replace(window, flowing_again_s=round(min(arrivals) - window.end_s, 2) if arrivals else None)
 
 
-async def _records(bootstrap: str, names: Sequence[str]) -> Any:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
-    await consumer.start()
-    try:
-        tps = [
-            TopicPartition(name, part)
-            for name in names
-            for part in sorted(consumer.partitions_for_topic(name) or await _parts(consumer, name))
-        ]
-        consumer.assign(tps)
-        ends = await consumer.end_offsets(tps)
-        todo = {tp for tp in tps if ends[tp]}
-        while todo:
-            for tp, records in (await consumer.getmany(*todo, timeout_ms=500)).items():
-                for record in records:
-                    yield tp.topic, record
-            todo = {tp for tp in todo if await consumer.position(tp) < ends[tp]}
-    finally:
-        await consumer.stop()
-
-
-async def _parts(consumer: AIOKafkaConsumer, name: str) -> set[int]:
-    await consumer._client._wait_on_metadata(name)
-    return set(consumer.partitions_for_topic(name) or ())
+def _first_arrivals(arrived: Lines) -> dict[str, float]:
+    """Event id to when the steady destination first had it, wall time in seconds."""
+    first_s: dict[str, float] = {}
+    for line in arrived:
+        if line["to"] == "steady" and line["clean"]:
+            first_s.setdefault(line["id"], line["at_s"])
+    return first_s
 
 
 async def _until(condition: Any, within_s: float, what: str) -> None:

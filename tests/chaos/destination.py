@@ -2,7 +2,7 @@
 
 Run as a file: `python destination.py PORT BOOK`. A POST to `/NAME` is answered as `/NAME`'s mode says; a PUT to
 `/mode/NAME` with a mode as its body changes it. BOOK gets one line of JSON a request: `to`, `id`, `key`, `n`, `at_s`,
-`mode`, `clean` (a whole 2xx was answered).
+`mode`, `clean` (a 2xx was answered), `ambiguous` (and the connection reset behind it, so the answer may not have come).
 """
 
 import asyncio
@@ -39,7 +39,9 @@ class Destination:
         mode = self._modes.get(name, "ok")
         event = json.loads(await request.read())
         answer = getattr(self, "_" + mode.replace("-", "_"))
-        clean = mode in {"ok", "slow"} or (mode == "retry-after" and event["id"] in self._told_off)
+        clean = mode in {"ok", "slow", "reset-after"} or (
+            mode == "retry-after" and event["id"] in self._told_off
+        )
         line = {
             "to": name,
             "id": event["id"],
@@ -48,7 +50,8 @@ class Destination:
             "at_s": time.time(),
             "mode": mode,
         }
-        self._book.write(json.dumps(line | {"clean": clean}) + "\n")
+        line |= {"clean": clean, "ambiguous": mode == "reset-after"}
+        self._book.write(json.dumps(line) + "\n")
         self._book.flush()
         response: web.StreamResponse = await answer(request, event["id"])
         return response
@@ -82,6 +85,18 @@ class Destination:
 
     async def _reset(self, request: web.Request, *_: Any) -> web.Response:
         assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async def _silent(self, request: web.Request, *_: Any) -> web.Response:
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    async def _reset_after(self, request: web.Request, *_: Any) -> web.Response:
+        assert request.transport is not None
+        request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
         request.transport.abort()
         return web.Response()
 

@@ -12,11 +12,23 @@ from typing import Final, TypeAlias
 import aiohttp
 import psutil
 from tests.chaos.judge import Window
+from tests.chaos.rig import ASYNCIO, DISK_BYTES, HOUR_S, Rig
 
 from hifi_infra.mesh import Mesh, processes
 from hifi_infra.process import Process
 
-MODES: Final = ("hang", "reset", "slow", "late", "error", "refuse", "truncate", "retry-after")
+MODES: Final = (
+    "hang",
+    "reset",
+    "slow",
+    "late",
+    "error",
+    "refuse",
+    "silent",
+    "truncate",
+    "reset-after",
+    "retry-after",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +36,7 @@ class Scene:
     """What faults act on."""
 
     mesh: Mesh
+    rig: Rig
     destination_url: str
     dice: random.Random
     longest_freeze_s: float
@@ -113,6 +126,44 @@ async def misbehave(scene: Scene) -> Window:
     return Window("destination-" + mode, "shaky", start_s, time.time())
 
 
+async def cut(scene: Scene) -> Window:
+    """The network between one instance and one broker is cut for a while: no byte, no reset."""
+    cluster = scene.mesh.cluster
+    assert cluster is not None
+    service, number = scene.dice.choice(ASYNCIO), scene.dice.randint(1, cluster.brokers)
+    start_s = time.time()
+    scene.rig.wire("cut", service, number)
+    try:
+        await asyncio.sleep(scene.dice.uniform(1, scene.longest_freeze_s))
+    finally:
+        scene.rig.wire("mend", service, number)
+    return Window("cut", f"{service}-2", start_s, time.time())
+
+
+async def step_clock(scene: Scene) -> Window:
+    """The wall clock of one instance is an hour off for a while; it steps forth and back."""
+    service = scene.dice.choice(ASYNCIO)
+    start_s = time.time()
+    scene.rig.set_clock(service, scene.dice.choice((HOUR_S, -HOUR_S)))
+    try:
+        await asyncio.sleep(scene.dice.uniform(3, 10))
+    finally:
+        scene.rig.set_clock(service, 0)
+    await asyncio.sleep(1)  # it looks at its file once a second
+    return Window("clock", f"{service}-1", start_s, time.time())
+
+
+async def fill_disk(scene: Scene) -> Window:
+    """The brokers' disk is full for a while."""
+    start_s = time.time()
+    scene.rig.resize_disk(0)
+    try:
+        await asyncio.sleep(scene.dice.uniform(2, 8))
+    finally:
+        scene.rig.resize_disk(DISK_BYTES)
+    return Window("disk", "brokers", start_s, time.time())
+
+
 FAULTS: Final[dict[str, Fault]] = {
     fault.__name__: fault
     for fault in (
@@ -125,6 +176,9 @@ FAULTS: Final[dict[str, Fault]] = {
         kill_all_brokers,
         scale,
         misbehave,
+        cut,
+        step_clock,
+        fill_disk,
     )
 }
 

@@ -8,6 +8,8 @@ from typing import Any
 Lines = Sequence[Mapping[str, Any]]
 AFTERMATH_S = 20
 """After the end of a fault, what it left half-done may still come a second time for so long (session time-outs)."""
+BEFORE_S = 5
+"""A request that is on its way when a fault comes began at most so long before: the destination's time-out and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class Window:
     start_s: float
     end_s: float
     ready_again_s: float | None = None
+    flowing_again_s: float | None = None
+    """From the end of the fault until the first event arrived that was sent after it, seconds."""
 
     @property
     def may_repeat(self) -> bool:
@@ -39,12 +43,17 @@ class Verdict:
     lost: list[str] = field(default_factory=list)
     twice: int = 0
     twice_explained: int = 0
+    twice_ids: list[str] = field(default_factory=list)
     out_of_order: int = 0
     failures: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """For the report."""
-        return asdict(self) | {"lost": len(self.lost), "lost_ids": self.lost[:20]}
+        return asdict(self) | {
+            "lost": len(self.lost),
+            "lost_ids": self.lost[:20],
+            "twice_ids": self.twice_ids[:20],
+        }
 
 
 def judge(
@@ -55,6 +64,7 @@ def judge(
     raw_order: Mapping[str, int],
     windows: Sequence[Window],
     destinations: Sequence[str],
+    receipts: Mapping[tuple[str, str], float],
 ) -> Verdict:
     """Compare what was acknowledged with what arrived.
 
@@ -66,6 +76,7 @@ def judge(
         raw_order: event id to its place in the topic `raw`, comparable within a key.
         windows: the faults.
         destinations: every destination that each event must reach.
+        receipts: (event id, destination) to when Kafka got the first receipt `delivered`, wall time in seconds.
     """
     verdict = Verdict(sent=len(sent))
     acknowledged = {line["id"] for line in sent if line["status"] == 202}
@@ -79,7 +90,7 @@ def judge(
         verdict.delivered[to] = len(clean)
         verdict.dead[to] = len(buried)
         verdict.lost += [f"{to}:{event}" for event in sorted(acknowledged - clean.keys() - buried)]
-        _count_repeats(verdict, to, lines, clean, windows)
+        _count_repeats(verdict, to, lines, windows, receipts)
         verdict.out_of_order += _disorder(
             lines, {event for event, where in first_pass if where == to}, raw_order
         )
@@ -97,20 +108,35 @@ def judge(
 
 
 def _count_repeats(
-    verdict: Verdict, to: str, lines: Lines, clean: Counter[str], windows: Sequence[Window]
+    verdict: Verdict,
+    to: str,
+    lines: Lines,
+    windows: Sequence[Window],
+    receipts: Mapping[tuple[str, str], float],
 ) -> None:
+    """Arrivals beyond the first, and which of them DESIGN allows.
+
+    Allowed is what was between its first byte and its receipt when a fault came: no receipt was there before it.
+    """
     times = defaultdict(list)
     for line in lines:
-        if line["clean"] and clean[line["id"]] > 1:
+        if line["clean"] and not line.get("ambiguous"):
             times[line["id"]].append(line["at_s"])
-    for arrivals in times.values():
+    for event, arrivals in times.items():
+        if len(arrivals) == 1:
+            continue
         verdict.twice += len(arrivals) - 1
+        receipt_s = receipts.get((event, to))
         explained = any(
-            window.may_repeat and window.start_s - 5 <= at_s <= window.end_s + AFTERMATH_S
+            window.may_repeat
+            and window.start_s - BEFORE_S <= min(arrivals)
+            and max(arrivals) <= window.end_s + AFTERMATH_S
+            and (receipt_s is None or receipt_s >= window.start_s)
             for window in windows
-            for at_s in arrivals
         )
         verdict.twice_explained += (len(arrivals) - 1) * explained
+        if not explained:
+            verdict.twice_ids.append(f"{to}:{event}")
 
 
 def _disorder(lines: Lines, first_pass: set[str], raw_order: Mapping[str, int]) -> int:

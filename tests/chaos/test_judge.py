@@ -15,7 +15,7 @@ def arrived(*ids: str, clean: bool = True, at_s: float = 100.0) -> list[dict[str
 
 
 def verdict(book: list[dict[str, Any]], arrivals: list[dict[str, Any]], **more: Any) -> Verdict:
-    facts = {"dead": [], "first_pass": [], "raw_order": {}, "windows": []} | more
+    facts = {"dead": [], "first_pass": [], "raw_order": {}, "windows": [], "receipts": {}} | more
     return judge(book, arrivals, destinations=["steady"], **facts)
 
 
@@ -40,13 +40,28 @@ def test_what_was_not_acknowledged_is_owed_nothing() -> None:
 
 
 def test_twice_is_a_failure_unless_egest_died_while_it_sent() -> None:
-    twice = arrived("a1", at_s=100) + arrived("a1", at_s=130)
+    twice = arrived("a1", at_s=100) + arrived("a1", at_s=120)
     assert verdict(sent("a1"), twice).failures == ["1 deliveries arrived twice without a reason"]
     near = Window("kill", "egest-1", 101, 102)
     assert verdict(sent("a1"), twice, windows=[near]).failures == []
     assert verdict(sent("a1"), twice, windows=[Window("kill", "normalize-1", 101, 102)]).failures != []
     assert verdict(sent("a1"), twice, windows=[Window("terminate", "egest-1", 101, 102)]).failures != []
     assert verdict(sent("a1"), twice, windows=[Window("kill", "egest-1", 300, 301)]).failures != []
+    assert verdict(sent("a1"), twice, windows=[Window("kill", "egest-1", 108, 109)]).failures != []
+    assert verdict(sent("a1"), twice, windows=[near], receipts={("a1", "steady"): 121.0}).failures == []
+
+
+def test_twice_is_a_failure_when_the_receipt_was_there_before_egest_died() -> None:
+    twice = arrived("a1", at_s=100) + arrived("a1", at_s=110)
+    near = Window("kill", "egest-1", 101, 102)
+    found = verdict(sent("a1"), twice, windows=[near], receipts={("a1", "steady"): 100.5})
+    assert (found.twice, found.twice_explained, found.twice_ids) == (1, 0, ["steady:a1"])
+
+
+def test_a_reset_behind_the_status_line_is_an_arrival_and_may_come_again() -> None:
+    ambiguous = [line | {"ambiguous": True} for line in arrived("a1")]
+    assert verdict(sent("a1"), ambiguous).failures == []
+    assert verdict(sent("a1"), ambiguous + arrived("a1", at_s=130)).failures == []
 
 
 def test_an_ambiguous_answer_may_come_again() -> None:

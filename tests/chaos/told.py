@@ -1,0 +1,84 @@
+"""What the topics of a mesh say at the end of a run."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from hifi import event
+from hifi.topics import Topics
+
+
+@dataclass(slots=True)
+class Told:
+    """What the topics tell.
+
+    Attributes:
+        dead: (event id, destination) of the dead letters; destination "" stands for all.
+        first_pass: (event id, destination) of the deliveries that took a single request.
+        order: event id to its place in the topic `raw`.
+        receipts: (event id, destination) to when Kafka got the first receipt `delivered`, wall time in seconds.
+    """
+
+    dead: set[tuple[str, str]] = field(default_factory=set)
+    first_pass: set[tuple[str, str]] = field(default_factory=set)
+    order: dict[str, int] = field(default_factory=dict)
+    receipts: dict[tuple[str, str], float] = field(default_factory=dict)
+
+
+async def told(bootstrap: str, topics: Topics) -> Told:
+    """Read it all."""
+    found = Told()
+    ids: dict[bytes, str] = {}
+    attempts: dict[tuple[bytes, str], int] = defaultdict(int)
+    first_s: dict[tuple[bytes, str], float] = {}
+    async for topic, record in _records(bootstrap, [topics.raw, topics.dead_letter, topics.receipts]):
+        headers = dict(record.headers)
+        seq, where = headers.get(event.SEQ, b""), headers.get(event.DESTINATION, b"").decode()
+        if topic == topics.raw:
+            ids[seq] = headers["ce_id"].decode()
+            found.order.setdefault(ids[seq], record.offset)
+        elif topic == topics.dead_letter:
+            found.dead.add((headers["ce_id"].decode(), where))
+        else:
+            delivered = headers.get(event.OUTCOME) == b"delivered"
+            passed = int(headers.get(event.PASS, b"0")) + int(headers.get(event.ATTEMPT, b"1")) - 1
+            attempts[seq, where] = max(attempts[seq, where], passed + (not delivered))
+            if delivered:
+                at_s = record.timestamp / 1000
+                first_s[seq, where] = min(at_s, first_s.get((seq, where), at_s))
+    found.first_pass = {
+        (ids[seq], where) for (seq, where), more in attempts.items() if not more and seq in ids
+    }
+    found.receipts = {(ids[seq], where): at_s for (seq, where), at_s in first_s.items() if seq in ids}
+    return found
+
+
+async def _records(bootstrap: str, names: Sequence[str]) -> Any:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        tps = [
+            TopicPartition(name, part)
+            for name in names
+            for part in sorted(consumer.partitions_for_topic(name) or await _parts(consumer, name))
+        ]
+        consumer.assign(tps)
+        ends = await consumer.end_offsets(tps)
+        todo = {tp for tp in tps if ends[tp]}
+        while todo:
+            for tp, records in (await consumer.getmany(*todo, timeout_ms=500)).items():
+                for record in records:
+                    yield tp.topic, record
+            todo = {tp for tp in todo if await consumer.position(tp) < ends[tp]}
+    finally:
+        await consumer.stop()
+
+
+async def _parts(consumer: AIOKafkaConsumer, name: str) -> set[int]:
+    await consumer._client._wait_on_metadata(name)
+    return set(consumer.partitions_for_topic(name) or ())
