@@ -24,6 +24,7 @@ from hifi.settings import ServiceSettings
 
 Batch = Sequence[ConsumerRecord]
 _POLL_MS: Final = 1000
+_PARTITIONS: Final = "partitions that the stream has"
 _BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 
 logger = log.get(__name__)
@@ -112,7 +113,8 @@ class Reading:
     tries: int = 3
     """Times that a step may fail on one record before the record is poisoned."""
     stuck_s: float = 60
-    """A consumer that gets nothing for so long although there is something is replaced, seconds."""
+    """A consumer that gets nothing for so long although there is something is replaced, seconds; so often the topics'
+    partitions are counted too."""
 
 
 class Consumer:
@@ -129,6 +131,8 @@ class Consumer:
         self._works: dict[TopicPartition, Work] = {}
         self._consumer: Any = None
         self._failed: asyncio.Future[None] | None = None
+        self._counts: dict[str, int] = {}
+        """Topic to its partitions when it was first seen."""
         self._condition = f"assignment of {reading.group}"
         service.health.wait(self._condition, "the group has not been joined yet")
 
@@ -176,7 +180,7 @@ class Consumer:
             # A partition that was just emptied is fetched only with the next request, so this bounds its wait.
             fetch_max_wait_ms=20,
             request_timeout_ms=15_000,
-            metadata_max_age_ms=60_000,
+            metadata_max_age_ms=int(reading.stuck_s * 1000),
         )
         consumer.subscribe(list(reading.topics), listener=_Listener(self))
         helpers: list[asyncio.Future[Any]] = []
@@ -216,6 +220,8 @@ class Consumer:
                 if not records or not work.live:
                     continue
                 self._note_jump(work, records[0].offset)
+                if work.position is not None and records[0].offset < work.position:
+                    raise KafkaError(f"{work.topic} was made anew")  # what is known of its offsets is void
                 work.position = records[-1].offset + 1
                 read.inc(len(records))
                 for record in records:
@@ -296,6 +302,7 @@ class Consumer:
         seen: dict[TopicPartition, int] = {}
         while True:
             await asyncio.sleep(self._reading.stuck_s / 2)
+            self._count_partitions()
             idle = [work for work in self._works.values() if work.waiting and not work.offsets.pending]
             try:
                 ends = await self._consumer.end_offsets([work.tp for work in idle]) if idle else {}
@@ -314,8 +321,27 @@ class Consumer:
                 logger.error("consumer-stuck", partitions=[f"{tp.topic}[{tp.partition}]" for tp in stuck])
                 self._failed.set_exception(KafkaError("the consumer made no progress"))
 
+    def _count_partitions(self) -> None:
+        """A stream never grows, and none of its topics goes away: not ready while it is otherwise."""
+        counts = {
+            topic: len(self._consumer.partitions_for_topic(topic) or ()) for topic in self._reading.topics
+        }
+        if not self._counts and all(counts.values()):
+            self._counts = counts
+        wrong = {topic: count for topic, count in counts.items() if count != self._counts.get(topic, count)}
+        if wrong:
+            logger.error("partitions-changed-outside", found=wrong, expected=self._counts)
+            self._service.health.wait(
+                _PARTITIONS,
+                f"partitions were changed from outside: {wrong}, it had {self._counts}; a stream never grows:"
+                " start a new one, or make the topic again as it was",
+            )
+        else:
+            self._service.health.hold(_PARTITIONS)
+
     async def assigned(self, added: set[TopicPartition]) -> None:
         """Begin to work on partitions; called by the rebalance."""
+        self._count_partitions()
         try:
             # Not `committed()`: that one drops the metadata.
             known = await self._consumer._coordinator.fetch_committed_offsets(sorted(added))  # noqa: SLF001

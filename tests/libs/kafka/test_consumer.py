@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 
 from hifi import metrics
 from hifi.event import Record
@@ -30,7 +30,14 @@ class Node:
     """Copies a topic to another, as every node does, and keeps a list of what it saw."""
 
     def __init__(
-        self, kafka: str, source: str, target: str, group: str, name: str, bad: bytes | None = None
+        self,
+        kafka: str,
+        source: str,
+        target: str,
+        group: str,
+        name: str,
+        bad: bytes | None = None,
+        stuck_s: float = 60,
     ) -> None:
         self.settings = ServiceSettings(
             kafka=kafka, instance=name, commit_interval_s=0.1, session_timeout_s=6
@@ -41,7 +48,7 @@ class Node:
         self.poisoned: list[bytes] = []
         self.source, self.target, self.bad = source, target, bad
         self.consumer = Consumer(
-            self.service, self.settings, Reading([source], group), self.step, self.put_away
+            self.service, self.settings, Reading([source], group, stuck_s=stuck_s), self.step, self.put_away
         )
         self.task: asyncio.Task[None] | None = None
 
@@ -219,6 +226,51 @@ async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: s
     await node.stop()
     await producer.stop()
     assert metrics.SKIPPED.labels(source)._value.get() - before == 15
+
+
+async def test_partitions_that_are_added_from_outside_are_refused_and_the_others_go_on(
+    kafka: str, topic: Any
+) -> None:
+    source, target = await topic(2), await topic(2)
+    node = await Node(kafka, source, target, "g." + source, "n", stuck_s=1).start()
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    await admin.create_partitions({source: NewPartitions(total_count=3)})
+    await admin.close()
+    await until(lambda: not node.service.health.ready)
+    assert "a stream never grows" in "".join(node.service.health.waiting.values())
+    async with sender(kafka, source, 2, 200) as sent:
+        await until(lambda: len(sent) > 50)
+    await until(lambda: len(node.seen) >= len(sent))
+    await node.stop()
+    found = await stored(kafka, target, 2)
+    assert sorted(found[0] + found[1]) == sent
+
+
+async def test_a_topic_that_is_deleted_is_told_and_when_it_is_made_again_all_of_it_passes(
+    kafka: str, topic: Any
+) -> None:
+    source, target = await topic(), await topic()
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100)])
+    await producer.stop()
+    node = await Node(kafka, source, target, "g." + source, "n", stuck_s=1).start()
+    await until(lambda: len(node.seen) == 100)
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    await admin.delete_topics([source])
+    await until(lambda: not node.service.health.ready)
+    await admin.create_topics([NewTopic(source, 1, 1)])
+    await admin.close()
+    await until(lambda: node.service.health.ready)
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100, 120)])
+    await producer.stop()
+    await until(lambda: len(node.seen) == 120)
+    await node.stop()
+    assert (await stored(kafka, target, 1))[0] == list(range(120))
 
 
 @pytest.mark.timeout(400)
