@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from tests.chaos.faults import FAULTS, Scene, settled
-from tests.chaos.judge import Lines, Verdict, Window, judge
+from tests.chaos.judge import Lines, Verdict, Window, judge, kind_of
 from tests.chaos.rig import Rig, missing, rigged
 from tests.chaos.told import told
 
@@ -141,7 +140,7 @@ async def _run(
                 "failures": failures,
                 "drained_s": round(late, 1),
                 "rss_bytes": {"before": before, "after": after},
-                "made": dict(Counter(_kind(window) for window in windows)),
+                "made": dict(Counter(kind_of(window.fault, window.target) for window in windows)),
                 "faults": [asdict(window) for window in windows],
             }
     finally:
@@ -162,11 +161,6 @@ async def _publish(mesh: Mesh, port: int) -> None:
         .replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
     )
     await put_in_force(mesh.bootstrap, mesh.topics, [Pipe.model_validate_json(text)])
-
-
-def _kind(window: Window) -> str:
-    """A fault and the service that it hit, as in `kill egest`."""
-    return f"{window.fault} {re.sub('-[0-9]+$', '', window.target)}"
 
 
 async def _break(scene: Scene, seconds: float, wanted: Mapping[str, int]) -> list[Window]:

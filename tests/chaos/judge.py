@@ -1,5 +1,6 @@
 """What the books say about a run. Pure: books in, verdict out."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,11 @@ class Window:
         return (
             self.target.startswith("egest") and self.fault in {"kill", "freeze", "cut"}
         ) or self.target == "brokers"
+
+
+def kind_of(fault: str, target: str) -> str:
+    """A fault and the service that it hit, as in `kill egest`."""
+    return f"{fault} {re.sub('-[0-9]+$', '', target)}"
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.chaos.judge import Verdict, Window, judge
+from tests.chaos.table import table
 
 
 def sent(*ids: str, status: int = 202) -> list[dict[str, Any]]:
@@ -76,3 +77,20 @@ def test_first_passes_keep_the_order_of_their_key() -> None:
     assert verdict(book, arrived("a2", "a1", "b1"), first_pass=first, raw_order=order).out_of_order == 1
     retried = [("a2", "steady"), ("b1", "steady")]
     assert verdict(book, arrived("a2", "a1", "b1"), first_pass=retried, raw_order=order).out_of_order == 0
+
+
+def test_the_table_sums_the_runs_and_names_what_was_late() -> None:
+    fault = {"fault": "kill", "target": "egest-1", "ready_again_s": 4.0, "flowing_again_s": 0.5}
+    run = {
+        "acknowledged": 10,
+        "delivered": {"steady": 9, "shaky": 8},
+        "dead": {"steady": 1, "shaky": 2},
+        "lost": 0,
+        "twice": 3,
+        "twice_explained": 3,
+        "out_of_order": 0,
+        "faults": [fault, fault | {"target": "egest-2", "ready_again_s": None}],
+    }
+    lines = table([run, run]).splitlines()
+    assert lines[2] == "| 2 | 20 | 34 | 6 | 0 | 6 | 6 | 0 |"
+    assert lines[-1] == "| kill egest | 4 | 4.0 / 4.0 | 0.5 | 2 |"

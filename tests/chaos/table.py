@@ -1,0 +1,53 @@
+"""`python -m tests.chaos.table REPORT`: what all runs of a report made and found, as tables for docs/reliability.md."""
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.chaos.judge import kind_of
+
+
+def table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: the sums of all runs, then each kind of fault with its recovery."""
+    made: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for run in runs:
+        for fault in run["faults"]:
+            made[kind_of(fault["fault"], fault["target"])].append(fault)
+    lines = [
+        "| Runs | Events acknowledged | Delivered | Dead letters | Lost | Twice | of these explained | Out of order |",
+        "|---|---|---|---|---|---|---|---|",
+        "| " + " | ".join(map(str, _sums(runs))) + " |",
+        "",
+        "| Fault | Times | Ready again, median and longest, s | Events flow again, longest, s | Later than 30 s |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, faults in sorted(made.items()):
+        ready = [one["ready_again_s"] for one in faults]
+        flowing = [one.get("flowing_again_s") for one in faults]
+        late = sum(one is None or one > 30 for one in ready)
+        lines.append(
+            f"| {kind} | {len(faults)} | {_shown(ready, median)} / {_shown(ready, max)} |"
+            f" {_shown(flowing, max)} | {late} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _sums(runs: Sequence[Mapping[str, Any]]) -> list[int]:
+    def total(name: str) -> int:
+        return sum(sum(run[name].values()) if isinstance(run[name], dict) else run[name] for run in runs)
+
+    names = ("acknowledged", "delivered", "dead", "lost", "twice", "twice_explained", "out_of_order")
+    return [len(runs), *map(total, names)]
+
+
+def _shown(values: Iterable[float | None], what: Any) -> str:
+    known = [value for value in values if value is not None]
+    return f"{what(known):.1f}" if known else "?"
+
+
+if __name__ == "__main__":
+    print(table([json.loads(line) for line in Path(sys.argv[1]).read_text("utf-8").splitlines()]))
