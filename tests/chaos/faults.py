@@ -194,10 +194,14 @@ async def settled(mesh: Mesh, within_s: float = 90) -> float:
         # The mesh's own view is up to two seconds old, so ask twice with a fresh look between.
         for _ in range(2):
             await asyncio.gather(*(instance.look() for instance in mesh.all()))
-            while not mesh.ready:
+            while not (mesh.ready and _brokers_run(mesh)):
                 await asyncio.sleep(0.1)
                 await asyncio.gather(*(instance.look() for instance in mesh.all()))
     return time.monotonic() - start_s
+
+
+def _brokers_run(mesh: Mesh) -> bool:
+    return mesh.cluster is None or all(process.running for process in mesh.cluster.processes.values())
 
 
 def _instance(scene: Scene, service: str | None = None) -> tuple[str, Process]:
