@@ -17,6 +17,7 @@ from hifi.errors import Fenced, Rejected
 from hifi.event import (
     ACCEPTED,
     CONTENT_TYPE,
+    FIRST,
     IN,
     MINUTE,
     OUTCOME,
@@ -38,8 +39,6 @@ from hifi_normalize.memory import Memory, Partition
 from hifi_normalize.programs import Programs
 from hifi_normalize.window import Verdict
 
-FIRST: Final = "hifi_first"
-"""On receipts of duplicates: where the first copy is, its offset in `raw`, same partition."""
 NODE: Final = "normalize"
 _LOOK_S: Final = 0.5
 _COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE)
