@@ -1,5 +1,6 @@
 """A mesh of lists instead of topics, with faults, and the truth about them."""
 
+import hashlib
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from hifi import event
 
 TIERS = ("5s", "30s")
 DESTINATIONS = ("a", "b")
+DYING = 0.05
+"""Chance that normalize, and then enrich, refuses an event."""
 READS = {"raw": "normalize", "normalized": "enrich", "enriched": "egest", "retry-out": "egest"} | {
     f"retry-in.{tier}": "retrier" for tier in TIERS
 }
@@ -121,7 +124,7 @@ class Mesh:
         if node in ("normalize", "enrich"):
             if self._drops(node, "", headers):
                 return []
-            if self._fate(headers, node) < 0.05:
+            if self._fate(headers, node) < DYING:
                 return [("dead-letter", headers | {event.NODE: node.encode(), event.REASON: b"schema"})]
             if node == "normalize":
                 again = self._fate(headers, "sent-before") < 0.05
@@ -175,7 +178,13 @@ class Mesh:
 
     def _fate(self, headers: Headers, about: str) -> float:
         """What becomes of an event is the same at every try: a copy ends like its original."""
-        return random.Random(f"{self.seed} {headers[event.SEQ]!r} {about}").random()
+        text = b"%d %s %s" % (self.seed, headers[event.SEQ], about.encode())
+        return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big") / 2**48
+
+    def will_die(self, sequence: int) -> bool:
+        """Whether normalize or enrich will refuse this event of the present epoch."""
+        headers = {event.SEQ: event.seq_text(int(self._epoch, 16), sequence)}
+        return any(self._fate(headers, node) < DYING for node in ("normalize", "enrich"))
 
     def drain(self) -> None:
         """Every node works until nothing waits, and commits."""
