@@ -1,0 +1,40 @@
+"""The Grafana dashboard asks for metrics that there are, by labels that they have."""
+
+import sys
+from pathlib import Path
+
+from prometheus_client import REGISTRY
+from prometheus_client.metrics import MetricWrapperBase
+
+import hifi.metrics
+import hifi_observe.metrics
+
+sys.path.insert(0, str(Path(__file__).parent))
+from dashboard import labels, metrics, queries
+
+OF_PROMETHEUS = {"le", "job", "instance"}
+ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
+
+
+def declared() -> dict[str, set[str]]:
+    """Name as on /metrics to its labels."""
+    known = [*vars(hifi.metrics).values(), *vars(hifi_observe.metrics).values()]
+    labelled = {one._name: set(one._labelnames) for one in known if isinstance(one, MetricWrapperBase)}
+    found = {family.name: ENDS.get(family.type, [""]) for family in REGISTRY.collect()}
+    return {name + end: labelled.get(name, set()) for name, ends in found.items() for end in ends}
+
+
+def test_every_query_names_metrics_that_exist_and_their_labels() -> None:
+    known = declared()
+    for query, legend in queries():
+        assert metrics(query), query
+        for name in metrics(query):
+            assert name in known, query
+            assert labels(query, legend) <= known[name] | OF_PROMETHEUS, query
+
+
+def test_every_metric_of_observe_is_shown() -> None:
+    shown = {name for query, _ in queries() for name in metrics(query)}
+    assert {
+        name for name in declared() if name.startswith(("hifi_minute", "hifi_group", "hifi_alarm"))
+    } <= shown
