@@ -95,19 +95,18 @@ class Binding:
         content_type = JSON
         if self._batched:
             content_type = JSON if self._format == "json" else BATCHED
-        elif self._format == "cloudevents-structured":
-            content_type = STRUCTURED
         else:
-            record = records[0]
             binary = self._format == "cloudevents-binary"
-            for name, value in record.headers:
+            for name, value in records[0].headers:
                 if name.startswith(CE_PREFIX):
                     if binary:
                         lines.append(b"%b%b\r\n" % (_line(name), percent_encoded(value)))
-                    if name in _TRACE:
-                        lines.append(b"%b%b\r\n" % (_TRACE[name], percent_encoded(value)))
+                    if name in _TRACE and (text := _plain(value)):
+                        lines.append(b"%b%b\r\n" % (_TRACE[name], text))
                 elif name == CONTENT_TYPE and self._transform is None:
                     content_type = _plain(value) or JSON
+            if self._format == "cloudevents-structured":
+                content_type = STRUCTURED
         if not self._own_type:
             lines.append(b"Content-Type: %b\r\n" % content_type)
         if self._webhook is not None:

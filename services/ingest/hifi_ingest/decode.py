@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from hifi.media import media_type
 from hifi.pipe.model import Format, Source
-from hifi_ingest import cloudevents, plain
+from hifi_ingest import cloudevents, plain, trace
 from hifi_ingest.attributes import JSON_TYPE, Incoming
 from hifi_ingest.problem import Flaw, Problem, flawed
 
@@ -68,6 +68,11 @@ async def events(sent: Sent, taking: Taking, bounds: Bounds, *, plain_too: bool)
     Raises:
         Problem: 400, 413, 415 or 422; nothing of the request is to be taken.
     """
+    found = await _decoded(sent, taking, bounds, plain_too=plain_too)
+    return trace.carried(found, trace.context(sent.headers))
+
+
+async def _decoded(sent: Sent, taking: Taking, bounds: Bounds, *, plain_too: bool) -> list[Incoming]:
     content_type = next((value for name, value in sent.headers if name == b"content-type"), b"")
     kind = media_type(content_type) or b""
     if kind.startswith(_CLOUDEVENTS):

@@ -63,6 +63,15 @@ def test_structured_mode_is_what_the_cloudevents_library_reads() -> None:
     assert event.get_data() == {"a": "ü"}
 
 
+@pytest.mark.parametrize("format_", ["cloudevents-binary", "cloudevents-structured", "json"])
+def test_the_trace_goes_on_as_headers_whatever_the_format(format_: str) -> None:
+    trace = {"traceparent": "00-ab-cd-01", "tracestate": "a=1, b=2"}
+    _, headers, _ = made(record({}, **trace), format=format_)
+    assert {name: headers[name] for name in trace} == trace
+    _, headers, _ = made(record({}, traceparent="ü"), format=format_)
+    assert "traceparent" not in headers
+
+
 def test_data_that_is_no_json_goes_into_the_envelope_as_base64() -> None:
     _, _, body = made(record(b"\xff\x00", "image/png"), format="cloudevents-structured")
     assert orjson.loads(body)["data_base64"] == "/wA="

@@ -51,6 +51,24 @@ async def found(stream: Stream, event_id: str) -> Any:
     return record
 
 
+async def test_events_carry_the_trace_of_their_request_or_their_own(
+    client: aiohttp.ClientSession, stream: Stream
+) -> None:
+    trace = {"traceparent": f"00-{7:032x}-00f067aa0ba902b7-01", "tracestate": "a=1"}
+    own = f"00-{8:032x}-00f067aa0ba902b7-01"
+    event = {"specversion": "1.0", "source": "/t", "type": "t"}
+    batch = [event | {"id": "traced-1"}, event | {"id": "traced-2", "traceparent": own}]
+    assert (await post(client, "/v1/events", batch, BEARER, BATCH, trace))[0] == 202
+    _, answer, _ = await post(client, PLAIN, {"a": 1}, BEARER, JSON, trace)
+    for name, parent, state in [
+        ("traced-1", trace["traceparent"], b"a=1"),
+        ("traced-2", own, None),
+        (answer["ids"][0], trace["traceparent"], b"a=1"),
+    ]:
+        headers = dict((await found(stream, name)).headers)
+        assert (headers["ce_traceparent"], headers.get("ce_tracestate")) == (parent.encode(), state)
+
+
 async def test_a_binary_event_is_on_raw_byte_for_byte_when_202_comes(
     client: aiohttp.ClientSession, stream: Stream
 ) -> None:
