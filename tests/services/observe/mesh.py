@@ -11,8 +11,8 @@ from hifi import event
 
 TIERS = ("5s", "30s")
 DESTINATIONS = ("a", "b")
-DYING = 0.05
-"""Chance that normalize, and then enrich, refuses an event."""
+ENDING = 0.05
+"""Chance that normalize refuses an event, that it knows it as sent before, and that enrich refuses it."""
 READS = {"raw": "normalize", "normalized": "enrich", "enriched": "egest", "retry-out": "egest"} | {
     f"retry-in.{tier}": "retrier" for tier in TIERS
 }
@@ -124,10 +124,10 @@ class Mesh:
         if node in ("normalize", "enrich"):
             if self._drops(node, "", headers):
                 return []
-            if self._fate(headers, node) < DYING:
+            if self._fate(headers, node) < ENDING:
                 return [("dead-letter", headers | {event.NODE: node.encode(), event.REASON: b"schema"})]
             if node == "normalize":
-                again = self._fate(headers, "sent-before") < 0.05
+                again = self._fate(headers, "sent-before") < ENDING
                 repeated = ("receipts", headers | {event.OUTCOME: b"duplicate"})
                 return [repeated if again else ("normalized", headers)] * copies
             to = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
@@ -181,10 +181,10 @@ class Mesh:
         text = b"%d %s %s" % (self.seed, headers[event.SEQ], about.encode())
         return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big") / 2**48
 
-    def will_die(self, sequence: int) -> bool:
-        """Whether normalize or enrich will refuse this event of the present epoch."""
+    def ends_before_egest(self, sequence: int) -> bool:
+        """Whether normalize or enrich will refuse this event of the present epoch, or know it as sent before."""
         headers = {event.SEQ: event.seq_text(int(self._epoch, 16), sequence)}
-        return any(self._fate(headers, node) < DYING for node in ("normalize", "enrich"))
+        return any(self._fate(headers, about) < ENDING for about in ("normalize", "sent-before", "enrich"))
 
     def drain(self) -> None:
         """Every node works until nothing waits, and commits."""

@@ -168,7 +168,7 @@ def test_1_and_7_and_1000_of_100000_dropped_are_named_at_exactly_their_hops() ->
         mesh.accept(1000)
         mesh.now_ms += 1000
         mesh.tell()
-    passed = [number for number in range(100_000) if not mesh.will_die(number)]
+    passed = [number for number in range(100_000) if not mesh.ends_before_egest(number)]
     drawn = mesh.random.sample(passed, 1 + 7 + 1000)
     victims = {"raw": set(drawn[:1]), "normalized": set(drawn[1:8]), "enriched": set(drawn[8:])}
     work = mesh._outputs
