@@ -125,7 +125,7 @@ async def _run(
             scene = Scene(mesh, rig, f"http://127.0.0.1:{port}", dice, freeze_s)
             windows = await _break(scene, seconds, wanted)
             sender.send_signal(signal.SIGTERM)
-            sender.wait(30)
+            await asyncio.to_thread(sender.wait, 60)
             late = await _drained(mesh, books)
             first_s = _first_arrivals(_lines(books["arrived"]))
             windows = [_flowing(window, _lines(books["sent"]), first_s) for window in windows]
@@ -213,8 +213,9 @@ async def _drained(mesh: Mesh, books: dict[str, Path]) -> float:
 
 async def _judge(mesh: Mesh, books: dict[str, Path], windows: Sequence[Window]) -> Verdict:
     found = await told(mesh.bootstrap, mesh.topics)
-    return judge(
-        _lines(books["sent"]),
+    sent = _lines(books["sent"])
+    verdict = judge(
+        sent,
         _lines(books["arrived"]),
         found.dead,
         found.first_pass,
@@ -223,6 +224,9 @@ async def _judge(mesh: Mesh, books: dict[str, Path], windows: Sequence[Window]) 
         ("steady", "shaky"),
         found.receipts,
     )
+    verdict.sent_again = sum(line["tries"] > 1 for line in sent)
+    verdict.ended_as_duplicate = found.duplicates
+    return verdict
 
 
 def _flowing(window: Window, sent: Lines, first_s: Mapping[str, float]) -> Window:

@@ -44,6 +44,8 @@ class Verdict:
 
     sent: int = 0
     acknowledged: int = 0
+    sent_again: int = 0
+    ended_as_duplicate: int = 0
     delivered: dict[str, int] = field(default_factory=dict)
     dead: dict[str, int] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)

@@ -1,7 +1,9 @@
-"""An outside sender: an open loop at a fixed rate that never sends an event twice, and writes down every answer.
+"""An outside sender: an open loop at a fixed rate that writes down every answer.
+
+What got no answer, or a 5xx, is sent again as it was, as a client would: it must not arrive twice for that.
 
 Run as a file: `python sender.py URL KEY RATE BOOK`, until SIGTERM. BOOK gets a line of JSON an event: `id`, `key`, `n`,
-`at_s` (when it was sent), `status` (the HTTP status, or 0 where there was no answer).
+`at_s` (when it was first sent), `status` (the last HTTP status, or 0 where there was no answer), `tries`.
 """
 
 import asyncio
@@ -17,6 +19,8 @@ import aiohttp
 
 KEYS = 200
 ANSWER_S = 5
+TRIES = 3
+PAUSE_S = 1.0
 
 
 async def send(url: str, write_key: str, per_second: float, book: TextIO) -> None:
@@ -32,14 +36,18 @@ async def send(url: str, write_key: str, per_second: float, book: TextIO) -> Non
 
         async def one(n: int) -> None:
             event = {"id": f"{run}-{n}", "key": f"k{n % KEYS}", "n": n}
-            at_s, status = time.time(), 0
-            try:
-                async with session.post(url, data=json.dumps(event)) as answer:
-                    await answer.read()
-                    status = answer.status
-            except (aiohttp.ClientError, TimeoutError, OSError):
-                pass
-            book.write(json.dumps(event | {"at_s": at_s, "status": status}) + "\n")
+            at_s, status, tries = time.time(), 0, 0
+            while tries < TRIES and (status == 0 or status >= 500):
+                if tries:
+                    await asyncio.sleep(PAUSE_S * tries)
+                tries += 1
+                try:
+                    async with session.post(url, data=json.dumps(event)) as answer:
+                        await answer.read()
+                        status = answer.status
+                except (aiohttp.ClientError, TimeoutError, OSError):
+                    status = 0
+            book.write(json.dumps(event | {"at_s": at_s, "status": status, "tries": tries}) + "\n")
 
         start_s, n = time.monotonic(), 0
         while not stop.is_set():

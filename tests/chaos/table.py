@@ -18,8 +18,9 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
         for fault in run["faults"]:
             made[kind_of(fault["fault"], fault["target"])].append(fault)
     lines = [
-        "| Runs | Events acknowledged | Delivered | Dead letters | Lost | Twice | of these explained | Out of order |",
-        "|---|---|---|---|---|---|---|---|",
+        "| Runs | Events acknowledged | Sent again by the client | ended as duplicate | Delivered | Dead letters | Lost"
+        " | Twice | of these explained | Out of order |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         "| " + " | ".join(map(str, _sums(runs))) + " |",
         "",
         "| Fault | Times | Ready again, median and longest, s | Events flow again, longest, s | Later than 30 s |",
@@ -38,9 +39,20 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _sums(runs: Sequence[Mapping[str, Any]]) -> list[int]:
     def total(name: str) -> int:
-        return sum(sum(run[name].values()) if isinstance(run[name], dict) else run[name] for run in runs)
+        found = [run.get(name, 0) for run in runs]
+        return sum(sum(one.values()) if isinstance(one, dict) else one for one in found)
 
-    names = ("acknowledged", "delivered", "dead", "lost", "twice", "twice_explained", "out_of_order")
+    names = (
+        "acknowledged",
+        "sent_again",
+        "ended_as_duplicate",
+        "delivered",
+        "dead",
+        "lost",
+        "twice",
+        "twice_explained",
+        "out_of_order",
+    )
     return [len(runs), *map(total, names)]
 
 

@@ -92,5 +92,5 @@ def test_the_table_sums_the_runs_and_names_what_was_late() -> None:
         "faults": [fault, fault | {"target": "egest-2", "ready_again_s": None}],
     }
     lines = table([run, run]).splitlines()
-    assert lines[2] == "| 2 | 20 | 34 | 6 | 0 | 6 | 6 | 0 |"
+    assert lines[2] == "| 2 | 20 | 0 | 0 | 34 | 6 | 0 | 6 | 6 | 0 |"
     assert lines[-1] == "| kill egest | 4 | 4.0 / 4.0 | 0.5 | 2 |"

@@ -19,12 +19,14 @@ class Told:
         dead: (event id, destination) of the dead letters; destination "" stands for all.
         first_pass: (event id, destination) of the deliveries that took a single request.
         order: event id to its place in the topic `raw`.
+        duplicates: receipts of events that their client had sent before.
         receipts: (event id, destination) to when Kafka got the first receipt `delivered`, wall time in seconds.
     """
 
     dead: set[tuple[str, str]] = field(default_factory=set)
     first_pass: set[tuple[str, str]] = field(default_factory=set)
     order: dict[str, int] = field(default_factory=dict)
+    duplicates: int = 0
     receipts: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
@@ -42,6 +44,8 @@ async def told(bootstrap: str, topics: Topics) -> Told:
             found.order.setdefault(ids[seq], record.offset)
         elif topic == topics.dead_letter:
             found.dead.add((headers["ce_id"].decode(), where))
+        elif headers.get(event.OUTCOME) == b"duplicate":
+            found.duplicates += 1
         else:
             delivered = headers.get(event.OUTCOME) == b"delivered"
             passed = int(headers.get(event.PASS, b"0")) + int(headers.get(event.ATTEMPT, b"1")) - 1
