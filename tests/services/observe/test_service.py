@@ -105,7 +105,7 @@ async def test_a_restart_goes_on_with_open_and_closed_minutes(stream: Stream) ->
         assert {**again, "at_us": 0} == {**after, "at_us": 0}
 
 
-async def test_two_instances_share_the_partitions_and_say_the_same(stream: Stream) -> None:
+async def test_two_instances_share_the_partitions_and_say_the_same_as_one(kafka: str, stream: Stream) -> None:
     minute = past_minute()
     async with stream.observing() as (one, url), stream.observing() as (other, other_url):
         async with asyncio.timeout(90):
@@ -113,12 +113,37 @@ async def test_two_instances_share_the_partitions_and_say_the_same(stream: Strea
                 await asyncio.sleep(0.05)
         assert one.mine | other.mine == {0, 1}
         assert not one.mine & other.mine
-        await stream.events(0, minute, 40, lose={"normalized": [1]})
-        await stream.events(1, minute, 40)
-        await asyncio.gather(stream.commit(0), stream.commit(1))
+        await eighty(stream, minute)
         path = f"/api/v1/pipes/flights/minutes/{minute}"
-        body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 1)
+        body = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
         assert await until(other_url, path, lambda other: other == body) == body
+        named = (await ask(other_url, path + "/lost"))["lost"]
+    async with new_stream(kafka) as alone:
+        await eighty(alone, minute)
+        async with alone.observing() as (_, url):
+            single = await until(url, path, lambda body: body.get("in") == 80 and body["lost"] == 3)
+            counts = (
+                "in",
+                "delivered",
+                "in_flight",
+                "waiting",
+                "dead",
+                "duplicates",
+                "state",
+                "causes",
+                "hops",
+            )
+            assert [single[name] for name in counts] == [body[name] for name in counts]
+            said = (await ask(url, path + "/lost"))["lost"]
+    about = ("partition", "sequence", "hop", "destination", "ce_id")
+    assert [[one[name] for name in about] for one in said] == [[one[name] for name in about] for one in named]
+
+
+async def eighty(stream: Stream, minute: int) -> None:
+    """Events in both partitions, three of them lost at two hops."""
+    await stream.events(0, minute, 40, lose={"normalized": [1]})
+    await stream.events(1, minute, 40, lose={"receipts": [5, 39]})
+    await asyncio.gather(stream.commit(0), stream.commit(1))
 
 
 async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) -> None:
