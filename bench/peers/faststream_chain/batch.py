@@ -21,7 +21,14 @@ OUT = int(os.environ.get("CHAIN_BATCH", "1"))
 BINARY = {"Content-Type": "application/json"}
 BATCH = {"Content-Type": "application/cloudevents-batch+json"}
 broker = KafkaBroker(
-    os.environ["CHAIN_KAFKA"], acks="all", linger_ms=5, log_level=10, apply_types=False, serializer=None
+    os.environ["CHAIN_KAFKA"],
+    acks="all",
+    linger_ms=5,
+    max_batch_size=1024 * 1024,
+    max_request_size=8 * 1024 * 1024,
+    log_level=10,
+    apply_types=False,
+    serializer=None,
 )
 reading: dict[str, Any] = {
     "batch": True,
@@ -29,6 +36,7 @@ reading: dict[str, Any] = {
     "max_partition_fetch_bytes": 64 * 1024,
     "fetch_max_wait_ms": 50,
     "batch_timeout_ms": 50,
+    "max_records": 500,
 }
 if os.environ.get("CHAIN_ACK") != "default":
     reading["ack_policy"] = AckPolicy.NACK_ON_ERROR
