@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi_cli.demo import flights
 from hifi_infra.broker import KafkaCluster
@@ -34,6 +35,10 @@ async def _measure(folder: Path, events: int) -> dict[str, Any]:
     cluster = KafkaCluster(folder / "kafka")
     await cluster.start()
     try:
+        admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+        await admin.start()
+        await admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in ("send", "batch")])
+        await admin.close()
         return {
             "send": await _timed(cluster, events, lambda: _send(cluster.bootstrap, bodies)),
             "send_batch": await _timed(cluster, events, lambda: _send_batch(cluster.bootstrap, bodies)),
@@ -65,7 +70,7 @@ async def _send(bootstrap: str, bodies: list[bytes]) -> float:
         began_s = time.monotonic()
         for chunk in _chunks(bodies, 2000):
             await asyncio.gather(
-                *[await one.send("send", body, partition=n % 4) for n, body in enumerate(chunk)]
+                *[await one.send("send", body, partition=n % PARTITIONS) for n, body in enumerate(chunk)]
             )
         return time.monotonic() - began_s
 
@@ -88,18 +93,12 @@ async def _send_batch(bootstrap: str, bodies: list[bytes]) -> float:
 
 async def _getmany(bootstrap: str, count: int) -> float:
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as one:
-        partitions = sorted(await _known(one, "batch"))
-        one.assign([TopicPartition("batch", number) for number in partitions])
+        one.assign([TopicPartition("batch", number) for number in range(PARTITIONS)])
         await one.seek_to_beginning()
         began_s, read = time.monotonic(), 0
         while read < count:
             read += sum(map(len, (await one.getmany(timeout_ms=1000)).values()))
         return time.monotonic() - began_s
-
-
-async def _known(consumer: AIOKafkaConsumer, topic: str) -> set[int]:
-    await consumer.topics()
-    return consumer.partitions_for_topic(topic) or {0}
 
 
 def _chunks(items: list[bytes], size: int) -> Any:

@@ -20,6 +20,7 @@ def page(results: Mapping[str, Any], name: str) -> str:
     parts = [
         "# Benchmarks\n\n<!-- Made by `make bench` from bench/results; run it, do not change this page. -->\n",
         _machine(results["machine"], name),
+        *(f"- {note}\n" for note in results.get("notes", ())),
     ]
     rates = results.get("rates", {})
     if rates:
@@ -30,7 +31,7 @@ def page(results: Mapping[str, Any], name: str) -> str:
         parts.append(_ack(results["ack"]))
     if "rows" in results:
         parts.append(_rows(results["rows"]))
-    return "\n".join(parts)
+    return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
 def median(values: Iterable[float | None]) -> float | None:
@@ -48,7 +49,7 @@ def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
         f"({last['cpu']}), {last['memory_mib']:,} MiB, {last['system']}; {versions}. Load average of the machine "
         f"before each part of the run: {loads}. Sender, Kafka (one broker), every service with Spark and observe, "
         f"and the destination share the cores. Raw results: bench/results/{name}.\n\n"
-        "The job: real flights (430 B, or 200 B to 64 KiB where it says so) come in over HTTP, are checked, renamed, "
+        "The job: real flights (280 B, or 200 B to 64 KiB where it says so) come in over HTTP, are checked, renamed, "
         "cast, masked, joined with five tables and delivered to one or two of three destinations (1.1 deliveries an "
         "event). Every value that arrives is compared. The load is an open loop: lag counts from the moment an event "
         "was due to its destination's 2xx. A rate counts only with every event accepted and delivered once: 0 lost. "

@@ -52,7 +52,7 @@ def rate(
     ] = 1,
     size: Annotated[
         str | None,
-        typer.Option("--size", metavar="BYTES[-BYTES]", help="Size of an event; default: a flight's, 430 B."),
+        typer.Option("--size", metavar="BYTES[-BYTES]", help="Size of an event; default: a flight's, 280 B."),
     ] = None,
     trigger: Annotated[
         Trigger,

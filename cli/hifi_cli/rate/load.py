@@ -29,7 +29,7 @@ class Load:
 
     Attributes:
         batch: events in a request, in and out.
-        least_bytes: size of an event's data at least; 0: as the flights are (about 430 bytes).
+        least_bytes: size of an event's data at least; 0: as the flights are (about 280 bytes).
         most_bytes: at most, unless the flight itself is larger. Sizes are spread evenly over their logarithm.
     """
 
