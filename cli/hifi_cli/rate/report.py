@@ -65,7 +65,8 @@ def line(step: Step, why: str | None) -> str:
     """One step for a person, while it goes on."""
     lag = step.lag_ms
     text = ", ".join(f"{name} {milliseconds(lag[name])}" for name in ("p50", "p95", "p99"))
-    return f"{step.rate:>8,.0f} ev/s  {text}  {'holds' if why is None else why}"
+    pause = f"longest pause {milliseconds(step.longest_pause_ms)}"
+    return f"{step.rate:>8,.0f} ev/s  {text}, {pause}  {'holds' if why is None else why}"
 
 
 def sentence(numbers: Mapping[str, Any]) -> str:
@@ -73,7 +74,9 @@ def sentence(numbers: Mapping[str, Any]) -> str:
     rated = numbers["rated"]
     if rated is None:
         return f"no rate held: {numbers['ended']}"
-    return f"rated {rated['rate']:,.0f} ev/s with p95 {milliseconds(rated['lag_ms']['p95'])}"
+    lag, pause = rated["lag_ms"], milliseconds(rated["longest_pause_ms"])
+    p95, p99 = milliseconds(lag["p95"]), milliseconds(lag["p99"])
+    return f"rated {rated['rate']:,.0f} ev/s with p95 {p95} (p99 {p99}, longest pause {pause})"
 
 
 def tables(numbers: Mapping[str, Any]) -> list[Table]:
