@@ -1,0 +1,240 @@
+"""A real mesh and two instances of observe: what is lost is told, what only waits is not, and nobody needs observe."""
+
+import asyncio
+import contextlib
+import hashlib
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from hifi.pipe.model import Pipe
+from hifi_infra import fleet
+from hifi_infra.mesh import Mesh
+from hifi_infra.plan import Plan, command
+from hifi_infra.ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
+sys.path.insert(0, str(Path(__file__).parent))
+import dashboard
+from destination import OK, Destination, Request, answer, destination
+
+pytestmark = pytest.mark.timeout(500)
+KEY = "write-key"
+TRACE = "00-{:032x}-00f067aa0ba902b7-01"
+BACK_AFTER_S = 3
+WITHIN_S = 150
+
+
+class Running:
+    """A mesh, its sender and its destination, each with books of its own."""
+
+    def __init__(self, mesh: Mesh, books: Destination, session: aiohttp.ClientSession) -> None:
+        self.mesh, self.books, self.session = mesh, books, session
+        self.accepted: dict[str, int] = {}
+        """Id to the minute of the event's own time."""
+
+    async def send(self, name: str, **more: str) -> None:
+        moment_s = time.time()
+        headers = {
+            "authorization": f"Bearer {KEY}",
+            "ce-specversion": "1.0",
+            "ce-id": name,
+            "ce-source": "/test",
+            "ce-type": "made",
+            "ce-time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment_s))}Z",
+            "content-type": "application/json",
+            **more,
+        }
+        url = f"{self.mesh.plan.url}/v1/pipes/flights/events"
+        async with self.session.post(url, data=b'{"a": 1}', headers=headers) as response:
+            assert response.status == 202, await response.text()
+        self.accepted[name] = int(moment_s) // 60
+
+    async def steadily(self, prefix: str, until: Callable[[], bool], per_s: float = 20) -> list[str]:
+        """Send until a condition holds; returns the ids."""
+        names = []
+        while not until():
+            names.append(f"{prefix}-{len(names)}")
+            await self.send(names[-1])
+            await asyncio.sleep(1 / per_s)
+        return names
+
+    def consoles(self) -> list[str]:
+        """Where each instance of observe answers: all but the first say it in their logs alone."""
+        logs = [one.log.read_bytes().splitlines() for one in self.mesh.instances["observe"]]
+        said = [[line for line in log if b'"console"' in line][-1] for log in logs]
+        return [orjson.loads(line)["url"].rstrip("/") for line in said]
+
+    async def minutes(self, url: str) -> dict[int, dict[str, Any]]:
+        async with self.session.get(f"{url}/api/v1/pipes/flights/minutes?last=30") as response:
+            found = (await response.json())["minutes"] if response.status == 200 else []
+        return {one["minute"]: one for one in found}
+
+    async def lost(self, url: str, minute: int) -> list[dict[str, Any]]:
+        async with self.session.get(f"{url}/api/v1/pipes/flights/minutes/{minute}/lost") as response:
+            return list((await response.json())["lost"])
+
+    async def told(self, names: list[str], good: Callable[[Counter[str]], bool]) -> list[Counter[str]]:
+        """What every instance says of these events' minutes in sum, as soon as it is good for all of them."""
+        wanted = {self.accepted[name] for name in names}
+        found: list[Counter[str]] = []
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while not found or not all(map(good, found)):
+                    found = [self.sum(await self.minutes(url), wanted) for url in self.consoles()]
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            pytest.fail(f"it stayed {found}; closed minutes wanted: {wanted}")
+        return found
+
+    def sum(self, rows: dict[int, dict[str, Any]], minutes: set[int]) -> Counter[str]:
+        names = ("in", "delivered", "in_flight", "waiting", "lost", "dead", "duplicates")
+        return Counter(
+            {name: sum(row[name] for minute, row in rows.items() if minute in minutes) for name in names}
+        )
+
+    def count(self, names: list[str], prefix: str = "") -> int:
+        """Of all that was accepted and is called so: how many are of the minutes of these."""
+        minutes = {self.accepted[name] for name in names}
+        return sum(name.startswith(prefix) and minute in minutes for name, minute in self.accepted.items())
+
+    async def arrived(self, names: list[str]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not set(names) <= set(self.books.ids):
+                await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
+    first: dict[str, float] = {}
+
+    async def reply(request: Request) -> bytes:
+        (name,) = request.ids
+        since_s = time.monotonic() - first.setdefault(name, time.monotonic())
+        return answer(503) if name.startswith(("forgotten", "late")) and since_s < BACK_AFTER_S else OK
+
+    async with destination(reply) as books, aiohttp.ClientSession() as session:
+        pipe = {
+            "pipe": "flights",
+            "source": {"keys": [{"sha256": hashlib.sha256(KEY.encode()).hexdigest()}]},
+            "destinations": [{"name": "crm", "url": books.url}],
+            "slo": {"p95": 100_000, "loss": 0},
+        }
+        plan = Plan(
+            folder,
+            stream=f"m{uuid.uuid4().hex[:8]}",
+            kafka=kafka,
+            partitions=2,
+            port=(port := free_port()),
+            console_port=free_port(but={port}),
+            scale={"observe": 2},
+            env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AMEND_EVERY_S": "0.5"},
+        )
+        mesh = Mesh(plan)
+        mesh.prepare()
+        await mesh.start([Pipe.model_validate(pipe)])
+        try:
+            await mesh.wait_ready(120)
+            yield Running(mesh, books, session)
+        finally:
+            await mesh.kill()
+
+
+async def test_only_what_is_lost_is_told_as_lost_and_nobody_needs_observe(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgetful = [sys.executable, "-P", str(Path(__file__).with_name("forgetful_retrier.py"))]
+    monkeypatch.setattr(fleet, "command", lambda name: forgetful if name == "retrier" else command(name))
+    monkeypatch.setenv("HIFI_TIERS", "1s,2s,5s")
+    async with running(kafka, tmp_path) as here:
+        await the_retrier_forgets(here)
+        await observe_is_killed(here)
+        await enrich_stands_still(here)
+        await the_dashboard_finds_its_metrics(here)
+        ids = Counter(name for name in here.books.ids if not name.startswith(("forgotten", "late")))
+        assert set(ids.values()) == {1}
+
+
+async def the_retrier_forgets(here: Running) -> None:
+    for number, kind in enumerate(("fine", "late") * 8):
+        trace = TRACE.format(number + 1)
+        await here.send(f"{kind}-{number}", **{"traceparent" if number % 4 < 2 else "ce-traceparent": trace})
+    for name in ("forgotten-1", "forgotten-2"):
+        await here.send(name)
+    names = list(here.accepted)
+    found = await here.told(
+        names, lambda told: (told["in"], told["lost"], told["waiting"] + told["in_flight"]) == (18, 2, 0)
+    )
+    for request in here.books.requests:
+        kind, number = request.headers["ce-id"].split("-")
+        if kind != "forgotten":
+            assert request.headers["traceparent"] == TRACE.format(int(number) + 1)
+    assert sum(name.startswith("late") for name in here.books.ids) > 8, "retries have it too"
+    assert len(found) == 2
+    assert found[0] == found[1] == Counter({"in": 18, "delivered": 16, "lost": 2})
+    for url in here.consoles():
+        lost = [one for minute in set(here.accepted.values()) for one in await here.lost(url, minute)]
+        assert sorted((one["hop"], one["destination"], one["ce_id"]) for one in lost) == [
+            ("retrier", "crm", "forgotten-1"),
+            ("retrier", "crm", "forgotten-2"),
+        ]
+
+
+async def observe_is_killed(here: Running) -> None:
+    began_s = time.monotonic()
+    for one in here.mesh.instances["observe"]:
+        await one.kill()
+    names = await here.steadily("unseen", lambda: time.monotonic() > began_s + 5)
+    await here.arrived(names)
+    await here.mesh.scale("observe", 0)
+    await here.mesh.scale("observe", 2)
+    await here.mesh.wait_ready(60)
+
+
+async def enrich_stands_still(here: Running) -> None:
+    """A backlog of a minute, of which whole minutes close: in flight, never lost; delivered when enrich is back."""
+    await here.mesh.scale("enrich", 0)
+    end_s = time.monotonic() + 60
+    names = await here.steadily("held", lambda: time.monotonic() > end_s)
+    first = [name for name in names if here.accepted[name] == here.accepted[names[0]]]
+    accepted, lost = here.count(first), here.count(first, "forgotten")
+    found = await here.told(first, lambda told: (told["in"], told["in_flight"]) == (accepted, len(first)))
+    assert {told["lost"] for told in found} == {lost}
+    await here.mesh.scale("enrich", 1)
+    most: Counter[str] = Counter()
+    watching = asyncio.create_task(watch(here, {here.accepted[name] for name in names}, most))
+    await here.arrived(names)
+    accepted, lost = here.count(names), here.count(names, "forgotten")
+    found = await here.told(
+        names, lambda told: (told["in"], told["delivered"]) == (accepted, accepted - lost)
+    )
+    watching.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await watching
+    assert found[0] == found[1]
+    assert (found[0]["in_flight"], found[0]["lost"], most["lost"]) == (0, lost, lost)
+
+
+async def watch(here: Running, minutes: set[int], most: Counter[str]) -> None:
+    """The most that was ever said of these minutes, until cancelled."""
+    while True:
+        for url in here.consoles():
+            most |= here.sum(await here.minutes(url), minutes)
+        await asyncio.sleep(0.1)
+
+
+async def the_dashboard_finds_its_metrics(here: Running) -> None:
+    exported = set()
+    for one in here.mesh.all():
+        async with here.session.get(f"http://127.0.0.1:{one.place.port}/metrics") as response:
+            exported |= {line.split()[2] for line in (await response.text()).splitlines() if "# TYPE" in line}
+    wanted = {name for query, _ in dashboard.queries() for name in dashboard.metrics(query)}
+    assert {name.removesuffix("_bucket") for name in wanted} <= exported
