@@ -182,6 +182,11 @@ class Connection(asyncio.Protocol):
         self._answer = None
 
     def _late(self) -> None:
+        # A process that was stopped wakes up with no news of its sockets, only with timers that are over (epoll ends
+        # with EINTR, and its own time is over too). What came meanwhile is read before the next turn's timers.
+        self._timer = self._loop.call_later(0, self._too_late)
+
+    def _too_late(self) -> None:
         self._silence(Silence("timeout", "the destination sent no status line in time", ambiguous=True))
         self.close()
 

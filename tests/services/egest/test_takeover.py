@@ -96,6 +96,32 @@ async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_rece
     assert len(twice) <= 4 + 40
 
 
+async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_called_late(
+    stream: Stream, tmp_path: Path
+) -> None:
+    came = asyncio.Event()
+
+    async def when_it_is_frozen(_: Request) -> bytes:
+        await came.wait()
+        return OK
+
+    async with destination(when_it_is_frozen) as there:
+        await stream.publish(pipe(there.url, concurrency=20, timeout="2s"))
+        with process(stream, tmp_path / "log") as one:
+            await one.ready()
+            await stream.send(20)
+            await until(lambda: len(there.ids) == 20)
+            one.send(signal.SIGSTOP)
+            late_s = time.monotonic() + 2.2
+            came.set()
+            await until(lambda: time.monotonic() > late_s)
+            one.send(signal.SIGCONT)
+            receipts = await stream.receipts(20)
+    assert outcomes(receipts) == ["delivered"] * 20
+    assert len(there.ids) == 20
+    assert all(event.AMBIGUOUS not in receipt for receipt in receipts)
+
+
 async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
     stream: Stream, tmp_path: Path
 ) -> None:
