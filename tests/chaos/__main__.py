@@ -223,6 +223,7 @@ async def _judge(mesh: Mesh, books: dict[str, Path], windows: Sequence[Window]) 
         windows,
         ("steady", "shaky"),
         found.receipts,
+        found.ambiguous,
     )
     verdict.sent_again = sum(line["tries"] > 1 for line in sent)
     verdict.ended_as_duplicate = found.duplicates

@@ -1,6 +1,7 @@
 """What can be done to a mesh. Each fault ends by itself and says what it did, to whom, and when."""
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -29,6 +30,9 @@ MODES: Final = (
     "reset-after",
     "retry-after",
 )
+
+NOTICED_S: Final = 8.0
+"""Bound on the time in which a service notices that its driver is dead, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,10 @@ async def kill_driver(scene: Scene) -> Window:
     for child in psutil.Process(process.pid).children(recursive=True):
         if "java" in child.name():
             child.kill()
+    with contextlib.suppress(TimeoutError):  # a standby's loss shows late
+        async with asyncio.timeout(NOTICED_S):
+            while process.running and scene.mesh.ready:
+                await asyncio.sleep(0.05)
     return Window("kill-driver", name, start_s, time.time())
 
 

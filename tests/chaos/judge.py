@@ -9,6 +9,8 @@ from typing import Any
 Lines = Sequence[Mapping[str, Any]]
 AFTERMATH_S = 20
 """After the end of a fault, what it left half-done may still come a second time for so long (session time-outs)."""
+WITHOUT_ANSWER = frozenset({"hang", "reset", "silent", "truncate", "late"})
+"""Modes of the destination in which a request is ambiguous whatever else happens."""
 BEFORE_S = 5
 """A request that is on its way when a fault comes began at most so long before: the destination's time-out and more."""
 
@@ -73,6 +75,7 @@ def judge(
     windows: Sequence[Window],
     destinations: Sequence[str],
     receipts: Mapping[tuple[str, str], float],
+    ambiguous: Mapping[tuple[str, str], int],
 ) -> Verdict:
     """Compare what was acknowledged with what arrived.
 
@@ -85,6 +88,7 @@ def judge(
         windows: the faults.
         destinations: every destination that each event must reach.
         receipts: (event id, destination) to when Kafka got the first receipt `delivered`, wall time in seconds.
+        ambiguous: (event id, destination) to the requests of which egest said that their answer was ambiguous.
     """
     verdict = Verdict(sent=len(sent))
     acknowledged = {line["id"] for line in sent if line["status"] == 202}
@@ -98,7 +102,7 @@ def judge(
         verdict.delivered[to] = len(clean)
         verdict.dead[to] = len(buried)
         verdict.lost += [f"{to}:{event}" for event in sorted(acknowledged - clean.keys() - buried)]
-        _count_repeats(verdict, to, lines, windows, receipts)
+        _count_repeats(verdict, to, lines, windows, receipts, ambiguous)
         verdict.out_of_order += _disorder(
             lines, {event for event, where in first_pass if where == to}, raw_order
         )
@@ -121,12 +125,15 @@ def _count_repeats(
     lines: Lines,
     windows: Sequence[Window],
     receipts: Mapping[tuple[str, str], float],
+    ambiguous: Mapping[tuple[str, str], int],
 ) -> None:
     """Arrivals beyond the first, and which of them DESIGN allows.
 
-    Allowed is what was between its first byte and its receipt when a fault came: no receipt was there before it.
+    Allowed is one for each ambiguous answer, and what was between its first byte and its receipt when a fault came: no
+    receipt was there before it.
     """
     times = defaultdict(list)
+    silent = Counter(line["id"] for line in lines if line["mode"] in WITHOUT_ANSWER)
     for line in lines:
         if line["clean"] and not line.get("ambiguous"):
             times[line["id"]].append(line["at_s"])
@@ -135,7 +142,8 @@ def _count_repeats(
             continue
         verdict.twice += len(arrivals) - 1
         receipt_s = receipts.get((event, to))
-        explained = any(
+        unanswered = silent[event] + len(arrivals) - 1
+        explained = ambiguous.get((event, to), 0) >= unanswered or any(
             window.may_repeat
             and window.start_s - BEFORE_S <= min(arrivals)
             and max(arrivals) <= window.end_s + AFTERMATH_S

@@ -19,6 +19,8 @@ ASYNCIO: Final = ("ingest", "normalize", "egest", "retrier")
 """Services whose second instance reaches Kafka by wires of its own and whose first one has a clock of its own."""
 DISK_BYTES: Final = 6 * 1024**3
 HOUR_S: Final = 3600
+_ROOM_BYTES: Final = 2 * 1024**2
+"""A bound below what is there is refused, and brokers go on writing while it is asked for."""
 
 
 @dataclass
@@ -49,10 +51,10 @@ class Rig:
         self.clocks[service].write_text(f"{off_s:+d}\n")
 
     def resize_disk(self, size_bytes: int) -> None:
-        """Bound the brokers' file system; 0: what is on it now, so that nothing more fits."""
+        """Bound the brokers' file system; 0: what is on it now, so that hardly anything more fits."""
         assert self.disk is not None
         usage = shutil.disk_usage(self.disk)
-        size = size_bytes or usage.used
+        size = size_bytes or usage.used + _ROOM_BYTES
         subprocess.run(["mount", "-o", f"remount,size={size}", str(self.disk)], check=True)
 
 

@@ -16,7 +16,14 @@ def arrived(*ids: str, clean: bool = True, at_s: float = 100.0) -> list[dict[str
 
 
 def verdict(book: list[dict[str, Any]], arrivals: list[dict[str, Any]], **more: Any) -> Verdict:
-    facts = {"dead": [], "first_pass": [], "raw_order": {}, "windows": [], "receipts": {}} | more
+    facts = {
+        "dead": [],
+        "first_pass": [],
+        "raw_order": {},
+        "windows": [],
+        "receipts": {},
+        "ambiguous": {},
+    } | more
     return judge(book, arrivals, destinations=["steady"], **facts)
 
 
@@ -57,6 +64,16 @@ def test_twice_is_a_failure_when_the_receipt_was_there_before_egest_died() -> No
     near = Window("kill", "egest-1", 101, 102)
     found = verdict(sent("a1"), twice, windows=[near], receipts={("a1", "steady"): 100.5})
     assert (found.twice, found.twice_explained, found.twice_ids) == (1, 0, ["steady:a1"])
+
+
+def test_twice_is_explained_by_as_many_ambiguous_answers() -> None:
+    twice = arrived("a1", at_s=100) + arrived("a1", at_s=110)
+    thrice = [*twice, *arrived("a1", at_s=120)]
+    told = {("a1", "steady"): 1}
+    assert verdict(sent("a1"), twice, ambiguous=told).failures == []
+    assert verdict(sent("a1"), thrice, ambiguous=told).failures != []
+    cut = [line | {"mode": "truncate"} for line in arrived("a1", clean=False)]
+    assert verdict(sent("a1"), cut + twice, ambiguous=told).failures != [], "that one explains the cut answer"
 
 
 def test_a_reset_behind_the_status_line_is_an_arrival_and_may_come_again() -> None:

@@ -20,6 +20,7 @@ class Told:
         first_pass: (event id, destination) of the deliveries that took a single request.
         order: event id to its place in the topic `raw`.
         duplicates: receipts of events that their client had sent before.
+        ambiguous: (event id, destination) to the requests that may have arrived and got no answer, where there are any.
         receipts: (event id, destination) to when Kafka got the first receipt `delivered`, wall time in seconds.
     """
 
@@ -27,6 +28,7 @@ class Told:
     first_pass: set[tuple[str, str]] = field(default_factory=set)
     order: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
+    ambiguous: dict[tuple[str, str], int] = field(default_factory=dict)
     receipts: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
@@ -36,6 +38,7 @@ async def told(bootstrap: str, topics: Topics) -> Told:
     ids: dict[bytes, str] = {}
     attempts: dict[tuple[bytes, str], int] = defaultdict(int)
     first_s: dict[tuple[bytes, str], float] = {}
+    ambiguous: dict[tuple[bytes, str], int] = defaultdict(int)
     async for topic, record in _records(bootstrap, [topics.raw, topics.dead_letter, topics.receipts]):
         headers = dict(record.headers)
         seq, where = headers.get(event.SEQ, b""), headers.get(event.DESTINATION, b"").decode()
@@ -49,6 +52,8 @@ async def told(bootstrap: str, topics: Topics) -> Told:
         else:
             delivered = headers.get(event.OUTCOME) == b"delivered"
             passed = int(headers.get(event.PASS, b"0")) + int(headers.get(event.ATTEMPT, b"1")) - 1
+            if event.AMBIGUOUS in headers:
+                ambiguous[seq, where] = max(ambiguous[seq, where], int(headers[event.AMBIGUOUS]))
             attempts[seq, where] = max(attempts[seq, where], passed + (not delivered))
             if delivered:
                 at_s = record.timestamp / 1000
@@ -57,6 +62,7 @@ async def told(bootstrap: str, topics: Topics) -> Told:
         (ids[seq], where) for (seq, where), more in attempts.items() if not more and seq in ids
     }
     found.receipts = {(ids[seq], where): at_s for (seq, where), at_s in first_s.items() if seq in ids}
+    found.ambiguous = {(ids[seq], where): times for (seq, where), times in ambiguous.items() if seq in ids}
     return found
 
 
