@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 LOG4J: Final = "hifi_enrich/log4j2.properties"
+SCALA: Final = "2.13"
 SCRATCH: Final = "/tmp"  # noqa: S108 - the container's own
 
 
@@ -51,7 +52,11 @@ def main() -> None:
     else:
         sys.exit("usage: cluster.py master | cluster.py worker spark://MASTER:7077")
     java = Path(os.environ["JAVA_HOME"], "bin/java")
-    environment = dict(os.environ) | {"SPARK_HOME": str(spark), "SPARK_LOCAL_DIRS": SCRATCH}
+    environment = dict(os.environ) | {
+        "SPARK_HOME": str(spark),
+        "SPARK_LOCAL_DIRS": SCRATCH,
+        "SPARK_SCALA_VERSION": SCALA,  # a worker that starts executors would look for a source tree without it
+    }
     command = [
         str(java),
         "-Xmx256m",
