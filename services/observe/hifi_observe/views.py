@@ -106,7 +106,7 @@ def minutes(store: Store, pipe: str, first: int, last: int) -> list[dict[str, An
 
 
 def lost(merged: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lost identities of a merged minute, one by one."""
+    """The lost identities of a merged minute, one by one, in the same order whoever merged it."""
     return [
         {
             "hop": one["hop"],
@@ -115,7 +115,7 @@ def lost(merged: Mapping[str, Any]) -> list[dict[str, Any]]:
             "epoch": epoch,
             "sequence": sequence,
         }
-        for one in merged["lost_ids"]
+        for one in sorted(merged["lost_ids"], key=lambda one: (one["partition"], one["destination"]))
         for epoch, sequence in IdSet.load(one["ids"])
     ]
 
