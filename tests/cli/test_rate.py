@@ -208,8 +208,13 @@ async def test_a_batch_of_bare_data_is_read_too(tmp_path):
     assert [(one.id, one.well_formed) for one in Books(file).read()] == [("a", True), ("b", True)]
 
 
+def folders():
+    return set(Path(tempfile.gettempdir()).glob("hifi-rate-*"))
+
+
 @pytest.mark.timeout(400)
 def test_a_mesh_is_rated(start_hifi, tmp_path):
+    before = folders()
     numbers, picture = tmp_path / "rate.json", tmp_path / "rate.svg"
     options = ("--from", 50, "--step", 3, "--seconds", 3, "--slo", "30s", "--batch", 10, "--size", "200-8KiB")
     # Ingest refuses what is above its limit, so the search soon ends.
@@ -226,4 +231,4 @@ def test_a_mesh_is_rated(start_hifi, tmp_path):
     assert f"rated {report['rated']['rate']:,.0f} ev/s with p95" in command.text()
     assert "<svg" in picture.read_text()
     command.wait_gone()
-    assert not list(Path(tempfile.gettempdir()).glob("hifi-rate-*"))
+    assert folders() == before, "the temporary folder is removed"
