@@ -11,6 +11,8 @@ from hifi_cli.demo.verify import Sent, Verdict
 
 KEEPS_UP: Final = 0.85
 """In the second half of a step at least this share of what fell due must also arrive; less: a backlog grows."""
+JITTER_S: Final = 1.0
+"""Deliveries that are this far behind may be one micro-batch that came late, and no backlog."""
 LATE_SHARE: Final = 0.1
 """With more requests handed over late than this the sender itself is too slow."""
 MS_NS: Final = 1_000_000
@@ -124,7 +126,8 @@ def why_not(step: Step, slo_ms: float) -> str | None:
     p95 = step.lag_ms["p95"]
     if p95 is None or p95 > slo_ms:
         return f"p95 is above {slo_ms:,.0f} ms"
-    if step.arrived_share < KEEPS_UP:
+    behind_s = (1 - step.arrived_share) * step.used.seconds / 2
+    if step.arrived_share < KEEPS_UP and behind_s > JITTER_S:
         return f"a backlog grows: {step.arrived_share:.0%} of what fell due arrived"
     return None
 
