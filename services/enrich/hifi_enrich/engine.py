@@ -31,6 +31,8 @@ from hifi_enrich.warm import sample
 
 WARM_BATCHES: Final = 20
 WARM_S: Final = 6.0
+WARM_BOUND_S: Final = 45.0
+"""For the first job and all that follows; beyond it the service goes on as it is."""
 _LOOK_S: Final = 0.02
 
 logger = log.get(__name__)
@@ -139,11 +141,16 @@ class Engine:
 
         Raises:
             KafkaError, TimeoutError: Kafka does not answer.
+            Py4JError: Spark had no executor for it in time, as for a standby while the driver has all of a cluster's.
         """
         topic = self._topics.enrich_warm_up
         async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
             end = await offsets.end()
-        await asyncio.to_thread(self._warm_up, end)
+        warming = asyncio.ensure_future(asyncio.to_thread(self._warm_up, end))
+        done, _ = await asyncio.wait({warming}, timeout=WARM_BOUND_S)
+        if not done:
+            await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
+        await warming
 
     async def query(self, start: Mapping[int, int]) -> Query:
         """Start the query at these offsets."""
