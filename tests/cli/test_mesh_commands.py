@@ -160,7 +160,9 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
         "enrich",
         "egest",
         "retrier",
+        "observe",
     ]
+    assert status["console"] == f"http://127.0.0.1:{up.console}"
     assert set(status["backlog"]) == {"normalize", "enrich", "egest", "retrier"}
     assert [one["pipe"] for one in status["pipes"]] == ["count"]
     assert (status["stream"], status["trigger"], status["brokers"]) == ("hifi", "micro-batch", 1)

@@ -49,7 +49,7 @@ class Shell:
             self.start(line.rstrip("& "))
         elif line.startswith("hifi up"):
             self.end("hifi up")
-            self.wait_for(self.start(line), "ready")
+            self.wait_for(self.start(line), "events go to")
         else:
             done = subprocess.run(
                 ["bash", "-euc", self.exports + line],
