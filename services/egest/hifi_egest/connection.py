@@ -24,6 +24,7 @@ IDLE_S: Final = 3.0
 request that meets the closing is an ambiguous one. A server that announces its own time (`Keep-Alive: timeout=60`) is
 believed, less a second."""
 LONGEST_IDLE_S: Final = 60.0
+_LAST_LOOK_S: Final = 0.02
 _HEAD_BYTES: Final = 64 * 1024
 _STATUS_LINE: Final = re.compile(rb"(?:\A|\r\n\r\n)HTTP/1\.[01] ([2-9]\d\d)[ \r][^\n]*\n")
 _TIMEOUT: Final = re.compile(rb"timeout=(\d{1,6})")
@@ -183,8 +184,9 @@ class Connection(asyncio.Protocol):
 
     def _late(self) -> None:
         # A process that was stopped wakes up with no news of its sockets, only with timers that are over (epoll ends
-        # with EINTR, and its own time is over too). What came meanwhile is read before the next turn's timers.
-        self._timer = self._loop.call_later(0, self._too_late)
+        # with EINTR, and its own time is over too). What came meanwhile is read before a timer that begins only now is
+        # over; one of no time at all would not let the loop look at its sockets first.
+        self._timer = self._loop.call_later(_LAST_LOOK_S, self._too_late)
 
     def _too_late(self) -> None:
         self._silence(Silence("timeout", "the destination sent no status line in time", ambiguous=True))
