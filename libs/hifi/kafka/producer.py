@@ -27,7 +27,7 @@ MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _FRAMING_BYTES: Final = 32
 """About what a record costs beyond its content, here and in Kafka's format."""
 _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
-_PACE_S: Final = 0.005
+_PACE_S: Final = 0.01
 """Least time between two moments at which batches go out: what is ready goes together, as one request a broker."""
 _CONDITION: Final = "producer"
 _BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
