@@ -6,6 +6,8 @@ from typing import Annotated, Final
 import typer
 from platformdirs import user_state_path
 
+from hifi_infra.plan import Trigger
+
 DEFAULT_DATA: Final = user_state_path("hifi", appauthor=False)
 
 Data = Annotated[
@@ -40,5 +42,9 @@ Url = Annotated[
     typer.Option(
         "--url", envvar="HIFI_URL", help="Where ingest takes events; default: that of the mesh in --data."
     ),
+]
+TriggerOf = Annotated[
+    Trigger,
+    typer.Option("--trigger", help="Of enrich (Spark): micro-batch, or real-time for milliseconds."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]

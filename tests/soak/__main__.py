@@ -27,8 +27,9 @@ from hifi_cli.demo.run import Demo
 from hifi_cli.demo.scene import Scene
 from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Books, sent
+from hifi_cli.options import TriggerOf
 from hifi_infra.mesh import Mesh
-from hifi_infra.plan import FLOW, Plan, Trigger
+from hifi_infra.plan import FLOW, Plan
 from hifi_infra.ports import free_port
 
 SAMPLE_S: Final = 5.0
@@ -42,7 +43,7 @@ console = Console(stderr=True, highlight=False)
 def main(
     minutes: Annotated[float, typer.Option(help="Events are sent for so long.")] = 10,
     rate: Annotated[float, typer.Option(help="Events a second.")] = 500,
-    trigger: Annotated[str, typer.Option(help="micro-batch or real-time.")] = "micro-batch",
+    trigger: TriggerOf = "micro-batch",
     restart: Annotated[
         bool, typer.Option(help="End one service after another, in order and by force.")
     ] = False,
@@ -58,7 +59,7 @@ def main(
             Path(folder),
             port=stage.ingest_port,
             console_port=free_port(but={stage.ingest_port, stage.destination_port}),
-            trigger=_trigger(trigger),
+            trigger=trigger,
             scale=count,
             env={**stage.secrets, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
         )
@@ -71,12 +72,6 @@ def main(
             file.write(json.dumps(line) + "\n")
     print(json.dumps(line, indent=2))
     sys.exit(1 if line["failures"] else 0)
-
-
-def _trigger(name: str) -> Trigger:
-    if name not in ("micro-batch", "real-time"):
-        raise typer.BadParameter("write micro-batch or real-time")
-    return "real-time" if name == "real-time" else "micro-batch"
 
 
 async def _soak(demo: Demo, *, restart: bool) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from hifi_cli.demo.shown import shown
 from hifi_cli.demo.stage import Stage
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.logfile import log_to
-from hifi_cli.options import AsJson
+from hifi_cli.options import AsJson, TriggerOf
 from hifi_cli.output import console, errors, print_json
 from hifi_cli.reported import FAILED, INTERRUPTED, reported
 from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, Trigger
+from hifi_infra.plan import Plan
 
 
 @reported
@@ -33,10 +33,7 @@ def demo(
     seconds: Annotated[
         float, typer.Option("--for", min=1, max=86_400, metavar="SECONDS", help="Time to send for.")
     ] = 60,
-    trigger: Annotated[
-        Trigger,
-        typer.Option("--trigger", help="Of enrich (Spark): micro-batch, or real-time for milliseconds."),
-    ] = "micro-batch",
+    trigger: TriggerOf = "micro-batch",
     report: Annotated[
         Path | None,
         typer.Option("--report", dir_okay=False, metavar="FILE", help="Write the numbers as JSON, too."),

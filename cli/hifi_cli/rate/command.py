@@ -18,7 +18,7 @@ from hifi_cli.demo.shown import shown
 from hifi_cli.demo.stage import Stage
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.logfile import log_to
-from hifi_cli.options import AsJson
+from hifi_cli.options import AsJson, TriggerOf
 from hifi_cli.output import console, errors, print_json
 from hifi_cli.rate.chart import chart
 from hifi_cli.rate.ladder import Ladder
@@ -28,7 +28,7 @@ from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import Step
 from hifi_cli.reported import FAILED, INTERRUPTED, reported
 from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, Trigger, read_scale
+from hifi_infra.plan import Plan, read_scale
 from hifi_infra.ports import free_port
 
 
@@ -54,10 +54,7 @@ def rate(
         str | None,
         typer.Option("--size", metavar="BYTES[-BYTES]", help="Size of an event; default: a flight's, 280 B."),
     ] = None,
-    trigger: Annotated[
-        Trigger,
-        typer.Option("--trigger", help="Of enrich (Spark): micro-batch, or real-time for milliseconds."),
-    ] = "micro-batch",
+    trigger: TriggerOf = "micro-batch",
     wanted: Annotated[
         float | None,
         typer.Option(

@@ -185,9 +185,9 @@ class Engine:
         names = [known.pipe.pipe for known in self._registry.all()] or ["none"]
         made_up = sample(self._session, names, self.partitions).withColumn("topic", F.lit(topic))
         made_up.write.format("kafka").options(**sink_options(self._settings)).save()
-        records = read(self._session, self._settings, topic, start)
-        assert self._plan is not None
-        again = self._frame.build(records, self._plan).withColumn("topic", F.lit(topic))
+        again = self._sink(read(self._session, self._settings, topic, start)).withColumn(
+            "topic", F.lit(topic)
+        )
         query = Query(again, self._settings, self._temp / "checkpoint-warm-up")
         batches = 0
         while batches < WARM_BATCHES and query.alive and monotonic_s() - began_s < WARM_S:
