@@ -188,7 +188,7 @@ class Engine:
         again = self._sink(read(self._session, self._settings, topic, start)).withColumn(
             "topic", F.lit(topic)
         )
-        query = Query(again, self._settings, self._temp / "checkpoint-warm-up")
+        query = Query(again, self._settings, self._temp / "checkpoint-warm-up", every_ms=0)
         batches = 0
         while batches < WARM_BATCHES and query.alive and monotonic_s() - began_s < WARM_S:
             time.sleep(_LOOK_S)

@@ -9,13 +9,16 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from hifi_enrich.settings import EnrichSettings
+
+BATCH_EVERY_MS: Final = 300
+"""A batch costs most by beginning, so more of them make events later where cores are few."""
 
 PartitionOffsets = Mapping[int, int]
 """Partition to the offset of the next record."""
@@ -69,7 +72,7 @@ def sink_options(settings: EnrichSettings) -> dict[str, str]:
         "kafka.bootstrap.servers": settings.kafka,
         "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
-        "kafka.linger.ms": "0" if settings.enrich_trigger == "real-time" else "5",
+        "kafka.linger.ms": "5",
         "kafka.batch.size": "131072",
         "kafka.compression.type": "lz4",
         "kafka.max.request.size": str(8 * 1024 * 1024),
@@ -82,8 +85,17 @@ def sink_options(settings: EnrichSettings) -> dict[str, str]:
 class Query:
     """A running query."""
 
-    def __init__(self, frame: DataFrame, settings: EnrichSettings, checkpoint: Path) -> None:
-        """Start it. The checkpoint's folder must not exist."""
+    def __init__(
+        self, frame: DataFrame, settings: EnrichSettings, checkpoint: Path, *, every_ms: int = BATCH_EVERY_MS
+    ) -> None:
+        """Start it.
+
+        Args:
+            frame: what is written, with its topic.
+            settings: of the service.
+            checkpoint: a folder that does not exist.
+            every_ms: a micro-batch begins so often, or when the one before has ended; milliseconds.
+        """
         self._checkpoint = checkpoint
         writer = frame.writeStream.format("kafka").options(**sink_options(settings))
         writer = writer.option("checkpointLocation", str(checkpoint))
@@ -92,7 +104,7 @@ class Query:
                 realTime=f"{round(settings.enrich_batch_s * 1000)} milliseconds"
             )
         else:
-            writer = writer.outputMode("append").trigger(processingTime="0 seconds")
+            writer = writer.outputMode("append").trigger(processingTime=f"{every_ms} milliseconds")
         self._query: StreamingQuery = writer.start()
         self._last = -1
 

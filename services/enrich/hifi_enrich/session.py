@@ -41,9 +41,7 @@ _FAST: Final = {
     "spark.sql.streaming.ui.enabled": "false",
     "spark.metrics.appStatusSource.enabled": "false",
     "spark.appStatusStore.diskStoreDir": "",
-    # The plan is a few calls; generating and compiling its source anew in every task costs more than it saves.
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -135,6 +133,9 @@ def start(
         own = {**own, "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     else:
         own = {**own, "spark.jars": ",".join(map(str, jar_paths))}
+    if settings.enrich_trigger == "micro-batch":
+        # Generating the plan's source anew in every task of every batch costs more than it saves.
+        own = {**own, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(f"hifi-enrich-{settings.stream}")
