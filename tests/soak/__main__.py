@@ -13,9 +13,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import orjson
 import typer
@@ -35,8 +35,22 @@ from hifi_infra.ports import free_port
 SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0
 SETTLE_S: Final = 10.0
+ROLLED: Final = "every service was restarted and scaled"
 CLOSED_S: Final = 180.0
-BOOKED: Final = ("accepted", "delivered", "lost", "duplicates", "mismatched", "lag_ms", "longest_pause_ms")
+BOOKED: Final = (
+    "accepted",
+    "delivered",
+    "lost",
+    "duplicates",
+    "mismatched",
+    "refused",
+    "unanswered",
+    "copies",
+    "outcomes",
+    "lag_ms",
+    "longest_pause_ms",
+)
+Disturb: TypeAlias = Callable[[Demo, list[str]], Awaitable[None]]
 console = Console(stderr=True, highlight=False)
 
 
@@ -48,11 +62,17 @@ def main(
         bool, typer.Option(help="End one service after another, in order and by force.")
     ] = False,
     observe: Annotated[int, typer.Option(help="Instances of observe.")] = 1,
+    roll: Annotated[
+        bool,
+        typer.Option(help="Restart every instance in order once, then scale each asyncio service 1-3-1."),
+    ] = False,
     two: Annotated[bool, typer.Option(help="Two instances of every service.")] = False,
     report: Annotated[Path | None, typer.Option(help="File that gets a line of JSON.")] = None,
 ) -> None:
     """Send, watch, compare."""
     count = dict.fromkeys(FLOW, 2 if two else 1) | {"observe": observe}
+    if restart and roll:
+        raise typer.BadParameter("write one of --restart and --roll")
     with tempfile.TemporaryDirectory(prefix="hifi-soak-") as folder:
         stage = Stage.at(Path(folder))
         plan = Plan(
@@ -65,8 +85,12 @@ def main(
         )
         mesh = Mesh(plan)
         mesh.prepare()
-        found = asyncio.run(_soak(Demo(Scene(stage, mesh), rate, minutes * 60), restart=restart))
-    line = {"minutes": minutes, "rate": rate, "trigger": trigger, "restart": restart, "scale": count, **found}
+        disturb = _restart if restart else _roll if roll else None
+        found = asyncio.run(_soak(Demo(Scene(stage, mesh), rate, minutes * 60), disturb))
+    if roll and ROLLED not in found["restarts"]:
+        found["failures"].append("the events ended before every service was restarted and scaled")
+    what = disturb.__name__.strip("_") if disturb else None
+    line = {"minutes": minutes, "rate": rate, "trigger": trigger, "disturb": what, "scale": count, **found}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -74,12 +98,12 @@ def main(
     sys.exit(1 if line["failures"] else 0)
 
 
-async def _soak(demo: Demo, *, restart: bool) -> dict[str, Any]:
+async def _soak(demo: Demo, disturb: Disturb | None) -> dict[str, Any]:
     memory: dict[str, list[int]] = defaultdict(list)
     restarts: list[str] = []
     helpers = [asyncio.create_task(_sample(demo, memory)), asyncio.create_task(_tell(demo))]
-    if restart:
-        helpers.append(asyncio.create_task(_restart(demo, restarts)))
+    if disturb:
+        helpers.append(asyncio.create_task(disturb(demo, restarts)))
     try:
         numbers = await demo.run()
         for helper in helpers:
@@ -130,6 +154,31 @@ async def _restart(demo: Demo, restarts: list[str]) -> None:
             f"{number.name} {instance.name}, ready again after {time.monotonic() - began_s:.1f} s"
         )
         console.print(restarts[-1])
+
+
+async def _roll(demo: Demo, restarts: list[str]) -> None:
+    """What an upgrade does: SIGTERM to one instance after another; then each asyncio service to 3, 1 and back."""
+
+    async def done(what: str, began_s: float) -> None:
+        await demo.mesh.wait_ready(90)
+        restarts.append(f"{what}, all ready after {time.monotonic() - began_s:.1f} s")
+        console.print(restarts[-1])
+
+    while demo.scene.progress.phase != "sending":
+        await asyncio.sleep(1)
+    for service in FLOW:
+        for instance in list(demo.mesh.instances[service]):
+            began_s, before = time.monotonic(), instance.restarts
+            os.kill(instance.process.pid, signal.SIGTERM)
+            while instance.restarts == before:
+                await asyncio.sleep(0.1)
+            await done(f"SIGTERM {instance.name}", began_s)
+    for service in (name for name in FLOW if name != "enrich"):
+        for count in (3, 1, demo.mesh.plan.instances(service)):
+            began_s = time.monotonic()
+            await demo.mesh.scale(service, count)
+            await done(f"{service} to {count}", began_s)
+    restarts.append(ROLLED)
 
 
 def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
@@ -194,6 +243,9 @@ def _compared(
         failures.append("the demo's own books differ")
     if numbers["lost"] or numbers["mismatched"]:
         failures.append(f"lost {numbers['lost']}, mismatched {numbers['mismatched']}")
+    copies = {topic: count for topic, count in numbers["copies"].items() if topic != "enriched"}
+    if ROLLED in restarts and (numbers["duplicates"] or copies):
+        failures.append(f"an upgrade made {numbers['duplicates']} duplicates and copies: {copies}")
     if rows:
         # A request whose answer an egest never saw before it was killed has no receipt.
         wanted = {"in": numbers["accepted"], "lost": 0, "dead": 0, "waiting": 0, "in_flight": 0}
@@ -210,10 +262,7 @@ def _compared(
     rest = sum(seconds for name, seconds in used.items() if name != "observe")
     return {
         "failures": failures,
-        "books": {
-            name: numbers[name]
-            for name in ("accepted", "delivered", "lost", "duplicates", "mismatched", "lag_ms")
-        },
+        "books": {name: numbers[name] for name in BOOKED},
         "requests": requests,
         "observe": said,
         "states": [(row["minute"], row["state"], *row["causes"]) for row in rows],
