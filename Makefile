@@ -17,8 +17,8 @@ setup: .venv/.installed  ## make the environment, find or install Java, get the 
 demo: setup  ## send real flights through a real mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)
 
-test: setup  ## run all tests against a real broker (ARGS="-k name" or --kafka=HOST:PORT)
-	.venv/bin/pytest $(ARGS)
+test: setup  ## run all tests against a real broker (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)
+	.venv/bin/pytest $(if $(KAFKA),--kafka=$(KAFKA)) $(ARGS)
 
 images:  ## build an image of every service (ARGS="egest" for one; HIFI_TAG=...)
 	DOCKER_HOST=$$(infra/docker/engine.sh) infra/docker/images.sh $(ARGS)
@@ -33,7 +33,7 @@ chaos: setup  ## break a loaded mesh at random, once more (ARGS="--seconds 600 -
 	mkdir -p bench/results
 	.venv/bin/python -m tests.chaos --seconds 600 --report bench/results/chaos.ndjson $(ARGS)
 
-chaos-quick: setup  ## the same in about three minutes, on one broker
+chaos-quick: setup  ## the same in about four minutes, on one broker
 	.venv/bin/python -m tests.chaos --seconds 90 --rate 300 --brokers 1 --freeze 6 $(ARGS)
 
 soak: setup  ## ten minutes of real flights, observe beside the books (ARGS="--restart"); adds to bench/results
