@@ -16,6 +16,8 @@ CONTENT_TYPE: Final = "content-type"
 TIME: Final = "ce_time"
 """The event's own time, as its sender gave it."""
 CE_PREFIX: Final = "ce_"
+TRACEPARENT: Final = "ce_traceparent"
+"""The sender's trace (W3C Trace Context), where it gave one. Receipts have it too."""
 
 PIPE: Final = "hifi_pipe"
 """Name of the pipe."""

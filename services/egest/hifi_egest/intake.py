@@ -30,6 +30,7 @@ from hifi.event import (
     SOURCE,
     TIME,
     TO,
+    TRACEPARENT,
     Headers,
     identity,
     number,
@@ -55,7 +56,7 @@ RETRY_OUT: Final = "retry-out"
 _TURN: Final = 50
 """Records after which the lanes get their turn."""
 _LOOK_S: Final = 0.1
-_COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE, RAW, REPLAY, TIME)
+_COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE, RAW, REPLAY, TIME, TRACEPARENT)
 FULL: Final = Refusal("lane-full", "the lane of the destination is full")
 BEHIND: Final = Refusal("pipes-behind", "this instance has not seen the pipe's version yet")
 

@@ -25,6 +25,7 @@ from hifi.event import (
     PIPE_VERSION,
     RAW,
     SEQ,
+    TRACEPARENT,
     Record,
     identity,
     with_headers,
@@ -167,7 +168,7 @@ def _refused(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
 
 def _repeated(record: ConsumerRecord, headers: Mapping[str, bytes], first: int, fetched_us: int) -> Record:
     """The receipt of an event that is delivered as its first copy, or was."""
-    facts = [(name, headers[name]) for name in _COPIED]
+    facts = [(name, headers[name]) for name in (*_COPIED, TRACEPARENT) if name in headers]
     facts += [
         (RAW, b"%d" % record.offset),
         (FIRST, b"%d" % first),

@@ -7,7 +7,7 @@ take them from one instance, or with `max`.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from prometheus_client import Gauge
+from prometheus_client import Counter, Gauge
 
 from hifi_observe import figures
 from hifi_observe.alarm import KINDS, Alarm
@@ -31,6 +31,8 @@ GROUP_RECORDS: Final = Gauge(
 )
 GROUP_SECONDS: Final = Gauge("hifi_group_lag_seconds", "Age of the first of them.", ["topic", "node"])
 ALARMS: Final = Gauge("hifi_alarms_active", "Alarms that have not ended.", ["kind"])
+SPANS: Final = Counter("hifi_observe_spans_total", "Spans of sampled events: exported, dropped.", ["outcome"])
+TRACES_CAPPED: Final = Counter("hifi_observe_traces_capped_total", "Sampled events without spans: too many.")
 _STATES: Final = ("in", "out", "in_flight", "waiting", "lost", "duplicates", "dead")
 
 

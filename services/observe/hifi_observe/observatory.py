@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiokafka.errors import KafkaError
 
@@ -22,6 +22,10 @@ from hifi_observe.publish import Publisher
 from hifi_observe.reader import Reader
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.store import Store
+from hifi_observe.traces import Traces
+
+if TYPE_CHECKING:
+    from hifi_observe.otlp import Exporter
 
 _AGAIN_S: Final = 2.0
 _TELL_S: Final = 1.0
@@ -44,6 +48,10 @@ class Observatory:
         self.publisher: Publisher | None = None
         self.reader: Reader | None = None
         self.follower = Follower(settings, self.topics, self.store, self.herald.read)
+        self.exporter: Exporter | None = None
+        self.traces: Traces | None = None
+        if settings.observe_otlp_endpoint:
+            self._follow()
         self.since_us = now_us()
         health.wait("books", "the topics have not been read yet")
 
@@ -96,6 +104,24 @@ class Observatory:
         """Flush and disconnect."""
         await self.producer.stop(timeout_s=5)
         await self.registry.stop()
+        if self.exporter is not None:
+            await asyncio.to_thread(self.exporter.stop, 3)
+
+    def _follow(self) -> None:
+        from hifi_observe.otlp import Exporter
+
+        settings = self.settings
+        self.exporter = Exporter(settings.observe_otlp_endpoint, settings.stream)
+        share, most_per_s = settings.observe_otlp_share, settings.observe_otlp_most
+        self.traces = Traces(self.topics, share, most_per_s, self.exporter.put, self._hides_id)
+
+    def _hides_id(self, pipe: str) -> bool:
+        """Whether the ids of its events are taken from a field that it masks."""
+        known = self.registry.get(pipe)
+        if known is None:
+            return True
+        taken, masks = known.pipe.source.id, known.pipe.normalize.mask
+        return taken is not None and any(f"{taken}.".startswith(f"{path}.") for path in masks)
 
     async def _again(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -107,7 +133,7 @@ class Observatory:
 
     async def _read(self) -> None:
         assert self.publisher is not None
-        self.reader = Reader(self.settings, self.topics, self.publisher)
+        self.reader = Reader(self.settings, self.topics, self.publisher, self.traces)
         running = asyncio.create_task(self.reader.run())
         joined = asyncio.create_task(self.reader.joined.wait())
         await asyncio.wait({running, joined}, return_when=asyncio.FIRST_COMPLETED)

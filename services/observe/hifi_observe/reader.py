@@ -19,6 +19,7 @@ from hifi_observe.membership import Membership
 from hifi_observe.publish import Publisher
 from hifi_observe.resume import load_book
 from hifi_observe.settings import ObserveSettings
+from hifi_observe.traces import Traces
 
 _BATCH: Final = 1000
 """Records between two turns of the event loop."""
@@ -47,7 +48,9 @@ def bare_consumer(
 class Reader:
     """Holds the books, keeps them at the state of Kafka, and publishes what closes."""
 
-    def __init__(self, settings: ObserveSettings, topics: Topics, publisher: Publisher) -> None:
+    def __init__(
+        self, settings: ObserveSettings, topics: Topics, publisher: Publisher, traces: Traces | None = None
+    ) -> None:
         self.books: dict[int, Book] = {}
         self.skipped: Counter[str] = Counter()
         """Topic to offsets that Kafka no longer had when observe came to read them."""
@@ -58,6 +61,7 @@ class Reader:
         self._topics = topics
         self._rules: Rules = settings.rules
         self._publisher = publisher
+        self._traces = traces
         self._asking = Asking(settings.kafka, topics)
         self._membership = Membership(settings, topics, self._change)
         self._consumer = bare_consumer(settings)
@@ -93,6 +97,8 @@ class Reader:
                     self._settings, self._topics, self._publisher.partitions, self._rules, partition
                 )
             await self._assign(added)
+            if self._traces is not None:
+                self._traces.keep(self.books)
         logger.info("observing", partitions=sorted(self.books))
         self.joined.set()
 
@@ -132,6 +138,8 @@ class Reader:
                     continue  # fetched for an assignment before
                 self._note_jump(name, position, records[0].offset)
                 book.take(name, records)
+                if self._traces is not None:
+                    self._traces.take(name, tp.partition, records)
             await asyncio.sleep(0)
 
     def _note_jump(self, name: str, expected: int, first: int) -> None:

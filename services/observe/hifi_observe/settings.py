@@ -47,6 +47,20 @@ class ObserveSettings(ServiceSettings):
         "console is read-only.",
         repr=False,
     )
+    observe_otlp_endpoint: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="URL of an OpenTelemetry collector (OTLP over HTTP, without `/v1/traces`) that takes spans of "
+        "sampled events; empty: none are made.",
+    )
+    observe_otlp_share: float = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="Share of events that are sampled, by trace id; those whose `traceparent` has the sampled flag "
+        "always are.",
+    )
+    observe_otlp_most: int = Field(50, gt=0, description="Events that are sampled in a second at most.")
 
     @property
     def rules(self) -> Rules:

@@ -14,6 +14,7 @@ from hifi import event
 from hifi.event import Record
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def test_each_event_arrives_once_and_has_its_receipt(stream: Stream) -> None:
@@ -40,13 +41,14 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
     await stream.create()
     async with destination() as there, egesting(stream, pipe(there.url)):
         for partition in range(3):
-            await stream.send(1, key=f"k{partition}", partition=partition)
+            await stream.send(1, key=f"k{partition}", partition=partition, **{event.TRACEPARENT: TRACE})
         await stream.receipts(3)
         records = await stream.read(stream.topics.receipts)
     assert [(record.partition, record.key, record.value) for record in records] == [
         (0, b"k0", None), (1, b"k1", None), (2, b"k2", None)
     ]  # fmt: skip
     assert {dict(record.headers)[event.TIME] for record in records} == {TIME}
+    assert {dict(record.headers)[event.TRACEPARENT] for record in records} == {TRACE}
     await stream.producer.stop()
 
 

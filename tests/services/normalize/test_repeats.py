@@ -9,6 +9,7 @@ from normalizing import Normalize, Stream, headers, ids, new_stream, normalize, 
 
 from hifi.event import Headers, Record, with_headers
 
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UUID7 = b"0198c0de-0000-7000-8000-000000000000"
 
 
@@ -37,7 +38,7 @@ async def test_what_is_sent_again_ends_as_duplicate_and_what_differs_passes(kafk
         first = sent(stream, b"a")
         sequences = {
             "first": first,
-            "again": sent(stream, b"a"),
+            "again": sent(stream, b"a", ce_traceparent=TRACE),
             "other data": sent(stream, b"a", {"n": 2}),
             "other source": sent(stream, b"a", ce_source=b"/other"),
             "other pipe": sent(stream, b"a", name="q"),
@@ -83,6 +84,7 @@ async def test_what_is_sent_again_ends_as_duplicate_and_what_differs_passes(kafk
         same = ("hifi_seq", "hifi_pipe", "hifi_pipe_version", "hifi_accepted", "hifi_minute")
         assert {name: one[name] for name in same} == {name: origin[name] for name in same}
         assert one["hifi_outcome"] == b"duplicate"
+        assert one.get("ce_traceparent") == origin.get("ce_traceparent")
         assert "hifi_destination" not in one
         assert (receipt.partition, receipt.value) == (1, None)
 

@@ -107,6 +107,7 @@ class Stream:
                 "receipts": [
                     (event.DESTINATION, b"crm"),
                     (event.OUTCOME, b"delivered"),
+                    (event.SOURCE, b"enriched:0"),
                     (event.STATUS, b"200"),
                     (event.SENT, now),
                     (event.ANSWERED, now),
