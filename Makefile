@@ -34,7 +34,7 @@ chaos: setup  ## break a loaded mesh at random, once more (ARGS="--seconds 600 -
 	.venv/bin/python -m tests.chaos --seconds 600 --report bench/results/chaos.ndjson $(ARGS)
 
 chaos-quick: setup  ## the same in about four minutes, on one broker
-	.venv/bin/python -m tests.chaos --seconds 90 --rate 300 --brokers 1 --freeze 6 $(ARGS)
+	.venv/bin/python -m tests.chaos --seconds 90 --rate 300 --brokers 1 --freeze 6 --within 90 $(ARGS)
 
 soak: setup  ## ten minutes of real flights, observe beside the books (ARGS="--restart"); adds to bench/results
 	mkdir -p bench/results

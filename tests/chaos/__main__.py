@@ -48,6 +48,9 @@ def main(
     brokers: Annotated[int, typer.Option(help="1 or 3.")] = 3,
     trigger: Annotated[str, typer.Option(help="micro-batch or real-time.")] = "micro-batch",
     freeze: Annotated[float, typer.Option(help="Longest freeze, seconds.")] = 15,
+    within: Annotated[
+        float, typer.Option(help="A fault after which a service is not ready for longer breaks a promise, s.")
+    ] = 30,
     report: Annotated[Path | None, typer.Option(help="File that gets a line of JSON.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of the mesh and the books; default: a temporary one.")
@@ -71,7 +74,9 @@ def main(
                 env={"HIFI_CHAOS_KEY": KEY},
                 own_env=rig.own_env,
             )
-            outcome = asyncio.run(_run(plan, rig, folder, random.Random(seed), seconds, rate, wanted, freeze))
+            outcome = asyncio.run(
+                _run(plan, rig, folder, random.Random(seed), seconds, rate, wanted, freeze, within)
+            )
     line = {"seed": seed, "seconds": seconds, "rate": rate, "brokers": brokers, "trigger": trigger, **outcome}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
@@ -102,6 +107,7 @@ async def _run(
     rate: float,
     wanted: Mapping[str, int],
     freeze_s: float,
+    within_s: float,
 ) -> dict[str, Any]:
     port = free_port(but={plan.port})
     books = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
@@ -132,9 +138,9 @@ async def _run(
             verdict = await _judge(mesh, books, windows)
             after = mesh.rss_bytes()
             failures = verdict.failures + [
-                f"{one.target} was not ready 30 s after {one.fault}: {one.ready_again_s} s"
+                f"{one.target} was not ready {within_s:g} s after {one.fault}: {one.ready_again_s} s"
                 for one in windows
-                if one.ready_again_s is None or one.ready_again_s > 30
+                if one.ready_again_s is None or one.ready_again_s > within_s
             ]
             return verdict.as_json() | {
                 "failures": failures,
