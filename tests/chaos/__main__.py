@@ -24,6 +24,7 @@ from tests.chaos.told import told
 
 from hifi.pipe.files import load
 from hifi.pipe.model import Pipe
+from hifi_cli.options import TriggerOf
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan
 from hifi_infra.ports import free_port
@@ -46,7 +47,7 @@ def main(
         ),
     ] = None,
     brokers: Annotated[int, typer.Option(help="1 or 3.")] = 3,
-    trigger: Annotated[str, typer.Option(help="micro-batch or real-time.")] = "micro-batch",
+    trigger: TriggerOf = "micro-batch",
     freeze: Annotated[float, typer.Option(help="Longest freeze, seconds.")] = 15,
     within: Annotated[
         float, typer.Option(help="A fault after which a service is not ready for longer breaks a promise, s.")
@@ -69,7 +70,7 @@ def main(
                 data=folder / "mesh",
                 brokers=brokers,
                 port=free_port(),
-                trigger="real-time" if trigger == "real-time" else "micro-batch",
+                trigger=trigger,
                 scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2},
                 env={"HIFI_CHAOS_KEY": KEY},
                 own_env=rig.own_env,
