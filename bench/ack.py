@@ -1,7 +1,6 @@
 """A destination that is down for six seconds: what is lost, by count, with each way of acknowledging."""
 
 import asyncio
-import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -27,11 +26,8 @@ WAYS = (
 
 def measure(way: str) -> dict[str, int]:
     """Accepted, arrived, lost and duplicates."""
-    folder = Path(tempfile.mkdtemp(prefix="hifi-bench-"))
-    try:
-        return asyncio.run(_measure(way, folder))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
+        return asyncio.run(_measure(way, Path(folder)))
 
 
 async def _measure(way: str, folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -55,11 +54,8 @@ CASES = {
 
 def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
     """Run a case; gives the report of `hifi rate`."""
-    folder = Path(tempfile.mkdtemp(prefix="hifi-bench-"))
-    try:
-        return asyncio.run(_rate(case, folder, seconds, slo_ms))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
+        return asyncio.run(_rate(case, Path(folder), seconds, slo_ms))
 
 
 def scene(

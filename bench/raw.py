@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -23,11 +22,8 @@ PARTITIONS = 4
 
 def measure(events: int = EVENTS) -> dict[str, Any]:
     """Messages a second and CPU of the client for each way, as JSON."""
-    folder = Path(tempfile.mkdtemp(prefix="hifi-raw-"))
-    try:
-        return uvloop.run(_measure(folder, events))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="hifi-raw-", ignore_cleanup_errors=True) as folder:
+        return uvloop.run(_measure(Path(folder), events))
 
 
 async def _measure(folder: Path, events: int) -> dict[str, Any]:

@@ -5,7 +5,6 @@
 
 import argparse
 import asyncio
-import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -116,11 +115,8 @@ def dead() -> dict[str, Any]:
 
 
 def _rated(load: Many, case: Case) -> dict[str, Any]:
-    folder = Path(tempfile.mkdtemp(prefix="hifi-bench-"))
-    try:
-        return asyncio.run(_rate_load(load, case, folder))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
+        return asyncio.run(_rate_load(load, case, Path(folder)))
 
 
 async def _rate_load(load: Many, case: Case, folder: Path) -> dict[str, Any]:
@@ -137,11 +133,8 @@ async def _rate_load(load: Many, case: Case, folder: Path) -> dict[str, Any]:
 
 def restart() -> dict[str, Any]:
     """Seconds to ready on an empty folder and again on the same one; seconds without deliveries around a SIGKILL."""
-    folder = Path(tempfile.mkdtemp(prefix="hifi-bench-"))
-    try:
-        return asyncio.run(_restart(folder))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
+        return asyncio.run(_restart(Path(folder)))
 
 
 async def _restart(folder: Path) -> dict[str, Any]:
