@@ -26,6 +26,7 @@ SKEW_MS: Final = 30_000
 """The clocks of two brokers differ by less than this, milliseconds. If they do not, some of what was delivered before a
 takeover may be delivered again."""
 _GATHER_S: Final = 0.02
+_CONNECT_S: Final = 5.0
 
 logger = log.get(__name__)
 
@@ -115,6 +116,10 @@ class Outcomes:
         return await request.answer
 
     async def _run(self) -> None:
+        try:  # now, so that the first records need not wait for it
+            await asyncio.wait_for(self._connect(), _CONNECT_S)
+        except (KafkaError, OSError, TimeoutError):
+            await self._close()
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), REFRESH_S)
@@ -136,14 +141,7 @@ class Outcomes:
         partitions = {request.partition for request in requests} | set(self._floors)
         if not partitions:
             return
-        if self._consumer is None:
-            self._consumer = AIOKafkaConsumer(
-                bootstrap_servers=self._bootstrap,
-                enable_auto_commit=False,
-                auto_offset_reset="earliest",
-                fetch_max_wait_ms=50,
-            )
-            await self._consumer.start()
+        await self._connect()
         tps = [TopicPartition(topic, partition) for topic in self._topics for partition in partitions]
         ends = await self._consumer.end_offsets(tps)
         for request in requests:
@@ -156,6 +154,18 @@ class Outcomes:
         for request in requests:
             if not request.answer.done():
                 request.answer.set_result(request.found)
+
+    async def _connect(self) -> None:
+        if self._consumer is not None:
+            return
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=50,
+        )
+        await self._consumer.start()
+        await self._consumer.end_offsets([TopicPartition(topic, 0) for topic in self._topics])
 
     async def _read(self, requests: list[_Request], ends: Mapping[TopicPartition, int]) -> None:
         starts = {tp: start for tp, start in (await self._starts(requests, ends)).items() if start < ends[tp]}

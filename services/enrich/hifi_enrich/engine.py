@@ -33,6 +33,7 @@ WARM_BATCHES: Final = 20
 WARM_S: Final = 6.0
 WARM_BOUND_S: Final = 45.0
 """For the first job and all that follows; beyond it the service goes on as it is."""
+_TASKS_S: Final = 10.0
 _LOOK_S: Final = 0.02
 
 logger = log.get(__name__)
@@ -173,7 +174,18 @@ class Engine:
 
     def _query(self, start: Mapping[int, int]) -> Query:
         records = read(self._session, self._settings, self._topics.normalized, start)
-        return Query(self._sink(records), self._settings, self._temp / f"checkpoint-{next(self._numbers)}")
+        checkpoint = self._temp / f"checkpoint-{next(self._numbers)}"
+        query = Query(self._sink(records), self._settings, checkpoint)
+        if self._settings.enrich_trigger == "real-time":
+            self._until_tasks_run(query)
+        return query
+
+    def _until_tasks_run(self, query: Query) -> None:
+        """In real time the first events would be as late as the tasks that take them."""
+        tracker = self._session.sparkContext.statusTracker()
+        end_s = monotonic_s() + _TASKS_S
+        while query.alive and not tracker.getActiveStageIds() and monotonic_s() < end_s:
+            time.sleep(_LOOK_S)
 
     def _pass_on(self, start: Mapping[int, int], end: Mapping[int, int]) -> None:
         records = read_range(self._session, self._settings, self._topics.normalized, start, end)
