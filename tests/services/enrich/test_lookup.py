@@ -79,6 +79,7 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("a.csv", b"code,name\nAA\n", "line 2"),
         ("a.csv", b"code,name\nAA,b,c\n", "line 2"),
         ("a.csv", b"code,title\nAA,b\n", "no column name; it has code, title"),
+        ("a.csv", b"broken", "no column code, name; it has broken"),
         ("a.csv", b"code,name\n\xff,b\n", "not UTF-8"),
         ("a.csv", b'code,name\n"AA,b\n', "cannot be read"),
         ("a.json", b"[{]", "cannot be read"),
@@ -96,6 +97,12 @@ def test_what_is_wrong_with_a_file_is_told(
     with pytest.raises(Misconfigured, match=told) as caught:
         read(lookup(tmp_path / name))
     assert name in str(caught.value)
+
+
+def test_a_parquet_file_without_rows_must_have_the_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"title": pa.array([], pa.string())}), tmp_path / "a.parquet")
+    with pytest.raises(Misconfigured, match="no column code, name; it has title"):
+        read(lookup(tmp_path / "a.parquet"))
 
 
 def test_of_equal_keys_the_last_counts_and_null_keys_are_left_out() -> None:

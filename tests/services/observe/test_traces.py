@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import structlog
 
-from hifi import event
+from hifi import event, log
 from hifi.pipe.model import Pipe
 from hifi.topics import Topics
 from hifi_observe import metrics, otlp, traces
@@ -404,6 +404,9 @@ def test_a_dead_collector_costs_spans_and_one_line(
     dead: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1.3")  # enough for one more try
+    monkeypatch.setattr(
+        otlp, "logger", log.get("test")
+    )  # one that no earlier test has bound to its own settings
     spans = told([*way(), receipt(b"delivered")])
     before, port = count("dropped"), dead.getsockname()[1]
     with structlog.testing.capture_logs() as lines:

@@ -25,7 +25,7 @@ def read(lookup: Lookup) -> list[Mapping[str, Any]]:
     where = _where(lookup)
     needed = {*lookup.key.values(), *lookup.fields.values()}
     try:
-        rows = list(_sql(lookup.sql) if lookup.sql else _file(Path(str(lookup.file)), needed))
+        rows = list(_sql(lookup.sql) if lookup.sql else _file(Path(str(lookup.file)), needed, where))
     except FileNotFoundError:
         raise Misconfigured(f"{where} does not exist") from None
     except UnicodeDecodeError as error:
@@ -33,10 +33,8 @@ def read(lookup: Lookup) -> list[Mapping[str, Any]]:
     except (OSError, ValueError, csv.Error, ArrowException, sqlalchemy.exc.SQLAlchemyError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Misconfigured(f"{where} cannot be read: {first}") from None
-    if rows and (missing := sorted(needed - set(rows[0]))):
-        raise Misconfigured(
-            f"{where} has no column {', '.join(missing)}; it has {', '.join(sorted(map(str, rows[0])))}"
-        )
+    if rows:
+        _require(needed, rows[0], where)
     return rows
 
 
@@ -44,24 +42,34 @@ def _where(lookup: Lookup) -> str:
     return "the query of the SQL table" if lookup.sql else f"the file {lookup.file}"
 
 
-def _file(path: Path, needed: set[str]) -> Iterator[Mapping[str, Any]]:
+def _require(needed: set[str], there: Iterable[str], where: str) -> None:
+    names = set(there)
+    if missing := sorted(needed - names):
+        raise Misconfigured(
+            f"{where} has no column {', '.join(missing)}; it has {', '.join(sorted(map(str, names)))}"
+        )
+
+
+def _file(path: Path, needed: set[str], where: str) -> Iterator[Mapping[str, Any]]:
     match path.suffix:
         case ".csv":
-            return _csv(path)
+            return _csv(path, needed, where)
         case ".parquet":
-            return iter(pq.read_table(path, columns=_parquet_columns(path, needed)).to_pylist())
+            _require(needed, pq.read_schema(path).names, where)
+            return iter(pq.read_table(path, columns=sorted(needed)).to_pylist())
         case ".json":
             return _json(path)
         case _:
             return _lines(path)
 
 
-def _csv(path: Path) -> Iterator[Mapping[str, Any]]:
+def _csv(path: Path, needed: set[str], where: str) -> Iterator[Mapping[str, Any]]:
     """Every value is text; an empty one is null."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         if not reader.fieldnames:
             raise ValueError("it is empty; the first line must name the columns")
+        _require(needed, reader.fieldnames, where)
         for row in reader:
             if None in row or None in row.values():
                 raise ValueError(f"line {reader.line_num} does not have {len(reader.fieldnames)} values")
@@ -94,12 +102,6 @@ def _objects(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
         if not isinstance(row, dict):
             raise ValueError(f"line {number} is not a JSON object")  # noqa: TRY004 - of the file, not of an argument
         yield row
-
-
-def _parquet_columns(path: Path, needed: set[str]) -> list[str] | None:
-    """Only what is needed; all, where something is missing, so that the error can list what is there."""
-    names = set(pq.read_schema(path).names)
-    return sorted(needed) if needed <= names else None
 
 
 def _sql(table: SqlTable) -> Iterator[Mapping[str, Any]]:
