@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
+from structlog.testing import CapturingLogger
 
-from hifi import event, log
+from hifi import event
 from hifi.pipe.model import Pipe
 from hifi.topics import Topics
 from hifi_observe import metrics, otlp, traces
@@ -404,27 +404,25 @@ def test_a_dead_collector_costs_spans_and_one_line(
     dead: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1.3")  # enough for one more try
-    monkeypatch.setattr(
-        otlp, "logger", log.get("test")
-    )  # one that no earlier test has bound to its own settings
+    logger = CapturingLogger()
+    monkeypatch.setattr(otlp, "logger", logger)
     spans = told([*way(), receipt(b"delivered")])
     before, port = count("dropped"), dead.getsockname()[1]
-    with structlog.testing.capture_logs() as lines:
-        exporter = Exporter(f"http://127.0.0.1:{port}", "s")
-        for number in range(1, 4):
-            for span in spans:
-                exporter.put(span)
-            until(lambda number=number: count("dropped") - before == 9 * number)
-        assert [(line["event"], line["log_level"]) for line in lines] == [("spans-dropped", "warning")]
-        assert "refused" in lines[0]["cause"]
-        assert not caplog.records, "not another line for each"
-        dead.close()
-        with collector(port) as there:
-            exporter.put(spans[0])
-            until(lambda: there.spans)
-            until(lambda: len(lines) == 2)
-            assert lines[1]["event"] == "spans-exported-again"
-            exporter.stop(5)
+    exporter = Exporter(f"http://127.0.0.1:{port}", "s")
+    for number in range(1, 4):
+        for span in spans:
+            exporter.put(span)
+        until(lambda number=number: count("dropped") - before == 9 * number)
+    assert [(call.method_name, *call.args) for call in logger.calls] == [("warning", "spans-dropped")]
+    assert "refused" in logger.calls[0].kwargs["cause"]
+    assert not caplog.records, "not another line for each"
+    dead.close()
+    with collector(port) as there:
+        exporter.put(spans[0])
+        until(lambda: there.spans)
+        until(lambda: len(logger.calls) == 2)
+        assert logger.calls[1].args == ("spans-exported-again",)
+        exporter.stop(5)
 
 
 def test_a_collector_that_does_not_answer_keeps_nobody_waiting() -> None:
