@@ -107,6 +107,8 @@ async def _soak(demo: Demo, disturb: Disturb | None) -> dict[str, Any]:
     try:
         numbers = await demo.run()
         for helper in helpers:
+            if helper.done():
+                helper.result()
             helper.cancel()
         await demo.mesh.wait_ready(120)
         rows = await asyncio.to_thread(_closed_minutes, demo) if demo.mesh.plan.instances("observe") else []
@@ -119,7 +121,7 @@ async def _soak(demo: Demo, disturb: Disturb | None) -> dict[str, Any]:
 
 async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
     while True:
-        if demo.scene.progress.sent and demo.progress.sent < demo.progress.total:
+        if 0 < demo.scene.progress.sent < demo.scene.progress.total:
             for name, held in demo.mesh.rss_bytes().items():
                 memory[name].append(held)
         await asyncio.sleep(SAMPLE_S)
