@@ -30,7 +30,7 @@ from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.warm import sample
 
 WARM_BATCHES: Final = 20
-WARM_S: Final = 6.0
+WARM_S: Final = 4.0
 WARM_BOUND_S: Final = 45.0
 """For the first job and all that follows; beyond it the service goes on as it is."""
 _TASKS_S: Final = 10.0
