@@ -38,6 +38,23 @@ def pipe(name: str = "flights", p95_s: float = 100_000) -> Pipe:
     )
 
 
+def added(now: bytes) -> dict[str, Headers]:
+    """Each topic on the way of a delivered event to what its node adds; `now` in microseconds since 1970 UTC."""
+    return {
+        "raw": [],
+        "normalized": [],
+        "enriched": [(event.TO, b"crm")],
+        "receipts": [
+            (event.DESTINATION, b"crm"),
+            (event.OUTCOME, b"delivered"),
+            (event.SOURCE, b"enriched:0"),
+            (event.STATUS, b"200"),
+            (event.SENT, now),
+            (event.ANSWERED, now),
+        ],
+    }
+
+
 @dataclass
 class Stream:
     """The topics of one stream and the double that fills them."""
@@ -98,23 +115,10 @@ class Stream:
         }
         alive = list(range(count))
         now = b"%d" % now_us()
-        for topic in ("raw", "normalized", "enriched", "receipts"):
+        for topic, more in added(now).items():
             alive = [one for one in alive if one not in lose.get(topic, ())]
-            more: dict[str, Headers] = {
-                "raw": [],
-                "normalized": [],
-                "enriched": [(event.TO, b"crm")],
-                "receipts": [
-                    (event.DESTINATION, b"crm"),
-                    (event.OUTCOME, b"delivered"),
-                    (event.SOURCE, b"enriched:0"),
-                    (event.STATUS, b"200"),
-                    (event.SENT, now),
-                    (event.ANSWERED, now),
-                ],
-            }
             if alive:
-                await self.write(topic, partition, [batch[one] + more[topic] for one in alive])
+                await self.write(topic, partition, [batch[one] + more for one in alive])
         await self.write("accepted", partition, [[]], [orjson.dumps(tally)])
         return batch
 

@@ -27,7 +27,7 @@ from hifi_observe.traces import Traces
 
 sys.path.insert(0, str(Path(__file__).parent))
 from collector import collector
-from stream import Stream, new_stream, pipe
+from stream import Stream, added, new_stream, pipe
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SENDER = 0xB7AD6B7169203331
@@ -489,18 +489,5 @@ async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
 async def traced(stream: Stream, minute: int) -> None:
     """One event that its sender traces."""
     headers = [*stream.headers(1, minute), (event.TRACEPARENT, PARENT)]
-    now = headers[3][1]
-    more = {
-        "raw": [],
-        "normalized": [],
-        "enriched": [(event.TO, b"crm")],
-        "receipts": [
-            (event.DESTINATION, b"crm"),
-            (event.OUTCOME, b"delivered"),
-            (event.SOURCE, b"enriched:0"),
-            (event.SENT, now),
-            (event.ANSWERED, now),
-        ],
-    }
-    for topic, added in more.items():
-        await stream.write(topic, 1, [headers + added])
+    for topic, more in added(headers[3][1]).items():
+        await stream.write(topic, 1, [headers + more])
