@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import structlog
 
 from hifi_cli.demo import destination
 from hifi_infra.ports import free_port
@@ -64,6 +66,18 @@ def marked(mark):
             if process.info["status"] != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == mark:
                 found.append((process.info["pid"], " ".join(process.info["cmdline"])[-100:]))
     return found
+
+
+@pytest.fixture(autouse=True)
+def own_logs():
+    """A command that runs inside this process sets up logs for itself, not for the tests after it."""
+    root, structured = logging.getLogger(), structlog.get_config()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for each in set(root.handlers) - set(handlers):
+        root.removeHandler(each)
+    structlog.configure(**structured)
 
 
 @pytest.fixture(scope="session")

@@ -156,6 +156,7 @@ class _Cause(logging.Handler):
         self.text = ""
         self._logger = logging.getLogger("opentelemetry")
         self._logger.addHandler(self)
+        self._logger.setLevel(logging.WARNING)  # whatever the level of the service's own lines is
         self._logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -164,4 +165,5 @@ class _Cause(logging.Handler):
     def remove(self) -> None:
         """Let it log again as it does."""
         self._logger.removeHandler(self)
+        self._logger.setLevel(logging.NOTSET)
         self._logger.propagate = True

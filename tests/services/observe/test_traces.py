@@ -1,6 +1,7 @@
 """Spans of sampled events: the way hop by hop, at a real OTLP receiver; sampling; and what a dead collector costs."""
 
 import asyncio
+import logging
 import random
 import socket
 import subprocess
@@ -400,9 +401,12 @@ def test_an_id_is_hidden_where_its_field_is_masked(taken: str | None, masked: st
     assert Observatory._hides_id(here, "deleted"), "nobody knows what it masked"
 
 
+@pytest.mark.parametrize("quiet", [False, True], ids=["warning", "critical"])
 def test_a_dead_collector_costs_spans_and_one_line(
-    dead: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    dead: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, quiet: bool
 ) -> None:
+    if quiet:
+        monkeypatch.setattr(logging.root, "level", logging.CRITICAL)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1.3")  # enough for one more try
     logger = CapturingLogger()
     monkeypatch.setattr(otlp, "logger", logger)
