@@ -401,12 +401,18 @@ def test_an_id_is_hidden_where_its_field_is_masked(taken: str | None, masked: st
     assert Observatory._hides_id(here, "deleted"), "nobody knows what it masked"
 
 
-@pytest.mark.parametrize("quiet", [False, True], ids=["warning", "critical"])
+@pytest.fixture(params=[logging.WARNING, logging.CRITICAL])
+def _root_level(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = logging.root.level
+    logging.root.setLevel(request.param)
+    yield
+    logging.root.setLevel(before)
+
+
+@pytest.mark.usefixtures("_root_level")
 def test_a_dead_collector_costs_spans_and_one_line(
-    dead: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, quiet: bool
+    dead: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if quiet:
-        monkeypatch.setattr(logging.root, "level", logging.CRITICAL)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1.3")  # enough for one more try
     logger = CapturingLogger()
     monkeypatch.setattr(otlp, "logger", logger)
