@@ -21,6 +21,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from trim import without_sections
+
 TOOLS: Final = (
     *(
         "bash",
@@ -131,8 +133,9 @@ class Root:
             if (system / name).exists():
                 self.add(system / name, str(system / name))
         inside = str(self.path)
+        own = {path.name for path in (self.path / "usr/local/lib").glob("*.so*")}
         for line in _linked(_programs(self.path)):
-            if not line.startswith(inside):
+            if not line.startswith(inside) and Path(line).name not in own:
                 self.add(Path(line), line)
         (self.path / "etc/ld.so.conf").write_text(f"/usr/local/lib\n{system}\n/usr/lib\n")
         subprocess.run(["/sbin/ldconfig", "-r", inside], check=True)
@@ -166,6 +169,8 @@ def add_python(root: Root) -> list[str]:
     shared = Path(sysconfig.get_config_var("LIBDIR"), str(sysconfig.get_config_var("INSTSONAME")))
     if sysconfig.get_config_var("Py_ENABLE_SHARED"):
         root.add(shared, f"/usr/local/lib/{shared.name}")
+    for path in _programs(target):  # as the public images have it: no symbols (48 MB of them are 10)
+        path.write_bytes(without_sections(path.read_bytes()))
     import pip
 
     where = Path(pip.__file__).parent
