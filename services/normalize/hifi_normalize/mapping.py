@@ -20,6 +20,7 @@ class _Field:
     wanted: str
     """What a value should have been, for a person."""
     default: Any
+    """Closed: an event that opens it must not open it for the next one."""
     required: bool
 
     def value(self, tree: Tree) -> Any:
@@ -71,4 +72,4 @@ def _field(target: str, rule: str | MapRule) -> _Field:
     elif rule.time is not None:
         convert, reason, wanted = reader(rule.time), "time", f"a time of the format {rule.time.format}"
     source = path_of(rule.from_ or target)
-    return _Field(path_of(target), source, convert, reason, wanted, rule.default, rule.required)
+    return _Field(path_of(target), source, convert, reason, wanted, closed(rule.default), rule.required)

@@ -81,6 +81,13 @@ def test_defaults_and_required_fields() -> None:
         assert rejected(text, fields={"x": {"from": "b.a", "required": True}}) == ("required", "/b/a")
 
 
+def test_nothing_of_an_event_stays_in_a_default() -> None:
+    fields = {"address": {"default": {"city": None}}, "address.city": "city"}
+    one = program(fields=fields, keep="mapped", mask={"address.zip": "drop"})
+    assert one.run(b'{"city":"Rome"}', b"application/json") == b'{"address":{"city":"Rome"}}'
+    assert one.run(b"{}", b"application/json") == b'{"address":{"city":null}}'
+
+
 def test_a_field_that_has_no_room_is_rejected() -> None:
     assert rejected('{"a":[1],"b":2}', fields={"a.x": "b"}) == ("mapping-failed", "/a")
     assert run('{"a":null,"b":2}', fields={"a.x": "b"}) == b'{"a":{"x":2},"b":2}'
