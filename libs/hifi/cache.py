@@ -89,3 +89,5 @@ class Cache(Generic[T]):
                 await self.refresh()
             except (HifiError, OSError) as error:
                 logger.error("refresh-failed", cache=self.name, error=str(error))  # noqa: TRY400 - its words suffice
+            except Exception:  # whatever a loader raises, the next refresh may succeed
+                logger.exception("refresh-failed", cache=self.name)

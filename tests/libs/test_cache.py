@@ -1,5 +1,7 @@
 """A cache serves its last good value, and says so when that is too old."""
 
+import asyncio
+
 import pytest
 
 from hifi.cache import Cache
@@ -38,6 +40,24 @@ async def test_only_a_changed_value_is_announced() -> None:
     source.value = 2
     await cache.refresh()
     assert (cache.get(), seen) == (2, [2])
+
+
+async def test_refreshes_go_on_after_whatever_a_loader_raised() -> None:
+    times = 0
+
+    async def load() -> int:
+        nonlocal times
+        times += 1
+        if times == 2:
+            raise ZeroDivisionError
+        return times
+
+    cache = Cache("rows", load, refresh_s=0.01)
+    await cache.start()
+    async with asyncio.timeout(10):
+        while cache.get() < 3:
+            await asyncio.sleep(0.01)
+    await cache.stop()
 
 
 async def test_the_old_value_is_served_until_it_expires() -> None:

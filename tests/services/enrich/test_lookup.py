@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hifi.errors import Misconfigured
 from hifi.pipe.model import Lookup, SqlType
 from hifi.pipe.registry import Known
+from hifi_enrich.lookup import load
 from hifi_enrich.lookup.key import key_text, table_id, typed
 from hifi_enrich.lookup.load import read
 from hifi_enrich.lookup.table import build
@@ -105,6 +106,18 @@ def test_a_parquet_file_without_rows_must_have_the_columns(tmp_path: Path) -> No
         read(lookup(tmp_path / "a.parquet"))
 
 
+def test_a_driver_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DB", "cockroachdb+psycopg2cffi://host/db")
+    one = Lookup.model_validate(
+        {"sql": {"url": {"env": "DB"}, "query": "select 1"}, "key": {"c": "c"}, "fields": {"n": "n"}}
+    )
+    with pytest.raises(Misconfigured, match="the query of the SQL table"):
+        read(one)
+    monkeypatch.setenv("DB", "mysql+mysqldb://host/db")
+    with pytest.raises(Misconfigured, match="driver that is not installed"):
+        read(one)
+
+
 def test_of_equal_keys_the_last_counts_and_null_keys_are_left_out() -> None:
     rows = [{"code": "A", "name": "1"}, {"code": None, "name": "2"}, {"code": "A", "name": "3"}]
     assert build("x", lookup(), rows).rows == {"A": ("3",)}
@@ -135,8 +148,11 @@ def test_values_are_read_as_their_types(value: Any, kind: str, expected: Any) ->
 
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [("7.5", "int"), (2**31, "int"), ("inf", "bigint"), ("NA", "int"), ("2", "boolean"), ("x", "date")],
-)
+    [
+        ("7.5", "int"), (2**31, "int"), ("inf", "bigint"), ("NA", "int"), ("2", "boolean"), ("x", "date"),
+        ("9999-12-31T23:59:59-05:00", "timestamp"),
+    ],
+)  # fmt: skip
 def test_values_that_are_not_of_their_type_are_refused(value: Any, kind: str) -> None:
     with pytest.raises(ValueError):
         typed(value, SqlType(kind))
@@ -189,6 +205,18 @@ async def test_a_missing_file_is_told_and_found_later(tmp_path: Path) -> None:
     reasons = await watched.tables.load([watched.known])
     assert "does not exist" in reasons["p"]
     assert "lookup a" in reasons["p"]
+    watched.file.write_text(CSV)
+    assert await watched.tables.load([watched.known]) == {}
+    await watched.tables.stop()
+
+
+async def test_what_a_driver_raises_is_told_for_its_pipe_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path)
+    monkeypatch.setattr(load, "read", lambda _: 1 / 0)
+    assert "ZeroDivisionError" in (await watched.tables.load([watched.known]))["p"]
+    monkeypatch.undo()
     watched.file.write_text(CSV)
     assert await watched.tables.load([watched.known]) == {}
     await watched.tables.stop()

@@ -42,7 +42,7 @@ def typed(value: Any, kind: SqlType) -> Any:
     """A table's value as JSON of the declared type.
 
     Raises:
-        ValueError: it cannot be read as that type.
+        ValueError, TypeError: it cannot be read as that type.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
@@ -50,7 +50,10 @@ def typed(value: Any, kind: SqlType) -> Any:
         value = value.strip()
         if not value:
             return None
-    return _READERS[kind](value)
+    try:
+        return _READERS[kind](value)
+    except OverflowError as error:  # a time that is none in UTC
+        raise ValueError(str(error)) from None
 
 
 def _string(value: Any) -> str:

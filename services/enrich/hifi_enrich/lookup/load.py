@@ -30,6 +30,8 @@ def read(lookup: Lookup) -> list[Mapping[str, Any]]:
         raise Misconfigured(f"{where} does not exist") from None
     except UnicodeDecodeError as error:
         raise Misconfigured(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from None
+    except ImportError as error:
+        raise Misconfigured(f"{where} needs a database driver that is not installed here: {error}") from None
     except (OSError, ValueError, csv.Error, ArrowException, sqlalchemy.exc.SQLAlchemyError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Misconfigured(f"{where} cannot be read: {first}") from None

@@ -136,6 +136,9 @@ class Tables:
             await cache.start()
         except (HifiError, OSError) as error:
             return f"the lookup {name.partition('/')[2]} cannot be read: {error}"
+        except Exception as error:  # one pipe's lookup must not stop the others, whatever its driver raises
+            logger.exception("lookup-failed", lookup=name)
+            return f"the lookup {name.partition('/')[2]} cannot be read: {type(error).__name__}: {error}"
         self._caches[key] = cache
         return None
 
