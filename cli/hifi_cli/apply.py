@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read
@@ -41,7 +42,13 @@ def apply(
     """
     target = kafka_target(data, kafka, stream)
     trigger = target.running.trigger if target.running else "micro-batch"
-    pipes = checked(folder, trigger, quick=quick, seen=data / "checked" if target.running else None)
+    pipes = checked(
+        folder,
+        trigger,
+        quick=quick,
+        seen=data / "checked" if target.running else None,
+        places=target.running.python_path if target.running else None,
+    )
     outcome, versions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing))
     if as_json:
         print_json(
@@ -89,5 +96,7 @@ async def pipes(
     rows = table("pipe", ">version", "destinations", ">SLO p95 (s)", "description")
     for one in in_force:
         names = ", ".join(destination.name for destination in one.pipe.destinations)
-        rows.add_row(one.pipe.pipe, str(one.version), names, f"{one.pipe.slo.p95:g}", one.pipe.description)
+        rows.add_row(
+            one.pipe.pipe, str(one.version), names, f"{one.pipe.slo.p95:g}", escape(one.pipe.description)
+        )
     console.print(rows if in_force else "no pipes are published; `hifi apply DIR` publishes some")

@@ -1,5 +1,6 @@
 """hifi check: validate pipes without running them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -60,9 +61,16 @@ def tell(problems: list[Problem]) -> None:
     errors.print(f"[bold red]{len(problems)} problem(s)[/]", highlight=False)
 
 
-def checked(folder: Path, trigger: Trigger, *, quick: bool, seen: Path | None = None) -> list[Pipe]:
+def checked(
+    folder: Path,
+    trigger: Trigger,
+    *,
+    quick: bool,
+    seen: Path | None = None,
+    places: Sequence[Path] | None = None,
+) -> list[Pipe]:
     """The pipes of a folder, or an end with exit status 1 after telling what is wrong with them."""
-    pipes, problems = check_folder(folder, trigger, sql=not quick, seen=seen)
+    pipes, problems = check_folder(folder, trigger, sql=not quick, seen=seen, places=places)
     if problems:
         tell(problems)
         raise typer.Exit(FAILED)

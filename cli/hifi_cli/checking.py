@@ -17,7 +17,12 @@ from hifi_infra.plan import Trigger
 
 
 def check_folder(
-    folder: Path, trigger: Trigger, *, sql: bool = True, seen: Path | None = None
+    folder: Path,
+    trigger: Trigger,
+    *,
+    sql: bool = True,
+    seen: Path | None = None,
+    places: Sequence[Path] | None = None,
 ) -> tuple[list[Pipe], list[Problem]]:
     """Read a folder of pipes and check them.
 
@@ -26,13 +31,14 @@ def check_folder(
         trigger: that the pipes are to run with.
         sql: check SQL expressions too, which starts Spark (some seconds).
         seen: a folder that remembers which pipes passed, so that unchanged ones cost nothing again.
+        places: where a running mesh looks for functions; None: the folder itself is such a place.
 
     Returns:
         The pipes that could be read, and everything that is wrong.
     """
     loaded, problems = files.load(folder)
     for one in loaded:
-        problems += _functions(one, folder)
+        problems += _functions(one, [folder] if places is None else places)
         problems += _lookups(one)
         problems += _mapping(one)
         problems += _destinations(one)
@@ -48,26 +54,27 @@ def check_folder(
     )
 
 
-def _functions(one: Loaded, folder: Path) -> Iterator[Problem]:
-    """Functions named by import path must be there; the folder itself is a place where they may be."""
+def _functions(one: Loaded, places: Sequence[Path]) -> Iterator[Problem]:
+    """Functions named by import path must be there."""
     named: list[tuple[Sequence[str | int], str | None]] = [
         (("normalize", "function"), one.pipe.normalize.function),
         (("enrich", "udf", "function"), one.pipe.enrich.udf.function if one.pipe.enrich.udf else None),
     ]
     for path, function in named:
-        if function is not None and (wrong := _cannot_import(function, folder)):
+        if function is not None and (wrong := _cannot_import(function, places)):
             yield one.problem(path, wrong)
 
 
-def _cannot_import(function: str, folder: Path) -> str | None:
+def _cannot_import(function: str, places: Sequence[Path]) -> str | None:
     module, _, name = function.partition(":")
-    place = str(folder.resolve())
-    if place not in sys.path:
-        sys.path.insert(0, place)
+    sys.path[:0] = [place for one in places if (place := str(one.resolve())) not in sys.path]
     try:
         found = getattr(importlib.import_module(module), name, None)
     except Exception as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
-        return f"{module} cannot be imported: {type(error).__name__}: {error}; is it in {folder} or on PYTHONPATH?"
+        where = (
+            ", ".join(map(str, places)) or "a folder that the mesh was started with (`hifi up --pipes DIR`)"
+        )
+        return f"{module} cannot be imported: {type(error).__name__}: {error}; is it in {where} or on PYTHONPATH?"
     if found is None:
         return f"the module {module} has no {name!r}"
     return None if callable(found) else f"{function} is no function"

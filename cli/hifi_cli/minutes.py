@@ -11,6 +11,7 @@ import urllib3
 from rich import box
 from rich.console import Group
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Column, Table
 
 from hifi.errors import HifiError
@@ -156,9 +157,8 @@ def lost_table(body: dict[str, Any]) -> Table:
     )
     for row in body["lost"]:
         known = row.get("ce_id") or "unknown: it never reached a topic"
-        table.add_row(
-            known, row["hop"], row["destination"], str(row["partition"]), f"{row['epoch']}:{row['sequence']}"
-        )
+        identity = f"{row['epoch']}:{row['sequence']}"
+        table.add_row(escape(known), row["hop"], row["destination"], str(row["partition"]), identity)
     return table
 
 

@@ -76,7 +76,11 @@ def settings_page() -> str:
     shared = dict(ServiceSettings.model_fields)
     parts.append(f"\n## Every service\n\n{_variables(shared)}")
     for service in FLOW:
-        own = {name: field for name, field in _settings(service).model_fields.items() if name not in shared}
+        own = {
+            name: field
+            for name, field in _settings(service).model_fields.items()
+            if name not in shared or _variable(name, field) != _variable(name, shared[name])
+        }
         table = _variables(own) if own else "Nothing beyond that.\n"
         parts.append(f"\n## {service}\n\n{table}")
     return "".join(parts)
@@ -98,13 +102,13 @@ def _settings(service: str) -> type[StreamSettings]:
 
 
 def _variables(fields: Mapping[str, FieldInfo]) -> str:
-    rows = ["| Variable | Value | Default | Meaning |\n|---|---|---|---|\n"]
-    for name, field in fields.items():
-        default = "host and process id" if field.default_factory else _default(field)
-        rows.append(
-            f"| `HIFI_{name.upper()}` | {_kind(field.annotation)} | {default} | {_cell(field.description)} |\n"
-        )
-    return "".join(rows)
+    rows = [_variable(name, field) for name, field in fields.items()]
+    return "".join(["| Variable | Value | Default | Meaning |\n|---|---|---|---|\n", *rows])
+
+
+def _variable(name: str, field: FieldInfo) -> str:
+    default = "host and process id" if field.default_factory else _default(field)
+    return f"| `HIFI_{name.upper()}` | {_kind(field.annotation)} | {default} | {_cell(field.description)} |\n"
 
 
 def _models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:

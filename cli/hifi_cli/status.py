@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from hifi.errors import HifiError
 from hifi.pipe.registry import read
@@ -136,7 +137,7 @@ def _show(found: dict[str, Any]) -> None:
     if found["console"]:
         console.print(f"the console is at {found['console']}", highlight=False)
     if found["problem"]:
-        console.print(f"[red]{found['problem']}[/]", highlight=False)
+        console.print(f"[red]{escape(found['problem'])}[/]", highlight=False)
     if found["instances"]:
         console.print(_instance_table(found["instances"]))
     if found["backlog"]:
@@ -146,7 +147,9 @@ def _show(found: dict[str, Any]) -> None:
         console.print(rows)
     rows = table("pipe", ">version", "destinations", "description", title="\nPipes")
     for pipe in found["pipes"]:
-        rows.add_row(pipe["pipe"], str(pipe["version"]), ", ".join(pipe["destinations"]), pipe["description"])
+        rows.add_row(
+            pipe["pipe"], str(pipe["version"]), ", ".join(pipe["destinations"]), escape(pipe["description"])
+        )
     console.print(rows if found["pipes"] else "\nno pipes are published; `hifi apply DIR` publishes some")
 
 
@@ -155,5 +158,7 @@ def _instance_table(instances: list[dict[str, Any]]) -> Any:
     for one in instances:
         state = f"[green]{one['state']}[/]" if one["ready"] else f"[yellow]{one['state']}[/]"
         rate = "-" if one["rate_per_s"] is None else f"{one['rate_per_s']:,.0f}"
-        rows.add_row(one["name"], state, rate, str(one["pid"]), str(one["port"]), "; ".join(one["waiting"]))
+        rows.add_row(
+            one["name"], state, rate, str(one["pid"]), str(one["port"]), escape("; ".join(one["waiting"]))
+        )
     return rows

@@ -104,7 +104,7 @@ def up(
         console_port=console_port,
         trigger=trigger,
         scale={"observe": 1} | read_scale(scale or []),
-        python_path=[pipes.resolve()] if pipes else [],
+        python_path=_python_path(pipes, data.resolve()),
     )
     if kafka and brokers:
         raise Misconfigured(
@@ -207,6 +207,13 @@ def example(url: str, pipe: Pipe) -> str:
     return f'{head} {attributes} -d \'{{"hello": "world"}}\' {url}/v1/events'
 
 
+def _python_path(pipes: Path | None, data: Path) -> list[Path]:
+    """Where functions are looked for: this folder of pipes, and those that pipes in force came from before."""
+    before = running.last(data)
+    known = [pipes.resolve()] if pipes else []
+    return known + [one for one in (before.python_path if before else []) if one not in known]
+
+
 @reported
 def down(
     data: Data = DEFAULT_DATA,
@@ -220,22 +227,32 @@ def down(
     hifi down
     hifi down --data /srv/hifi
     """
-    mesh = running.find(data)
-    if mesh is None:
+    if not running.held(data):
         console.print(f"no mesh runs on {data}", highlight=False)
         return
-    try:
-        os.kill(mesh.pid, signal.SIGKILL if force else signal.SIGTERM)
-    except ProcessLookupError:
-        pass
-    except PermissionError:
-        raise Misconfigured(f"the mesh on {data} belongs to another user: process {mesh.pid}") from None
+    told = 0
     end = time.monotonic() + DOWN_S
     with console.status("waiting until every service has finished what it has"):
-        while running.find(data) is not None:
+        while running.held(data):
+            mesh = running.find(data)
+            if (
+                mesh is not None and mesh.pid != told
+            ):  # one that has just begun to start says later which it is
+                told = mesh.pid
+                _end(mesh, signal.SIGKILL if force else signal.SIGTERM)
             if time.monotonic() > end:
                 raise HifiError(
-                    f"the mesh (process {mesh.pid}) did not stop within {DOWN_S:.0f} s; --force ends it at once"
+                    f"the mesh on {data} (process {told or 'unknown'}) did not stop within {DOWN_S:.0f} s; "
+                    "--force ends it at once"
                 )
             time.sleep(0.1)
     console.print("the mesh is down", highlight=False)
+
+
+def _end(mesh: running.Running, number: signal.Signals) -> None:
+    try:
+        os.kill(mesh.pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise Misconfigured(f"this mesh belongs to another user: process {mesh.pid}") from None

@@ -100,8 +100,8 @@ class Fleet:
         return {name: sum(one.rss_bytes() for one in ones) for name, ones in self.instances.items() if ones}
 
     def describe(self) -> list[RunningInstance]:
-        """The processes that run now."""
-        return [_described(instance) for instance in self.all() if instance.process.running]
+        """Every instance, also one that has just ended and is about to be started again."""
+        return [_described(instance) for instance in self.all() if instance.process.started]
 
     async def _add(self, service: str) -> None:
         taken = {self._plan.port, self._plan.console_port, *(one.place.port for one in self.all())}
@@ -125,7 +125,7 @@ def _described(instance: Instance) -> RunningInstance:
         service=place.service,
         number=place.number,
         pid=pid,
-        created=running.created(pid),
+        created=running.created(pid) if instance.process.running else 0.0,
         port=place.port,
         log=instance.log,
     )

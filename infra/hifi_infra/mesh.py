@@ -172,6 +172,7 @@ class Mesh:
             url=self.plan.url,
             console=self.plan.console,
             trigger=self.plan.trigger,
+            python_path=list(self.plan.python_path),
             instances=self.fleet.describe(),
         )
 
@@ -251,8 +252,9 @@ class Mesh:
     def _say(self) -> None:
         now = self.describe()
         if now != self._written:
-            running.write(self.plan.data, now)
-            self._written = now
+            with contextlib.suppress(OSError):  # a full disk; the next look tries again
+                running.write(self.plan.data, now)
+                self._written = now
 
     def _stopping(self, what: str) -> None:
         self.phase = f"stopping {what}"

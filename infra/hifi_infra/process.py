@@ -69,6 +69,11 @@ class Process:
         return self._popen.pid
 
     @property
+    def started(self) -> bool:
+        """Whether it was ever started."""
+        return self._popen is not None
+
+    @property
     def returncode(self) -> int | None:
         """The exit code, the negative number of the signal that ended it, or None while it runs."""
         if self._popen is None:
@@ -221,7 +226,9 @@ class Process:
 
     def _bound_log(self) -> None:
         # The child appends (O_APPEND), so it goes on at the new end after the file was cut.
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(
+            OSError
+        ):  # nothing was logged yet, or the disk is full: the next look tries again
             if self.log.stat().st_size > self._log_limit_bytes:
                 shutil.copyfile(self.log, self.log.with_name(self.log.name + ".1"))
                 os.truncate(self.log, 0)

@@ -20,15 +20,16 @@ LEFT_S: Final = 10.0
 
 
 class RunningInstance(BaseModel):
-    """One process of a service."""
+    """One instance of a service."""
 
     model_config = ConfigDict(frozen=True)
 
     service: str
     number: int
     pid: int
+    """Of its last process, which may have ended: it is started again."""
     created: float
-    """When the process was made, seconds since 1970 UTC: tells it from a later one with the same number."""
+    """When the process was made, seconds since 1970 UTC, to tell it from a later one with its number; 0: it ended."""
     port: int
     log: Path
 
@@ -48,6 +49,8 @@ class Running(BaseModel):
     console: str | None = None
     """Where observe's console and API are, when it runs."""
     trigger: Trigger
+    python_path: list[Path] = []
+    """Where the services look for the pipes' own functions."""
     instances: list[RunningInstance] = []
 
 
@@ -70,10 +73,9 @@ def last(data: Path) -> Running | None:
 
 
 def find(data: Path) -> Running | None:
-    """The mesh that runs on this folder now, if one does."""
-    if not _held(data):
-        return None
-    return last(data)
+    """The mesh that runs on this folder now, if one does and has said so; one that starts says it soon."""
+    found = last(data) if held(data) else None
+    return found if found is not None and is_alive(found) else None
 
 
 def write(data: Path, running: Running) -> None:
@@ -165,7 +167,8 @@ def _lock_soon(held: IO[str]) -> None:
     return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _held(data: Path) -> bool:
+def held(data: Path) -> bool:
+    """Whether a mesh has this folder, be it that it starts, runs or stops."""
     try:
         descriptor = os.open(data / "mesh.lock", os.O_RDWR)
     except OSError:

@@ -59,6 +59,21 @@ async def test_starts_everything_and_says_where_it_is(plan, kafka):
     assert is_free(one.port)
 
 
+def test_what_an_earlier_mesh_said_is_not_taken_for_the_one_that_starts(tmp_path):
+    one = running.Running(
+        pid=os.getpid(), created=1.0, stream="s", kafka="k", brokers=1, url="u", trigger="micro-batch"
+    )
+    with running.lock(tmp_path):
+        running.write(tmp_path, one)
+        assert running.held(tmp_path)
+        assert running.find(tmp_path) is None
+        alive = one.model_copy(update={"created": running.created(os.getpid())})
+        running.write(tmp_path, alive)
+        assert running.find(tmp_path) == alive
+    assert not running.held(tmp_path)
+    assert running.find(tmp_path) is None
+
+
 async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
     mesh = Mesh(plan())
     async with mesh:
@@ -66,9 +81,12 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
         victim = mesh.instances["egest"][0]
         before = victim.process.pid
         os.kill(before, signal.SIGKILL)
+        told = set()
         async with asyncio.timeout(10):
             while not (victim.restarts == 1 and victim.ready):
+                told.add(len(mesh.describe().instances))
                 await asyncio.sleep(0.05)
+        assert told == {5}, "who asks in between learns of the dead one too"
         await asyncio.sleep(0.6)
         found = running.find(mesh.plan.data)
         assert found is not None

@@ -68,14 +68,18 @@ def demo(
     folder = data.resolve() if data else Path(tempfile.mkdtemp(prefix="hifi-demo-"))
     stage = Stage.at(folder)
     numbers: dict[str, Any] | None = None
+    interrupted = False
     try:
         mesh = Mesh(Plan(folder, port=stage.ingest_port, trigger=trigger, env=stage.secrets))
         mesh.prepare()
         log_to(folder / "logs" / "mesh.log")
         numbers = asyncio.run(_run(Demo(Scene(stage, mesh), rate, seconds), orderly=data is not None))
+    except typer.Exit:
+        interrupted = True
+        raise
     finally:
         whole = numbers is not None and is_good(numbers)
-        if data is None and not keep and (whole or numbers is None):
+        if data is None and not keep and (whole or interrupted):  # an error names a log in it
             shutil.rmtree(folder, ignore_errors=True)
     if report is not None:
         report.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))

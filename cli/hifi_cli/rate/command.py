@@ -116,8 +116,10 @@ def rate(
         rating = Rating(Scene(stage, mesh), Ladder(first, factor), load, seconds, _milliseconds(slo), _say)
         asyncio.run(_run(rating))
         numbers = report(rating, os.cpu_count() or 1, wanted)
-    finally:
+    except typer.Exit:
         shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)  # not after an error, which names a log in it
     if to_file is not None:
         to_file.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
     if picture is not None:
