@@ -29,6 +29,11 @@ class EnrichSettings(ServiceSettings):
     enrich_driver_memory: str = Field(
         "1g", pattern=r"^\d+[mg]$", description="Heap of Spark's driver, as `512m` or `2g`."
     )
+    enrich_compile: Literal["start", "throughput"] = Field(
+        "start",
+        description="`start`: ready soon, and steady from the first second on; `throughput`: Java's second compiler "
+        "too, which takes some CPU for minutes and then about halves what an event costs.",
+    )
     enrich_conf: dict[str, str] = Field(default={}, description="Further Spark settings, as a JSON object.")
     enrich_max_record_bytes: int = Field(
         3 * 1024 * 1024,
