@@ -1,6 +1,6 @@
 """How costs grow, and how long starts and restarts take.
 
-`python bench/rows.py KIND [--into FILE]`: one of `partitions`, `pipes`, `dead`, `restart`. Adds to the file of results.
+`python bench/rows.py KIND... [--into FILE]`: functions of this file. Adds to the file of results.
 """
 
 import argparse
@@ -37,18 +37,38 @@ SECONDS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Many(Load):
-    """The same load with more pipes declared, or with ten destinations that all want every event."""
+    """The same load with more of something declared.
+
+    Attributes:
+        pipes: the load is one pipe's.
+        ten: ten destinations that all want every event.
+        dead_port: where nobody is, for the last of the ten.
+        sharing: so many destinations, of which each event is wanted by one.
+        planes: rows of the largest lookup table.
+    """
 
     pipes: int = 1
     ten: bool = False
     dead_port: int = 0
+    sharing: int = 0
+    planes: int = 0
 
     def shape(self, pipes: list[Pipe]) -> list[Pipe]:
         """See Load."""
         [pipe] = pipes
-        if self.ten:
-            pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True) | {"when": None}
-            made = [pattern | {"name": f"d{n}", "url": self._url(pattern["url"], n)} for n in range(10)]
+        if self.planes:
+            _grow(Path(pipe.enrich.lookups["planes"].file), self.planes)
+        if self.ten or self.sharing:
+            pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True)
+            made = [
+                pattern
+                | {
+                    "name": f"d{n}",
+                    "url": self._url(pattern["url"], n),
+                    "when": f"distance % {self.sharing} = {n}" if self.sharing else None,
+                }
+                for n in range(self.sharing or 10)
+            ]
             pipe = Pipe.model_validate(
                 pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"destinations": made}
             )
@@ -70,6 +90,9 @@ class Many(Load):
     def write(self, stage: Stage, count: int, first: int) -> dict[str, Deliveries]:
         """See Load."""
         expected = Load.write(self, stage, count, first)
+        if self.sharing:
+            wholes = {name: _whole(one) for name, one in expected.items()}
+            return {name: {f"/d{one['distance'] % self.sharing}": one} for name, one in wholes.items()}
         if not self.ten:
             return expected
         alive = 9 if self.dead_port else 10
@@ -87,6 +110,14 @@ class Many(Load):
 
 def _whole(deliveries: Deliveries) -> Any:
     return deliveries[DEPARTURES] if DEPARTURES in deliveries else deliveries[CANCELLATIONS]
+
+
+def _grow(table: Path, rows: int) -> None:
+    """Planes that no flight names, behind those that there are."""
+    there = table.read_bytes().splitlines()
+    pattern = orjson.loads(there[0])
+    more = (orjson.dumps(pattern | {"tailnum": f"X{number}"}) for number in range(len(there), rows))
+    table.write_bytes(b"\n".join([*there, *more]) + b"\n")
 
 
 def partitions() -> dict[str, Any]:
@@ -112,6 +143,45 @@ def dead() -> dict[str, Any]:
         "ten destinations": _rated(Many(ten=True), case),
         "one of them dead": _rated(Many(ten=True, dead_port=free_port()), case),
     }
+
+
+def destinations() -> dict[str, Any]:
+    """Real-time, one rate, more and more destinations; one of them wants an event."""
+    return {
+        f"{count} destinations": _rated(Many(sharing=count), Case("real-time", first=300))
+        for count in (1, 10, 100)
+    }
+
+
+def lookups() -> dict[str, Any]:
+    """Real-time, one rate, a larger and larger table that is joined."""
+    return {
+        f"{rows:,} rows to join": _rated(Many(planes=rows), Case("real-time", first=300))
+        for rows in (4_000, 100_000, 1_000_000)
+    }
+
+
+def brokers() -> dict[str, Any]:
+    """Real-time, one rate, one broker and three."""
+    return {
+        f"{count} brokers": _rated(Many(), Case("real-time", first=300, plan={"brokers": count}))
+        for count in (1, 3)
+    }
+
+
+def instances() -> dict[str, Any]:
+    """Real-time, one rate, more and more instances of every asyncio service on the same cores."""
+    names = ("ingest", "normalize", "egest", "retrier")
+    return {
+        f"{count} instances": _rated(
+            Many(),
+            Case("real-time", first=300, plan={"scale": dict.fromkeys(names, count) | {"observe": 1}}),
+        )
+        for count in (1, 2, 4)
+    }
+
+
+GROWTH = (partitions, pipes, destinations, dead, lookups, brokers, instances)
 
 
 def _rated(load: Many, case: Case) -> dict[str, Any]:
@@ -188,18 +258,20 @@ async def _killed(made: Scene, books: Books, name: str, first: int) -> Mapping[s
 
 def main() -> None:
     """See the top of the file."""
-    kinds = {one.__name__: one for one in (partitions, pipes, dead, restart)}
+    kinds = {one.__name__: one for one in (*GROWTH, restart)}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=kinds)
+    parser.add_argument("kind", choices=kinds, nargs="+")
     parser.add_argument(
         "--into", type=Path, default=ROOT / f"bench/results/{datetime.now(UTC):%Y-%m-%d}.json"
     )
     options = parser.parse_args()
     results = orjson.loads(options.into.read_bytes()) if options.into.exists() else {}
     results.setdefault("machine", []).append(machine.describe())
-    results.setdefault("rows", {})[options.kind] = kinds[options.kind]()
     options.into.parent.mkdir(exist_ok=True)
-    options.into.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
+    for kind in options.kind:
+        print(kind, flush=True)
+        results.setdefault("rows", {})[kind] = kinds[kind]()
+        options.into.write_bytes(orjson.dumps(results, option=orjson.OPT_INDENT_2))
     (ROOT / "docs/benchmarks.md").write_text(tables.page(results, options.into.name))
 
 

@@ -200,7 +200,7 @@ def _ack(ways: Mapping[str, Any]) -> str:
 
 def _rows(kinds: Mapping[str, Any]) -> str:
     text = ""
-    grown = [name for name in ("partitions", "pipes", "dead") if name in kinds]
+    grown = [name for name in kinds if name != "restart"]
     if grown:
         rows = []
         for kind in grown:
