@@ -16,24 +16,27 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from tests.chaos.common import (
+    HERE,
+    KEY,
+    SETTLE_S,
+    TIERS,
+    console,
+    drained,
+    judged,
+    lines,
+    observed,
+    publish,
+    until,
+)
 from tests.chaos.faults import FAULTS, Scene, settled
-from tests.chaos.judge import Lines, Verdict, Window, judge, kind_of
+from tests.chaos.judge import Lines, Window, kind_of
 from tests.chaos.rig import Rig, missing, rigged
-from tests.chaos.told import told
 
-from hifi.pipe.files import load
-from hifi.pipe.model import Pipe
 from hifi_cli.options import TriggerOf
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan
 from hifi_infra.ports import free_port
-
-HERE = Path(__file__).parent
-KEY = "chaos-key"
-TIERS = "500ms,1s,2s,5s"
-DRAIN_S = 180
-console = Console(stderr=True, highlight=False)
 
 
 def main(
@@ -66,13 +69,15 @@ def main(
         folder = data or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         with rigged(folder, folder / "mesh" / "kafka", brokers, list(wanted)) as rig:
+            port = free_port()
             plan = Plan(
                 data=folder / "mesh",
                 brokers=brokers,
-                port=free_port(),
+                port=port,
+                console_port=free_port(but={port}),
                 trigger=trigger,
-                scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2},
-                env={"HIFI_CHAOS_KEY": KEY},
+                scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2, "observe": 1},
+                env={"HIFI_CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
                 own_env=rig.own_env,
             )
             outcome = asyncio.run(
@@ -110,7 +115,7 @@ async def _run(
     freeze_s: float,
     within_s: float,
 ) -> dict[str, Any]:
-    port = free_port(but={plan.port})
+    port = free_port(but={plan.port, plan.console_port})
     books = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
     mesh = Mesh(plan)
     mesh.prepare()
@@ -122,22 +127,23 @@ async def _run(
     try:
         async with mesh:
             await mesh.wait_ready(120)
-            await _publish(mesh, port)
+            await publish(mesh, port)
             url = f"{plan.url}/v1/pipes/chaos/events"
             sender = subprocess.Popen(
                 [sys.executable, str(HERE / "sender.py"), url, KEY, str(rate), str(books["sent"])]
             )
-            await _until(lambda: len(_lines(books["arrived"])) > rate, 60, "the first events arrive")
+            await until(lambda: len(lines(books["arrived"])) > rate, 60, "the first events arrive")
             before = mesh.rss_bytes()
             scene = Scene(mesh, rig, f"http://127.0.0.1:{port}", dice, freeze_s)
             windows = await _break(scene, seconds, wanted)
             sender.send_signal(signal.SIGTERM)
             await asyncio.to_thread(sender.wait, 60)
-            late = await _drained(mesh, books)
-            first_s = _first_arrivals(_lines(books["arrived"]))
-            windows = [_flowing(window, _lines(books["sent"]), first_s) for window in windows]
-            verdict = await _judge(mesh, books, windows)
+            late = await drained(mesh, books)
+            first_s = _first_arrivals(lines(books["arrived"]))
+            windows = [_flowing(window, lines(books["sent"]), first_s) for window in windows]
+            verdict = await judged(mesh, books, windows)
             after = mesh.rss_bytes()
+            said = await observed(mesh, books, windows, verdict)
             failures = verdict.failures + [
                 f"{one.target} was not ready {within_s:g} s after {one.fault}: {one.ready_again_s} s"
                 for one in windows
@@ -147,6 +153,7 @@ async def _run(
                 "failures": failures,
                 "drained_s": round(late, 1),
                 "rss_bytes": {"before": before, "after": after},
+                "observe": said,
                 "made": dict(Counter(kind_of(window.fault, window.target) for window in windows)),
                 "faults": [asdict(window) for window in windows],
             }
@@ -155,19 +162,6 @@ async def _run(
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
-
-
-async def _publish(mesh: Mesh, port: int) -> None:
-    from hifi_infra.stream import put_in_force
-
-    loaded, problems = load(HERE / "pipe")
-    assert not problems, problems
-    text = (
-        loaded[0]
-        .pipe.model_dump_json(by_alias=True, exclude_defaults=True)
-        .replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
-    )
-    await put_in_force(mesh.bootstrap, mesh.topics, [Pipe.model_validate_json(text)])
 
 
 async def _break(scene: Scene, seconds: float, wanted: Mapping[str, int]) -> list[Window]:
@@ -200,43 +194,6 @@ async def _break(scene: Scene, seconds: float, wanted: Mapping[str, int]) -> lis
     return windows
 
 
-async def _drained(mesh: Mesh, books: dict[str, Path]) -> float:
-    """Wait until everything acknowledged has arrived or is dead; seconds that took, at most DRAIN_S."""
-    start_s = time.monotonic()
-    acknowledged = {line["id"] for line in _lines(books["sent"]) if line["status"] == 202}
-    missing = 1
-    while missing and time.monotonic() - start_s < DRAIN_S:
-        await asyncio.sleep(2)
-        arrived = {(line["to"], line["id"]) for line in _lines(books["arrived"]) if line["clean"]}
-        open_ones = {(to, one) for to in ("steady", "shaky") for one in acknowledged} - arrived
-        if open_ones:
-            dead = {(where, one) for one, where in (await told(mesh.bootstrap, mesh.topics)).dead}
-            open_ones -= dead | {(to, one) for to in ("steady", "shaky") for where, one in dead if not where}
-        if len(open_ones) != missing:
-            console.print(f"{len(open_ones)} deliveries are still on their way")
-        missing = len(open_ones)
-    return time.monotonic() - start_s
-
-
-async def _judge(mesh: Mesh, books: dict[str, Path], windows: Sequence[Window]) -> Verdict:
-    found = await told(mesh.bootstrap, mesh.topics)
-    sent = _lines(books["sent"])
-    verdict = judge(
-        sent,
-        _lines(books["arrived"]),
-        found.dead,
-        found.first_pass,
-        found.order,
-        windows,
-        ("steady", "shaky"),
-        found.receipts,
-        found.ambiguous,
-    )
-    verdict.sent_again = sum(line["tries"] > 1 for line in sent)
-    verdict.ended_as_duplicate = found.duplicates
-    return verdict
-
-
 def _flowing(window: Window, sent: Lines, first_s: Mapping[str, float]) -> Window:
     """The window with the time until events that were sent after it arrived."""
     arrivals = [
@@ -252,20 +209,6 @@ def _first_arrivals(arrived: Lines) -> dict[str, float]:
         if line["to"] == "steady" and line["clean"]:
             first_s.setdefault(line["id"], line["at_s"])
     return first_s
-
-
-async def _until(condition: Any, within_s: float, what: str) -> None:
-    end_s = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > end_s:
-            raise TimeoutError(f"{what}: not within {within_s:.0f} s")
-        await asyncio.sleep(0.2)
-
-
-def _lines(book: Path) -> list[dict[str, Any]]:
-    """Every whole line of a book."""
-    text = book.read_text("utf-8") if book.exists() else ""
-    return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
 if __name__ == "__main__":

@@ -17,10 +17,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
-import orjson
 import typer
-import urllib3
 from rich.console import Console
+from tests.observed import closed_minutes
 
 from hifi_cli.demo.report import is_good, quantiles
 from hifi_cli.demo.run import Demo
@@ -36,7 +35,6 @@ SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0
 SETTLE_S: Final = 10.0
 ROLLED: Final = "every service was restarted and scaled"
-CLOSED_S: Final = 180.0
 BOOKED: Final = (
     "accepted",
     "delivered",
@@ -185,21 +183,12 @@ async def _roll(demo: Demo, restarts: list[str]) -> None:
 
 def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
     """What observe says of every minute of the run, once all of them are closed."""
-    url = f"{demo.mesh.plan.console}/api/v1"
+    assert demo.mesh.plan.console
     last = max(one.answered_ns for one in sent(demo.stage.sender_books).values()) // 60_000_000_000
-    end_s = time.monotonic() + CLOSED_S
-    while (_get(f"{url}/status")["closed_minute"] or 0) < last:
-        if time.monotonic() > end_s:
-            console.print(f"not closed within {CLOSED_S:.0f} s: {_get(f'{url}/status')}")
-            break
-        time.sleep(1)
-    time.sleep(SAMPLE_S + 1)  # amendments are published each 5 s
-    rows: list[dict[str, Any]] = _get(f"{url}/pipes/flights/minutes?last=120")["minutes"]
+    rows, why = closed_minutes(demo.mesh.plan.console, "flights", last)
+    if why:
+        console.print(why)
     return rows
-
-
-def _get(url: str) -> Any:
-    return orjson.loads(urllib3.request("GET", url, retries=False, timeout=10).data)
 
 
 def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,109 @@
+"""`python -m tests.chaos.away`: Kafka is gone for minutes under load; exit 1 if a promise broke.
+
+Half of the instances go through it, the other half are killed in the middle of it and so start without Kafka.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from tests.chaos.common import HERE, KEY, SETTLE_S, TIERS, drained, judged, lines, observed, publish, until
+from tests.chaos.faults import settled
+from tests.chaos.judge import Window
+
+from hifi_infra.broker import KafkaCluster
+from hifi_infra.mesh import Mesh, processes
+from hifi_infra.plan import FLOW, Plan
+from hifi_infra.ports import free_port
+
+BEFORE_S = AFTER_S = 30.0
+
+
+def main(
+    minutes: Annotated[float, typer.Option(help="Kafka is gone for so long.")] = 10,
+    rate: Annotated[float, typer.Option(help="Events a second.")] = 50,
+    report: Annotated[Path | None, typer.Option(help="File that gets a line of JSON.")] = None,
+) -> None:
+    """Take Kafka away, bring it back, judge the books."""
+    os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
+    with tempfile.TemporaryDirectory(prefix="hifi-away-") as folder:
+        line = asyncio.run(_run(Path(folder), minutes * 60, rate))
+    if report is not None:
+        with report.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    print(json.dumps(line, indent=2))
+    sys.exit(1 if line["failures"] else 0)
+
+
+async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
+    cluster = KafkaCluster(folder / "kafka")
+    await cluster.start()
+    taken = {port := free_port()}
+    taken.add(console_port := free_port(but=taken))
+    plan = Plan(
+        data=folder / "mesh",
+        kafka=cluster.bootstrap,
+        port=port,
+        console_port=console_port,
+        scale=dict.fromkeys(FLOW, 2) | {"observe": 1},
+        env={"HIFI_CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
+    )
+    to = free_port(but=taken)
+    books = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
+    mesh = Mesh(plan)
+    mesh.prepare()
+    own = [subprocess.Popen([sys.executable, str(HERE / "destination.py"), str(to), str(books["arrived"])])]
+    try:
+        async with mesh:
+            await mesh.wait_ready(120)
+            await publish(mesh, to)
+            url = f"{plan.url}/v1/pipes/chaos/events"
+            sender = subprocess.Popen(
+                [sys.executable, str(HERE / "sender.py"), url, KEY, str(rate), str(books["sent"])]
+            )
+            own.append(sender)
+            await until(lambda: len(lines(books["arrived"])) > BEFORE_S * rate, 120, "events arrive")
+            cpu_s, memory = mesh.cpu_seconds(), mesh.rss_bytes()
+            gone_s = time.time()
+            await cluster.kill()
+            await asyncio.sleep(away_s / 2)
+            for name, process in processes(mesh).items():
+                if name.endswith("-2"):
+                    await process.kill()
+            await asyncio.sleep(away_s / 2)
+            used_s = sum(mesh.cpu_seconds().values()) - sum(cpu_s.values())
+            grown = {name: held - memory[name] for name, held in mesh.rss_bytes().items() if name in memory}
+            await cluster.start()
+            back_s = time.time()
+            ready_s = await settled(mesh, 180)
+            await asyncio.sleep(AFTER_S)
+            sender.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(sender.wait, 60)
+            drained_s = await drained(mesh, books)
+            verdict = await judged(mesh, books, [Window("away", "brokers", gone_s, back_s)])
+            said = await observed(mesh, books, [], verdict)
+            return verdict.as_json() | {
+                "away_s": round(back_s - gone_s),
+                "ready_again_s": round(ready_s, 1),
+                "drained_s": round(drained_s, 1),
+                "cpu_share_while_away": round(used_s / (back_s - gone_s), 3),
+                "grown_mib_while_away": {name: round(more / 2**20, 1) for name, more in grown.items()},
+                "observe": said,
+            }
+    finally:
+        for process in own:
+            process.kill()
+            process.wait()
+        await cluster.kill()
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,38 @@
+"""What observe says of a run, asked as a person's program would."""
+
+import time
+from typing import Any, Final
+
+import orjson
+import urllib3
+
+CLOSED_S: Final = 180.0
+_AMENDED_S: Final = 6.0
+"""Amendments of closed minutes are published each 5 s."""
+
+
+def closed_minutes(console: str, pipe: str, last: int) -> tuple[list[dict[str, Any]], str | None]:
+    """Every minute of a pipe, asked when all up to `last` are closed. Blocks up to `CLOSED_S` seconds.
+
+    Args:
+        console: URL of observe.
+        pipe: its name.
+        last: minutes since 1970.
+
+    Returns:
+        The minutes of four hours as the API gives them, and why they are not all closed; None: they are.
+    """
+    url = f"{console}/api/v1"
+    end_s = time.monotonic() + CLOSED_S
+    why = None
+    while ((status := _get(f"{url}/status"))["closed_minute"] or 0) < last:
+        if time.monotonic() > end_s:
+            why = f"minute {last} is not closed within {CLOSED_S:.0f} s: {status}"
+            break
+        time.sleep(1)
+    time.sleep(_AMENDED_S)
+    return _get(f"{url}/pipes/{pipe}/minutes?last=240")["minutes"], why
+
+
+def _get(url: str) -> Any:
+    return orjson.loads(urllib3.request("GET", url, retries=False, timeout=10).data)
