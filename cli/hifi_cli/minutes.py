@@ -155,8 +155,9 @@ def lost_table(body: dict[str, Any]) -> Table:
     table = Table(
         "event id", "lost at", "destination", "partition", "identity", title=f"{body['count']} lost"
     )
+    unknown = "hidden: the pipe masks it" if body["hidden"] else "unknown: it never reached a topic"
     for row in body["lost"]:
-        known = row.get("ce_id") or "unknown: it never reached a topic"
+        known = row.get("ce_id") or unknown
         identity = f"{row['epoch']}:{row['sequence']}"
         table.add_row(escape(known), row["hop"], row["destination"], str(row["partition"]), identity)
     return table

@@ -19,6 +19,6 @@ def test_ids_are_shown_as_they_are():
         for one in ids
     ]
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(lost_table({"count": 3, "lost": lost}))
+    console.print(lost_table({"count": 3, "hidden": False, "lost": lost}))
     text = console.export_text()
     assert all(one in text for one in ids), text

@@ -99,14 +99,21 @@ async def lost_of(
         Problem: Kafka does not answer.
     """
     listed = views.lost(merged)[:limit]
-    if resolved and listed:
+    hidden = observatory.hides_id(merged["pipe"])
+    if resolved and listed and not hidden:
         try:
             names = await resolve.ce_ids(observatory.settings, observatory.topics, merged, listed)
         except Retryable as error:
             raise Problem(503, "Kafka does not answer", str(error)) from None
         for one in listed:
             one["ce_id"] = names.get((one["epoch"], one["sequence"]))
-    return {"pipe": merged["pipe"], "minute": merged["minute"], "count": merged["lost"], "lost": listed}
+    return {
+        "pipe": merged["pipe"],
+        "minute": merged["minute"],
+        "count": merged["lost"],
+        "hidden": hidden,
+        "lost": listed,
+    }
 
 
 async def dead_of(
@@ -127,6 +134,7 @@ async def dead_of(
             name,
             limit=limit,
             masks=masks,
+            hides_id=observatory.hides_id(name),
             wanted=wanted,
         )
     except Retryable as error:

@@ -113,9 +113,9 @@ class Observatory:
         settings = self.settings
         self.exporter = Exporter(settings.observe_otlp_endpoint, settings.stream)
         share, most_per_s = settings.observe_otlp_share, settings.observe_otlp_most
-        self.traces = Traces(self.topics, share, most_per_s, self.exporter.put, self._hides_id)
+        self.traces = Traces(self.topics, share, most_per_s, self.exporter.put, self.hides_id)
 
-    def _hides_id(self, pipe: str) -> bool:
+    def hides_id(self, pipe: str) -> bool:
         """Whether the ids of its events are taken from a field that it masks."""
         known = self.registry.get(pipe)
         if known is None:

@@ -53,6 +53,7 @@ async def dead_letters(
     *,
     limit: int,
     masks: bool,
+    hides_id: bool,
     wanted: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     """The newest dead letters of a pipe, newest first.
@@ -64,6 +65,7 @@ async def dead_letters(
         pipe: its name.
         limit: how many at most.
         masks: the pipe masks fields: what was refused before they were masked is not shown.
+        hides_id: the ids of its events are taken from a field that it masks.
         wanted: `node`, `reason`, `destination` that they must have.
 
     Raises:
@@ -90,7 +92,7 @@ async def dead_letters(
                     "partition": partition,
                     "offset": record.offset,
                     "at_ms": record.timestamp,
-                    "ce_id": headers.get("ce_id", ""),
+                    "ce_id": "" if hides_id else headers.get("ce_id", ""),
                     "detail": headers.get(event.DETAIL, ""),
                     "pointer": headers.get(event.POINTER, ""),
                     "attempts": headers.get(event.ATTEMPT, ""),

@@ -397,8 +397,8 @@ def test_an_id_is_hidden_where_its_field_is_masked(taken: str | None, masked: st
     )
     registry = SimpleNamespace(get={"flights": SimpleNamespace(pipe=declared)}.get)
     here: Any = SimpleNamespace(registry=registry)
-    assert Observatory._hides_id(here, "flights") is hidden
-    assert Observatory._hides_id(here, "deleted"), "nobody knows what it masked"
+    assert Observatory.hides_id(here, "flights") is hidden
+    assert Observatory.hides_id(here, "deleted"), "nobody knows what it masked"
 
 
 @pytest.fixture(params=[logging.WARNING, logging.CRITICAL])
