@@ -48,6 +48,8 @@ class Guarded(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._deaf = False
+        self._whole = False
+        """A request was completed by the bytes that came in last."""
         self._plain_head = b""
         self._due_s: float | None = self.loop.time() + self.limits.head_s
         self._unread_since_s: float | None = None
@@ -62,12 +64,14 @@ class Guarded(HttpToolsProtocol):
         if self._due_s is None and not self._running:
             # Also for bytes that begin no request, such as empty lines: they ended the keep-alive timer.
             self._due_s = self.loop.time() + self.limits.head_s
+        self._whole = False
         try:
             self._feed(data)
         except httptools.HttpParserError:
             self._refuse(400, "this is not a valid HTTP/1.1 request")
         if self._in_head:
-            self._head_bytes += len(data)
+            if not self._whole:  # else most of it was the body of the request before
+                self._head_bytes += len(data)
             if self._head_bytes > self.limits.head_bytes:
                 self._refuse(431, f"the headers exceed {self.limits.head_bytes} bytes")
 
@@ -108,9 +112,16 @@ class Guarded(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The last byte of the request came in."""
-        if not (self._deaf or self._plain_head):
-            self._due_s = None
-            super().on_message_complete()
+        if self._deaf or self._plain_head:
+            return
+        self._due_s = None
+        self._whole = True
+        super().on_message_complete()
+        if not self._running and self.timeout_keep_alive_task is None:
+            # Answered before its body was there: nothing else would end a connection that falls silent now.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def sweep(self, now_s: float) -> None:
         """End the connection if it is overdue; `now_s` of the loop's clock."""

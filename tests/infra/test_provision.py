@@ -4,6 +4,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read
@@ -29,6 +30,19 @@ def settings(kafka: str, stream: str, **more: object) -> ProvisionSettings:
 
 def write(folder: Path, name: str, path: str = "a") -> None:
     (folder / f"{name}.yaml").write_text(PIPE.format(name=name, path=path))
+
+
+async def test_a_topic_that_takes_too_little_is_told_with_its_remedy(kafka: str, stream: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    await admin.create_topics(
+        [NewTopic(Topics(stream).raw, 2, 1, topic_configs={"max.message.bytes": "1000000"})]
+    )
+    await admin.close()
+    with pytest.raises(
+        Misconfigured, match=r"takes records of 1000000 bytes .* --add-config max.message.bytes="
+    ):
+        await provision(settings(kafka, stream, partitions=2))
 
 
 async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hifi import http
+from hifi import guard, http
 from hifi.guard import Limits
 
 LIMITS = Limits(head_bytes=4096, head_s=0.4, request_s=0.4, answer_s=0.6, connections=3)
@@ -236,6 +236,42 @@ async def test_an_idle_connection_between_requests_is_kept(server: tuple[App, in
             assert (await reader.readuntil(b"\r\n\r\n2")).startswith(b"HTTP/1.1 200")
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(reader.read(1), 1.0)
+    assert refused == []
+
+
+async def test_a_connection_that_was_answered_before_its_body_came_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        guard.Guarded, "timeout_keep_alive", property(lambda _: 0.3, lambda *_: None), raising=False
+    )
+
+    async def refuse(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    sock = http.listen("127.0.0.1", 0)
+    async with (
+        http.serve(refuse, sock, drain_s=2, limits=LIMITS),
+        connected(sock.getsockname()[1]) as (reader, writer),
+    ):
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401")
+        writer.write(b"ab")
+        assert await until_closed(reader) == b""
+
+
+async def test_a_body_is_not_taken_for_the_head_behind_it(server: tuple[App, int, list[int]]) -> None:
+    _, port, refused = server
+    async with connected(port) as (reader, writer):
+        body = b"x" * (LIMITS.head_bytes + 1)
+        writer.write(
+            b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%bGET / HTTP/1.1\r\n"
+            % (len(body), body)
+        )
+        assert (await reader.readuntil(b"\r\n\r\n%d" % len(body))).startswith(b"HTTP/1.1 200")
+        writer.write(b"host: x\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n0")).startswith(b"HTTP/1.1 200")
     assert refused == []
 
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
 from hifi.errors import Misconfigured, Retryable
@@ -12,6 +13,7 @@ from hifi.topics import Topics
 
 _ALREADY_EXISTS = 36
 _PARTITIONS = "partitions"
+_RECORD_LIMIT = "max.message.bytes"
 _LOOK_AGAIN_S = 2.0
 
 
@@ -31,7 +33,7 @@ async def create_topics(
         The names of the topics that were created now.
 
     Raises:
-        Misconfigured: a topic exists with another partition count, or Kafka refuses a topic.
+        Misconfigured: a topic exists with another partition count or takes less than an event, or Kafka refuses one.
         Retryable: Kafka did not answer in time.
     """
     async with asyncio.timeout(timeout_s):
@@ -87,6 +89,19 @@ async def _counts(admin: Any, names: list[str]) -> dict[str, int]:
     return {one["topic"]: len(one["partitions"]) for one in described if one["error_code"] == 0}
 
 
+async def _record_limits(admin: Any, names: list[str]) -> dict[str, int]:
+    """Bytes of the largest record that each topic takes, where we may know them."""
+    if not names:
+        return {}
+    wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {_RECORD_LIMIT: None}) for name in names]
+    return {
+        name: int(settings[0][1])
+        for answer in await admin.describe_configs(wanted)
+        for code, _, _, name, settings in answer.resources
+        if code == 0 and settings
+    }
+
+
 async def _create(admin: Any, topics: Topics, partitions: int, replication: int) -> list[str]:
     declared = {topic.name: topic for topic in topics.all()}
     existing = await _counts(admin, list(declared))
@@ -96,6 +111,14 @@ async def _create(admin: Any, topics: Topics, partitions: int, replication: int)
             raise Misconfigured(
                 f"the topic {name} has {count} partitions and the stream {topics.stream} needs {wanted}; "
                 "the count is fixed when a stream is created: start a new stream (HIFI_STREAM) or use the old count"
+            )
+    for name, limit in (await _record_limits(admin, list(existing))).items():
+        wanted = int(declared[name].configs()[_RECORD_LIMIT])
+        if limit < wanted:
+            raise Misconfigured(
+                f"the topic {name} takes records of {limit} bytes and an event may have {wanted}: "
+                f"run kafka-configs.sh --alter --entity-type topics --entity-name {name} "
+                f"--add-config {_RECORD_LIMIT}={wanted}"
             )
     missing = [topic for topic in declared.values() if topic.name not in existing]
     if missing:

@@ -131,6 +131,8 @@ class Consumer:
         self._works: dict[TopicPartition, Work] = {}
         self._consumer: Any = None
         self._failed: asyncio.Future[None] | None = None
+        self._ending = False
+        """The membership lets go of everything: what the group still gives it is not begun."""
         self._counts: dict[str, int] = {}
         """Topic to its partitions when it was first seen."""
         self._condition = f"assignment of {reading.group}"
@@ -166,6 +168,7 @@ class Consumer:
         """One membership of the group, from joining to leaving."""
         settings, reading = self._settings, self._reading
         self._failed = asyncio.get_running_loop().create_future()
+        self._ending = False
         consumer = self._consumer = CooperativeConsumer(
             bootstrap_servers=settings.kafka,
             client_id=settings.instance,
@@ -192,6 +195,7 @@ class Consumer:
                 asyncio.create_task(self._service.stopping.wait()),
             ]
             ended, _ = await asyncio.wait({self._failed, *helpers}, return_when=asyncio.FIRST_COMPLETED)
+            self._ending = True
             await self._release(set(self._works))
             for one in ended:
                 one.result()
@@ -201,6 +205,7 @@ class Consumer:
             for work in self._works.values():
                 self._fence(work)
             self._works.clear()
+            self._gauge()
             self._consumer = None
             with contextlib.suppress(TimeoutError, KafkaError, OSError):
                 await asyncio.wait_for(consumer.stop(), timeout=5)
@@ -350,6 +355,8 @@ class Consumer:
             if self._failed is not None and not self._failed.done():
                 self._failed.set_exception(error)
             return
+        if self._ending:
+            return
         for tp in sorted(added):
             work = Work(tp, known[tp].offset, known[tp].metadata) if tp in known else Work(tp)
             self._works[tp] = work
@@ -405,6 +412,9 @@ class Consumer:
             metrics.REBALANCES.labels(kind).inc()
             names = [f"{tp.topic}[{tp.partition}]" for tp in sorted(changed)]
             logger.info("partitions-changed", kind=kind, partitions=names)
+        self._gauge()
+
+    def _gauge(self) -> None:
         for topic in self._reading.topics:
             metrics.PARTITIONS.labels(topic).set(sum(tp.topic == topic for tp in self._works))
 

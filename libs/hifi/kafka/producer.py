@@ -238,7 +238,7 @@ class Producer:
 
     async def _send_batch(self, batch: list[Sending], topic: str, partition: int) -> None:
         """One batch until it is acknowledged, over as many producers as it takes."""
-        while True:
+        for turn in itertools.count():
             batch[:] = [sending for sending in batch if not sending.acknowledged.cancelled()]
             if not batch:
                 return
@@ -263,6 +263,8 @@ class Producer:
                 if not isinstance(error, KafkaError | OSError | asyncio.TimeoutError | AssertionError):
                     raise error
                 logger.warning("batch-failed", topic=topic, partition=partition, error=repr(error))
+                if turn:
+                    await asyncio.sleep(_BACKOFF_S[min(turn - 1, len(_BACKOFF_S) - 1)])
                 await self._rebuild(client)
 
     async def _attempt(

@@ -172,6 +172,33 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
     assert set(sent) <= set(found[0]) | set(found[1])
 
 
+async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(partitions=2), await topic(partitions=2)
+    group, gate = "g." + source, asyncio.Event()
+    first = await Node(kafka, source, target, group, "n1").start()
+    second = await Node(kafka, source, target, group, "n2").start()
+    step = second.consumer._step
+
+    async def held(work: Work, records: Batch) -> None:
+        await gate.wait()
+        await step(work, records)
+
+    monkeypatch.setattr(second.consumer, "_step", held)
+    await until(lambda: len(first.consumer.works) == len(second.consumer.works) == 1)
+    [own] = second.consumer.works
+    async with sender(kafka, source, 2, 100):
+        await until(lambda: not second.consumer.works[own].waiting)
+        second.service.stop()
+        await first.stop()
+        await until(lambda: len(second.consumer.member.assignment()) == 2)
+        assert set(second.consumer.works) == {own}
+        gate.set()
+        await second.stop()
+    assert {partition for partition, _ in second.seen} == {own.partition}
+
+
 def seen_numbers(*nodes: Node) -> list[list[int]]:
     """The n-th record of partition p is the number 2n + p, as the sender makes them."""
     return [[2 * offset + partition for partition, offset in node.seen] for node in nodes]
