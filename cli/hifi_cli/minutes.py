@@ -92,13 +92,18 @@ def top(
     url: Url = None,
     *,
     once: Annotated[bool, typer.Option("--once", help="Print one look and end.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show all pipes, live, until Ctrl-C: rates, lag, loss, retries, dead letters, availability.
 
     hifi top
     hifi top --once
+    hifi top --json                 (one look)
     """
     where = observe_url(data, url)
+    if as_json:
+        print_json(ask(where, "/api/v1/pipes"))
+        return
     if once:
         console.print(top_table(ask(where, "/api/v1/pipes")))
         return

@@ -113,6 +113,9 @@ def test_send_says_in_one_message_what_is_wrong(up, hifi, arguments, why):
 def test_what_became_of_events_is_shown_by_top_minutes_and_lost(up, hifi, outside, outside_destination):
     assert f"shown at http://127.0.0.1:{up.console}" in up.text()
     assert "count" in hifi("top", "--once", "--data", up.data)[1]
+    assert [one["pipe"] for one in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
+        "count"
+    ]
     sender = outside.Sender(up.port, "hello", rate=50, prefix="seen")
     sender.start()
     while len(sender.acknowledged) < 50:
