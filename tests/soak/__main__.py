@@ -30,10 +30,13 @@ from hifi_cli.options import TriggerOf
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import FLOW, Plan
 from hifi_infra.ports import free_port
+from hifi_observe.sketch import RELATIVE_ERROR
 
 SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0
 SETTLE_S: Final = 10.0
+CLOCKS_MS: Final = 2.0
+"""Between a destination's answer and the moment at which egest has it."""
 ROLLED: Final = "every service was restarted and scaled"
 BOOKED: Final = (
     "accepted",
@@ -249,6 +252,12 @@ def _compared(
             failures.append(
                 f"observe says delivered {said['delivered']:,}, the books {requests - numbers['duplicates']:,}"
             )
+        failures += [
+            f"minute {one['minute']}: observe says {one['of']} {one['observe_ms']} ms, the books {one['books_ms']}"
+            for one in percentiles
+            if one["n"][0] == one["n"][1]
+            and abs(one["books_ms"] - one["observe_ms"]) > 2 * RELATIVE_ERROR * one["books_ms"] + CLOCKS_MS
+        ]
     used = numbers["cpu_seconds"]
     rest = sum(seconds for name, seconds in used.items() if name != "observe")
     return {
