@@ -29,7 +29,7 @@ class Store:
         self.before: dict[int, dict[str, Any]] = {}
         """The momentary figures before those, for rates."""
         self.changed: set[tuple[str, int]] = set()
-        """Pipes and minutes whose shares changed since they were last merged."""
+        """Pipes and minutes that have shares, and whose shares changed since they were last merged."""
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One record of the topic."""
@@ -64,6 +64,7 @@ class Store:
             self.parts[at].pop(partition, None)
             if not self.parts[at]:
                 del self.parts[at]
+                self.changed.discard(at)
             return
         if self.parts[at].get(partition) != value:
             self.parts[at][partition] = value
