@@ -67,6 +67,7 @@ class Book:
         self.closed_minute = -1
         """The newest minute that was closed."""
         self._closed_before = -1
+        """The newest minute that had been closed before."""
         self.reached_us = 0
         """The moment up to which everything was read, microseconds since 1970 UTC."""
         self.foreign: Counter[str] = Counter()
@@ -83,7 +84,7 @@ class Book:
     def resume(cls, partition: int, rules: Rules, marker: Mapping[str, Any], cells: Iterable[Cell]) -> "Book":
         """Go on after a restart, from a marker and the closed cells; read on from the marker's restart points."""
         book = cls(partition, rules)
-        book.closed_minute = int(marker["minute"])
+        book.closed_minute = book._closed_before = int(marker["minute"])
         book._through = dict(marker["through"])
         book.positions = dict(marker["restart"])
         book.cells = {(cell.pipe, cell.minute): cell for cell in cells}
@@ -92,12 +93,12 @@ class Book:
     def marker(self) -> dict[str, Any]:
         """What a restart needs beside the closed cells; to be written after them."""
         first = max(self._closed_before + 1, self.closed_minute - 1500)
-        gaps = {str(minute): self.ingest.gap_s(minute) for minute in range(first, self.closed_minute + 1)}
+        gaps = {minute: self.ingest.gap_s(minute) for minute in range(first, self.closed_minute + 1)}
         return {
             "minute": self.closed_minute,
             "through": self._through,
             "restart": self.restart_points(),
-            "gaps": gaps if self.ingest.heard else {},
+            "gaps": {str(minute): gap_s for minute, gap_s in gaps.items() if gap_s is not None},
         }
 
     def begin(self, snapshot: Snapshot) -> None:

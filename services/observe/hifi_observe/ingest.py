@@ -18,6 +18,8 @@ class Ingest:
         self._last_ms: dict[str, int] = {}
         self._closed: set[str] = set()
         self._firsts: dict[int, int] = {}
+        self.first_ms = 0
+        """Append time of the first tally read, milliseconds since 1970 UTC: nothing is known from before; 0: none."""
         self._beats: defaultdict[int, int] = defaultdict(int)
         """Minute to a bit for each second of it in which any ingest process told a tally."""
         self.failures: Counter[int] = Counter()
@@ -26,6 +28,7 @@ class Ingest:
     def tell(self, offset: int, append_ms: int, tally: Tally) -> None:
         """A tally was read."""
         minute, second = divmod(append_ms // 1000, 60)
+        self.first_ms = self.first_ms or append_ms
         self._beats[minute] |= 1 << second
         self.failures[minute] += tally.failed
         self._last_ms[tally.epoch] = append_ms
@@ -49,11 +52,6 @@ class Ingest:
         return max(self._last_ms.values(), default=0)
 
     @property
-    def heard(self) -> bool:
-        """Any tally was ever read."""
-        return bool(self._last_ms)
-
-    @property
     def first_waiting(self) -> int | None:
         """Offset of the first tally that no snapshot has covered yet."""
         return self._waiting[0][0] if self._waiting else None
@@ -72,13 +70,23 @@ class Ingest:
                 incomplete += number
         return unacknowledged, incomplete
 
-    def gap_s(self, minute: int) -> int:
-        """The longest time within a minute without any tally, whole seconds; 60: none at all."""
+    def gap_s(self, minute: int) -> int | None:
+        """The longest time within a minute without any tally, whole seconds; 60: none at all; None: unknown.
+
+        What lies before the first tally is unknown; the minute of the first tally counts from there.
+        """
+        first, second = divmod(self.first_ms // 1000, 60)
+        if not self.first_ms or minute < first:
+            return None
         beats = self._beats.get(minute, 0)
         if not beats:
             return 60
-        edges = [-1, *(second for second in range(60) if beats >> second & 1), 60]
-        return max(after - before - 1 for before, after in itertools.pairwise(edges))
+        edges = [
+            second if minute == first else -1,
+            *(second for second in range(60) if beats >> second & 1),
+            60,
+        ]
+        return max(0, *(after - before - 1 for before, after in itertools.pairwise(edges)))
 
     def first_offset(self, closed_minute: int) -> int | None:
         """The first tally that was told in a minute, or names one, that is not closed."""
