@@ -93,12 +93,15 @@ class Book:
     def marker(self) -> dict[str, Any]:
         """What a restart needs beside the closed cells; to be written after them."""
         first = max(self._closed_before + 1, self.closed_minute - 1500)
-        gaps = {minute: self.ingest.gap_s(minute) for minute in range(first, self.closed_minute + 1)}
+        minutes = range(first, self.closed_minute + 1)
+        gaps = {minute: self.ingest.gap_s(minute) for minute in minutes}
+        answers = {minute: self.ingest.answers(minute) for minute in minutes}
         return {
             "minute": self.closed_minute,
             "through": self._through,
             "restart": self.restart_points(),
             "gaps": {str(minute): gap_s for minute, gap_s in gaps.items() if gap_s is not None},
+            "answers": {str(minute): counts for minute, counts in answers.items() if any(counts)},
         }
 
     def begin(self, snapshot: Snapshot) -> None:

@@ -22,15 +22,18 @@ class Ingest:
         """Append time of the first tally read, milliseconds since 1970 UTC: nothing is known from before; 0: none."""
         self._beats: defaultdict[int, int] = defaultdict(int)
         """Minute to a bit for each second of it in which any ingest process told a tally."""
-        self.failures: Counter[int] = Counter()
+        self._failed: Counter[int] = Counter()
         """Minute to answers that said that ingest could not accept."""
+        self._answered: Counter[int] = Counter()
+        """Minute to all answers."""
 
     def tell(self, offset: int, append_ms: int, tally: Tally) -> None:
         """A tally was read."""
         minute, second = divmod(append_ms // 1000, 60)
         self.first_ms = self.first_ms or append_ms
         self._beats[minute] |= 1 << second
-        self.failures[minute] += tally.failed
+        self._failed[minute] += tally.failed
+        self._answered[minute] += sum(tally.answers.values())
         self._last_ms[tally.epoch] = append_ms
         if tally.closed:
             self._closed.add(tally.epoch)
@@ -88,6 +91,10 @@ class Ingest:
         ]
         return max(0, *(after - before - 1 for before, after in itertools.pairwise(edges)))
 
+    def answers(self, minute: int) -> tuple[int, int]:
+        """Answers told in a minute: those that said that ingest could not accept, and all."""
+        return self._failed[minute], self._answered[minute]
+
     def first_offset(self, closed_minute: int) -> int | None:
         """The first tally that was told in a minute, or names one, that is not closed."""
         return min(
@@ -96,7 +103,7 @@ class Ingest:
 
     def forget(self, minute: int) -> None:
         """Drop what concerns minutes up to this one."""
-        for kept in (self._beats, self.failures, self._firsts):
+        for kept in (self._beats, self._failed, self._answered, self._firsts):
             for one in [one for one in kept if one <= minute]:
                 del kept[one]
         if len(self._last_ms) > 1000:

@@ -84,8 +84,7 @@ class Owner:
         before = self._store.minute(pipe, minute)
         if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
             return None
-        gaps = self._store.gaps.get(minute)
-        return merge(pipe, minute, parts, limits, max(gaps.values()) if gaps else None)
+        return merge(pipe, minute, parts, limits, self._store.intake(minute))
 
     def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
         """Its minutes by state; of a day whose first minutes were let go, what was known and what moved since."""

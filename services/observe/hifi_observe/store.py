@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from hifi_observe import keys
+from hifi_observe.availability import Intake
 
 
 class Store:
@@ -24,6 +25,8 @@ class Store:
         """Partition number to how far it is closed."""
         self.gaps: dict[int, dict[int, int]] = defaultdict(dict)
         """Minute to partition number to ingest's longest silence, seconds."""
+        self.answers: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+        """Minute to partition number to ingest's answers: failed, and all."""
         self.live: dict[int, dict[str, Any]] = {}
         """Partition number to its momentary figures."""
         self.before: dict[int, dict[str, Any]] = {}
@@ -74,8 +77,11 @@ class Store:
         self.markers[partition] = marker
         for minute, gap_s in marker.get("gaps", {}).items():
             self.gaps[int(minute)][partition] = gap_s
-        for old in [minute for minute in self.gaps if minute < marker["minute"] - 3000]:
-            del self.gaps[old]
+        for minute, (failed, answered) in marker.get("answers", {}).items():
+            self.answers[int(minute)][partition] = (failed, answered)
+        for kept in (self.gaps, self.answers):
+            for old in [minute for minute in kept if minute < marker["minute"] - 3000]:
+                del kept[old]
 
     def _live(self, partition: int, value: dict[str, Any]) -> None:
         old = self.live.get(partition)
@@ -88,6 +94,15 @@ class Store:
         if len(self.markers) < partitions:
             return -1
         return min(int(marker["minute"]) for marker in self.markers.values())
+
+    def intake(self, minute: int) -> Intake:
+        """How ingest was in a minute, over all partition numbers."""
+        answers = self.answers.get(minute, {}).values()
+        return Intake(
+            max(self.gaps.get(minute, {}).values(), default=None),
+            sum(failed for failed, _ in answers),
+            sum(answered for _, answered in answers),
+        )
 
     def minute(self, pipe: str, minute: int) -> dict[str, Any] | None:
         """A merged minute."""

@@ -60,3 +60,12 @@ def test_after_a_restart_nothing_is_said_of_minutes_that_were_closed_before() ->
     beat(again, range(120, 180))
     assert close(again, MINUTE + 1)["gaps"] == {}
     assert close(again, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
+
+
+def test_answers_are_told_of_the_minutes_that_closed() -> None:
+    made = Book(0, RULES)
+    beat(made, (1, 2), answers={"202": 97, "400": 1, "503": 1})
+    beat(made, (61,), answers={"202": 10})
+    beat(made, (121,))
+    assert close(made, MINUTE)["answers"] == {str(MINUTE): [2, 198]}
+    assert close(made, MINUTE + 2)["answers"] == {str(MINUTE + 1): [0, 10]}

@@ -99,3 +99,16 @@ def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
     close(store, late + 50)
     owning.merge("flights")
     assert store.days["flights"][DAY] == {"up": DAY_MINUTES - 1, "down": 1, "unknown": 0}
+
+
+def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> None:
+    store = Store()
+    owning = Owner(store, 2, {"flights": LIMITS}.get, keep_h=48, amend_s=3600)
+    for failed, state in ((2, "up"), (3, "down")):
+        minute = FIRST + failed
+        close(store, minute, answers={str(minute): [failed, 100]})
+        store.take(keys.closed(1), orjson.dumps({"minute": minute, "answers": {str(minute): [0, 150]}}))
+        store.take(keys.part("flights", minute, 0), part(minute))
+        merged = dict(owning.merge("flights"))[keys.minute("flights", minute)]
+        assert merged is not None
+        assert (merged["state"], merged["causes"]) == (state, ["ingest"] if state == "down" else [])
