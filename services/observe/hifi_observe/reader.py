@@ -63,12 +63,14 @@ class Reader:
         self._publisher = publisher
         self._traces = traces
         self._asking = Asking(settings.kafka, topics)
-        self._membership = Membership(settings, topics, self._change)
+        self._membership = Membership(settings, topics, self._changed)
         self._consumer = bare_consumer(settings)
         self._assigned = asyncio.Event()
         self._lock = asyncio.Lock()
         """Held while books are judged and published, and while partitions come and go."""
         self._amended_s = 0.0
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Why this reader cannot go on."""
 
     async def run(self) -> None:
         """Until cancelled.
@@ -83,10 +85,23 @@ class Reader:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
                 tasks.create_task(self._look())
+                tasks.create_task(self._fail())
         finally:
+            self._failed.cancel()
             for one in (self._membership, self._asking, self._consumer):
                 with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
                     await asyncio.wait_for(one.stop(), timeout=5)
+
+    async def _fail(self) -> None:
+        await self._failed
+
+    async def _changed(self, added: set[int], taken: set[int]) -> None:
+        try:
+            await self._change(added, taken)
+        except (KafkaError, OSError) as error:
+            # The group would leave the partitions with this instance all the same, unread: join anew.
+            if not self._failed.done():
+                self._failed.set_exception(error)
 
     async def _change(self, added: set[int], taken: set[int]) -> None:
         async with self._lock:
