@@ -87,6 +87,7 @@ class Book:
         book.closed_minute = book._closed_before = int(marker["minute"])
         book._through = dict(marker["through"])
         book.positions = dict(marker["restart"])
+        book.ingest.first_ms, book.ingest.last_ms = marker.get("tallied", (0, 0))
         book.cells = {(cell.pipe, cell.minute): cell for cell in cells}
         return book
 
@@ -100,6 +101,7 @@ class Book:
             "minute": self.closed_minute,
             "through": self._through,
             "restart": self.restart_points(),
+            "tallied": (self.ingest.first_ms, self.ingest.last_ms),
             "gaps": {str(minute): gap_s for minute, gap_s in gaps.items() if gap_s is not None},
             "answers": {str(minute): counts for minute, counts in answers.items() if any(counts)},
         }

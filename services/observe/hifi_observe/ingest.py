@@ -20,6 +20,8 @@ class Ingest:
         self._firsts: dict[int, int] = {}
         self.first_ms = 0
         """Append time of the first tally read, milliseconds since 1970 UTC: nothing is known from before; 0: none."""
+        self.last_ms = 0
+        """Append time of the newest tally, milliseconds since 1970 UTC; 0: none."""
         self._beats: defaultdict[int, int] = defaultdict(int)
         """Minute to a bit for each second of it in which any ingest process told a tally."""
         self._failed: Counter[int] = Counter()
@@ -31,6 +33,7 @@ class Ingest:
         """A tally was read."""
         minute, second = divmod(append_ms // 1000, 60)
         self.first_ms = self.first_ms or append_ms
+        self.last_ms = max(self.last_ms, append_ms)
         self._beats[minute] |= 1 << second
         self._failed[minute] += tally.failed
         self._answered[minute] += sum(tally.answers.values())
@@ -48,11 +51,6 @@ class Ingest:
             offset, tally = self._waiting.popleft()
             for pipe, minute, first, last in tally.ranges:
                 yield offset, pipe, minute, tally.epoch, first, last
-
-    @property
-    def last_ms(self) -> int:
-        """Append time of the newest tally, milliseconds since 1970 UTC; 0: none."""
-        return max(self._last_ms.values(), default=0)
 
     @property
     def first_waiting(self) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from hifi_observe import figures
 from hifi_observe.book import Book
 from hifi_observe.closing import Rules, Snapshot
 from hifi_observe.ingest import Ingest
@@ -69,3 +70,24 @@ def test_answers_are_told_of_the_minutes_that_closed() -> None:
     beat(made, (121,))
     assert close(made, MINUTE)["answers"] == {str(MINUTE): [2, 198]}
     assert close(made, MINUTE + 2)["answers"] == {str(MINUTE + 1): [0, 10]}
+
+
+def test_ingest_that_is_silent_across_a_restart_stays_silent() -> None:
+    made = Book(0, RULES)
+    beat(made, range(60))
+    again = resume(close(made, MINUTE + 2))
+    assert figures.of_book(again, 0, {})["tallied"] == (MINUTE * 60 + 59) * 1000
+    assert close(again, MINUTE + 4)["gaps"] == {str(MINUTE + 3): 60, str(MINUTE + 4): 60}
+    once_more = resume(close(again, MINUTE + 5))
+    beat(once_more, range(7 * 60, 8 * 60))
+    assert close(once_more, MINUTE + 7)["gaps"] == {str(MINUTE + 6): 60, str(MINUTE + 7): 0}
+
+
+def test_a_marker_of_before_is_read_too() -> None:
+    made = Book(0, RULES)
+    beat(made, range(60))
+    marker = close(made, MINUTE)
+    del marker["tallied"], marker["answers"]
+    again = resume(marker)
+    beat(again, range(120, 180))
+    assert close(again, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
