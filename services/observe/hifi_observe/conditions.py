@@ -12,7 +12,7 @@ from hifi_observe.store import Store
 SAME_ANSWERS = 10
 """Equal failures in a row that make a destination's alarm."""
 RECENT_MINUTES = 5
-"""Closed minutes that are looked at: a minute that lost events and was amended since is looked at again."""
+"""Closed minutes that are looked at, and minutes during which an older one that became worse is looked at, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def holding(
     for pipe, one in sorted(limits.items()):
         now = figures.of_pipe(pipe, store.live, store.before)
         rate += now["rate_in"]
-        found |= _minutes(store, pipe, closed)
+        found |= _minutes(store, pipe, closed, now_us)
         if now["lag"]["count"] >= 20 and now["lag"]["p95"] > one.p95_us:
             found["lag", pipe, ""] = (
                 f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, the SLO {one.p95_us / 1e6:.2f} s"
@@ -71,10 +71,11 @@ def holding(
     return found
 
 
-def _minutes(store: Store, pipe: str, closed: int) -> dict[Key, str]:
+def _minutes(store: Store, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
     found: dict[Key, str] = {}
-    for minute in range(closed - RECENT_MINUTES + 1, closed + 1):
-        if store.states.get(pipe, {}).get(minute) != "down":
+    since_us = now_us - RECENT_MINUTES * 60_000_000
+    for minute, down in sorted(store.downs.get(pipe, {}).items()):
+        if minute > closed or (minute <= closed - RECENT_MINUTES and down.at_us < since_us):
             continue
         merged = store.minute(pipe, minute)
         if merged is None:

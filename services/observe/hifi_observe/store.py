@@ -1,12 +1,23 @@
 """What this instance knows of the topic `minutes`: merged minutes, shares, markers and momentary figures. Pure."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from hifi_observe import keys
-from hifi_observe.availability import Intake
+from hifi_observe.availability import DOWN, Intake
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """A minute that is down, as it was when it last became worse."""
+
+    at_us: int
+    """When that was found, microseconds since 1970 UTC."""
+    lost: int
+    causes: frozenset[str]
 
 
 class Store:
@@ -17,6 +28,8 @@ class Store:
         """Pipe to minute to merged minute."""
         self.states: defaultdict[str, dict[int, str]] = defaultdict(dict)
         """Pipe to minute to up, down or unknown."""
+        self.downs: defaultdict[str, dict[int, Down]] = defaultdict(dict)
+        """Pipe to minutes that are down."""
         self.days: defaultdict[str, dict[int, dict[str, int]]] = defaultdict(dict)
         """Pipe to day to minutes up, down and unknown."""
         self.parts: defaultdict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
@@ -58,9 +71,18 @@ class Store:
         if value is None:
             self.minutes[pipe].pop(minute, None)
             self.states[pipe].pop(minute, None)
+            self.downs[pipe].pop(minute, None)
             return
+        merged = orjson.loads(value)
         self.minutes[pipe][minute] = value
-        self.states[pipe][minute] = orjson.loads(value)["state"]
+        self.states[pipe][minute] = merged["state"]
+        if merged["state"] != DOWN:
+            self.downs[pipe].pop(minute, None)
+            return
+        down = Down(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
+        known = self.downs[pipe].get(minute)
+        if known is None or down.lost > known.lost or down.causes - known.causes:
+            self.downs[pipe][minute] = down
 
     def _part(self, at: tuple[str, int], partition: int, value: bytes | None) -> None:
         if value is None:
