@@ -273,7 +273,9 @@ class Book:
             self.live.lags(pipe, ends)
 
     def _outcome(self, pipe: str, at: Stage, headers: Mapping[str, bytes], append_ms: int) -> None:
-        if at.kind != "delivered" or (pipe, at.who) in self.live.streaks:
+        if at.kind == "delivered":
+            self.live.success(pipe, at.who, append_ms)
+        else:
             reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
             self.live.outcome(pipe, at, reason.decode("utf-8", "replace"), append_ms)
 

@@ -1,5 +1,6 @@
 """What is wrong now, by the merged minutes and the momentary figures. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,10 @@ RECENT_MINUTES = 5
 """Closed minutes that are looked at, and minutes during which an older one that became worse is looked at, too."""
 
 
+SKIPPED_S = 600
+"""How long it holds that records were gone before observe read them, seconds since the last of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """From the settings. Seconds, and events per second."""
@@ -28,7 +33,7 @@ class Thresholds:
 def holding(
     store: Store,
     limits: Mapping[str, Limits],
-    skipped: Mapping[str, int],
+    destinations: Mapping[str, set[str]],
     now_us: int,
     partitions: int,
     thresholds: Thresholds,
@@ -38,7 +43,7 @@ def holding(
     Args:
         store: what is known.
         limits: pipe to what it promises.
-        skipped: topic to offsets that were jumped over.
+        destinations: pipe to those that it declares.
         now_us: microseconds since 1970 UTC.
         partitions: of the stream.
         thresholds: see there.
@@ -57,13 +62,13 @@ def holding(
         if now["rate_dead"] > 0:
             found["dead-letters", pipe, ""] = f"{now['rate_dead']:.1f} dead letters a second"
         for bad in now["failing"]:
-            if bad["in_a_row"] >= SAME_ANSWERS:
+            if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
                 held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])
                 found["destination", pipe, bad["destination"]] = (
                     f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries wait for it"
                 )
     found |= _groups(store)
-    found |= _observe(store, skipped, now_us, partitions, thresholds)
+    found |= _observe(store, now_us, partitions, thresholds)
     if thresholds.rating and rate > thresholds.rating * thresholds.rating_share:
         found["traffic", "", ""] = (
             f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
@@ -107,9 +112,7 @@ def _groups(store: Store) -> dict[Key, str]:
     return found
 
 
-def _observe(
-    store: Store, skipped: Mapping[str, int], now_us: int, partitions: int, thresholds: Thresholds
-) -> dict[Key, str]:
+def _observe(store: Store, now_us: int, partitions: int, thresholds: Thresholds) -> dict[Key, str]:
     found: dict[Key, str] = {}
     known = [one["reached"] for one in store.live.values()]
     if known:
@@ -128,6 +131,10 @@ def _observe(
             found["ingest-silent", "", ""] = (
                 f"the last tally is {now_us / 1e6 - max(tallied) / 1e3:.0f} s old"
             )
+    skipped: Counter[str] = Counter()
+    for one in store.live.values():
+        if now_us - one.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
+            skipped.update(one["skipped"])
     if skipped:
         found["offsets-lost", "", ""] = ", ".join(
             f"{count} records of {topic}" for topic, count in sorted(skipped.items())

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections import Counter
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
@@ -52,8 +51,6 @@ class Reader:
         self, settings: ObserveSettings, topics: Topics, publisher: Publisher, traces: Traces | None = None
     ) -> None:
         self.books: dict[int, Book] = {}
-        self.skipped: Counter[str] = Counter()
-        """Topic to offsets that Kafka no longer had when observe came to read them."""
         self.answered_s = monotonic_s()
         """When Kafka last answered, of the monotonic clock."""
         self.joined = asyncio.Event()
@@ -128,7 +125,7 @@ class Reader:
             positions = self.books[tp.partition].positions
             start = max(positions.get(name, 0), beginnings.get(tp, 0))
             if tp in beginnings and positions.get(name) is not None:
-                self._note_jump(name, positions[name], start)
+                self._note_jump(self.books[tp.partition], name, positions[name], start)
             positions[name] = start
             self._consumer.seek(tp, start)
         if tps:
@@ -151,15 +148,15 @@ class Reader:
                 position = book.positions.get(name, 0)
                 if records[0].offset < position:
                     continue  # fetched for an assignment before
-                self._note_jump(name, position, records[0].offset)
+                self._note_jump(book, name, position, records[0].offset)
                 book.take(name, records)
                 if self._traces is not None:
                     self._traces.take(name, tp.partition, records)
             await asyncio.sleep(0)
 
-    def _note_jump(self, name: str, expected: int, first: int) -> None:
+    def _note_jump(self, book: Book, name: str, expected: int, first: int) -> None:
         if first > expected:
-            self.skipped[name] += first - expected
+            book.live.skip(name, first - expected, now_us())
             logger.error("offsets-lost", topic=name, first=expected, last=first - 1)
 
     async def _look(self) -> None:
