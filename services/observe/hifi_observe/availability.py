@@ -1,8 +1,8 @@
 """Whether a minute was up, and how many nines that makes. Pure.
 
 A minute is down when the p95 over its deliveries is over the SLO (an undelivered one counts with its age), when its
-loss is over the limit, or when ingest fell silent. A minute that could not be judged is unknown, not up. Dead letters
-are answers, not delays: they are counted apart.
+loss is over the limit, or when ingest fell silent or failed to accept. A minute that could not be judged is unknown,
+not up. Dead letters are answers, not delays: they are counted apart.
 """
 
 import math
@@ -24,6 +24,25 @@ class Limits:
     loss: int
     silence_s: float = 10
     """Ingest's heartbeat comes each second; a longer gap than this fails the minute."""
+    failed_share: float = 0.01
+    """Share of ingest's answers that may be 5xx; a larger one fails the minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """How ingest, over all its processes, was in a minute."""
+
+    gap_s: float | None = None
+    """Its longest silence on any partition; None: nothing was ever heard of it."""
+    failed: int = 0
+    """Answers that said that it could not accept (5xx)."""
+    answered: int = 0
+    """All answers."""
+
+    def within(self, limits: Limits) -> bool:
+        """Whether it kept to what a pipe promises."""
+        silent = self.gap_s is not None and self.gap_s > limits.silence_s
+        return not silent and self.failed <= self.answered * limits.failed_share
 
 
 @dataclass(slots=True)
@@ -36,7 +55,7 @@ class Judgement:
 
 
 def judge(
-    lags: Sketch, undelivered: int, age_us: int, lost: int, limits: Limits, ingest_gap_s: float | None
+    lags: Sketch, undelivered: int, age_us: int, lost: int, limits: Limits, intake: Intake
 ) -> Judgement:
     """Judge a minute.
 
@@ -46,7 +65,7 @@ def judge(
         age_us: their least age, microseconds.
         lost: how many of them are lost.
         limits: of the pipe.
-        ingest_gap_s: the longest silence of ingest within the minute; None: nothing was ever heard of it.
+        intake: how ingest was in the minute.
     """
     with_waiting = lags.copy()
     with_waiting.add_many(age_us, undelivered)
@@ -56,11 +75,11 @@ def judge(
         causes.append("loss")
     if p95_us > limits.p95_us:
         causes.append("lag")
-    if ingest_gap_s is not None and ingest_gap_s > limits.silence_s:
+    if not intake.within(limits):
         causes.append("ingest")
     if causes:
         return Judgement(DOWN, p95_us, causes)
-    if ingest_gap_s is None and not len(lags):
+    if intake.gap_s is None and not len(lags):
         return Judgement(UNKNOWN, p95_us)
     return Judgement(UP, p95_us)
 

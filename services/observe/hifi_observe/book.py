@@ -67,6 +67,7 @@ class Book:
         self.closed_minute = -1
         """The newest minute that was closed."""
         self._closed_before = -1
+        """The newest minute that had been closed before."""
         self.reached_us = 0
         """The moment up to which everything was read, microseconds since 1970 UTC."""
         self.foreign: Counter[str] = Counter()
@@ -83,21 +84,26 @@ class Book:
     def resume(cls, partition: int, rules: Rules, marker: Mapping[str, Any], cells: Iterable[Cell]) -> "Book":
         """Go on after a restart, from a marker and the closed cells; read on from the marker's restart points."""
         book = cls(partition, rules)
-        book.closed_minute = int(marker["minute"])
+        book.closed_minute = book._closed_before = int(marker["minute"])
         book._through = dict(marker["through"])
         book.positions = dict(marker["restart"])
+        book.ingest.first_ms, book.ingest.last_ms = marker.get("tallied", (0, 0))
         book.cells = {(cell.pipe, cell.minute): cell for cell in cells}
         return book
 
     def marker(self) -> dict[str, Any]:
         """What a restart needs beside the closed cells; to be written after them."""
         first = max(self._closed_before + 1, self.closed_minute - 1500)
-        gaps = {str(minute): self.ingest.gap_s(minute) for minute in range(first, self.closed_minute + 1)}
+        minutes = range(first, self.closed_minute + 1)
+        gaps = {minute: self.ingest.gap_s(minute) for minute in minutes}
+        answers = {minute: self.ingest.answers(minute) for minute in minutes}
         return {
             "minute": self.closed_minute,
             "through": self._through,
             "restart": self.restart_points(),
-            "gaps": gaps if self.ingest.heard else {},
+            "tallied": (self.ingest.first_ms, self.ingest.last_ms),
+            "gaps": {str(minute): gap_s for minute, gap_s in gaps.items() if gap_s is not None},
+            "answers": {str(minute): counts for minute, counts in answers.items() if any(counts)},
         }
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -267,7 +273,9 @@ class Book:
             self.live.lags(pipe, ends)
 
     def _outcome(self, pipe: str, at: Stage, headers: Mapping[str, bytes], append_ms: int) -> None:
-        if at.kind != "delivered" or (pipe, at.who) in self.live.streaks:
+        if at.kind == "delivered":
+            self.live.success(pipe, at.who, append_ms)
+        else:
             reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
             self.live.outcome(pipe, at, reason.decode("utf-8", "replace"), append_ms)
 

@@ -1,5 +1,6 @@
 """What is wrong now, by the merged minutes and the momentary figures. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +13,11 @@ from hifi_observe.store import Store
 SAME_ANSWERS = 10
 """Equal failures in a row that make a destination's alarm."""
 RECENT_MINUTES = 5
-"""Closed minutes that are looked at: a minute that lost events and was amended since is looked at again."""
+"""Closed minutes that are looked at, and minutes during which an older one that became worse is looked at, too."""
+
+
+SKIPPED_S = 600
+"""How long it holds that records were gone before observe read them, seconds since the last of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Thresholds:
 def holding(
     store: Store,
     limits: Mapping[str, Limits],
-    skipped: Mapping[str, int],
+    destinations: Mapping[str, set[str]],
     now_us: int,
     partitions: int,
     thresholds: Thresholds,
@@ -38,7 +43,7 @@ def holding(
     Args:
         store: what is known.
         limits: pipe to what it promises.
-        skipped: topic to offsets that were jumped over.
+        destinations: pipe to those that it declares.
         now_us: microseconds since 1970 UTC.
         partitions: of the stream.
         thresholds: see there.
@@ -49,7 +54,7 @@ def holding(
     for pipe, one in sorted(limits.items()):
         now = figures.of_pipe(pipe, store.live, store.before)
         rate += now["rate_in"]
-        found |= _minutes(store, pipe, closed)
+        found |= _minutes(store, pipe, closed, now_us)
         if now["lag"]["count"] >= 20 and now["lag"]["p95"] > one.p95_us:
             found["lag", pipe, ""] = (
                 f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, the SLO {one.p95_us / 1e6:.2f} s"
@@ -57,13 +62,13 @@ def holding(
         if now["rate_dead"] > 0:
             found["dead-letters", pipe, ""] = f"{now['rate_dead']:.1f} dead letters a second"
         for bad in now["failing"]:
-            if bad["in_a_row"] >= SAME_ANSWERS:
+            if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
                 held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])
                 found["destination", pipe, bad["destination"]] = (
                     f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries wait for it"
                 )
     found |= _groups(store)
-    found |= _observe(store, skipped, now_us, partitions, thresholds)
+    found |= _observe(store, now_us, partitions, thresholds)
     if thresholds.rating and rate > thresholds.rating * thresholds.rating_share:
         found["traffic", "", ""] = (
             f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
@@ -71,10 +76,11 @@ def holding(
     return found
 
 
-def _minutes(store: Store, pipe: str, closed: int) -> dict[Key, str]:
+def _minutes(store: Store, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
     found: dict[Key, str] = {}
-    for minute in range(closed - RECENT_MINUTES + 1, closed + 1):
-        if store.states.get(pipe, {}).get(minute) != "down":
+    since_us = now_us - RECENT_MINUTES * 60_000_000
+    for minute, down in sorted(store.downs.get(pipe, {}).items()):
+        if minute > closed or (minute <= closed - RECENT_MINUTES and down.at_us < since_us):
             continue
         merged = store.minute(pipe, minute)
         if merged is None:
@@ -106,9 +112,7 @@ def _groups(store: Store) -> dict[Key, str]:
     return found
 
 
-def _observe(
-    store: Store, skipped: Mapping[str, int], now_us: int, partitions: int, thresholds: Thresholds
-) -> dict[Key, str]:
+def _observe(store: Store, now_us: int, partitions: int, thresholds: Thresholds) -> dict[Key, str]:
     found: dict[Key, str] = {}
     known = [one["reached"] for one in store.live.values()]
     if known:
@@ -127,6 +131,10 @@ def _observe(
             found["ingest-silent", "", ""] = (
                 f"the last tally is {now_us / 1e6 - max(tallied) / 1e3:.0f} s old"
             )
+    skipped: Counter[str] = Counter()
+    for one in store.live.values():
+        if now_us - one.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
+            skipped.update(one["skipped"])
     if skipped:
         found["offsets-lost", "", ""] = ", ".join(
             f"{count} records of {topic}" for topic, count in sorted(skipped.items())

@@ -29,9 +29,12 @@ def of_book(book: Book, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, An
             for topic, backlog in sorted(book.backlogs.items())
         },
         "streaks": [
-            [pipe, who, one.reason, one.count, one.since_ms]
+            [pipe, who, one.reason, one.count, one.since_ms, one.last_ms]
             for (pipe, who), one in sorted(book.live.streaks.items())
         ],
+        "successes": [[*key, last_ms] for key, last_ms in sorted(book.live.successes.items())],
+        "skipped": dict(book.live.skipped),
+        "skipped_at": book.live.skipped_us,
         "tallied": book.ingest.last_ms,
         "foreign": sum(book.foreign.values()),
         "too_late": sum(book.too_late.values()),
@@ -64,6 +67,7 @@ def of_pipe(
     rates: defaultdict[str, float] = defaultdict(float)
     waiting: Counter[tuple[str, str]] = Counter()
     streaks = []
+    successes: defaultdict[str, int] = defaultdict(int)
     for partition, now in live.items():
         if pipe in now["lags"]:
             lags.merge(Sketch.load(now["lags"][pipe]))
@@ -76,6 +80,9 @@ def of_pipe(
             if name == pipe:
                 waiting[topic, who] += number
         streaks += [one[1:] for one in now["streaks"] if one[0] == pipe]
+        for name, who, last_ms in now.get("successes", ()):
+            if name == pipe:
+                successes[who] = max(successes[who], last_ms)
     dead = rates["dead-event"] + rates["dead-delivery"]
     retrying = sum(number for (topic, _), number in waiting.items() if stage.kind_of(topic) == stage.RETRY_IN)
     return {
@@ -89,14 +96,21 @@ def of_pipe(
             {"topic": topic, "destination": who, "records": number}
             for (topic, who), number in sorted(waiting.items())
         ],
-        "failing": failing(streaks),
+        "failing": failing(streaks, successes),
     }
 
 
-def failing(streaks: Iterable[list[Any]]) -> list[dict[str, Any]]:
-    """Destinations whose last outcomes were all the same failure, over all partition numbers."""
+def failing(streaks: Iterable[list[Any]], successes: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Destinations whose last outcomes were all the same failure, over all partition numbers.
+
+    Args:
+        streaks: destination, reason, how many, since when, until when; one partition number's each.
+        successes: destination to its last success on any partition number; it ends the streaks before it.
+    """
     found: dict[tuple[str, str], list[int]] = {}
-    for who, reason, count, since_ms in streaks:
+    for who, reason, count, since_ms, *last in streaks:
+        if last and last[0] < successes.get(who, 0):
+            continue
         one = found.setdefault((who, reason), [0, since_ms])
         one[0] += count
         one[1] = min(one[1], since_ms)

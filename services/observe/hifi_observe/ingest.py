@@ -18,16 +18,25 @@ class Ingest:
         self._last_ms: dict[str, int] = {}
         self._closed: set[str] = set()
         self._firsts: dict[int, int] = {}
+        self.first_ms = 0
+        """Append time of the first tally read, milliseconds since 1970 UTC: nothing is known from before; 0: none."""
+        self.last_ms = 0
+        """Append time of the newest tally, milliseconds since 1970 UTC; 0: none."""
         self._beats: defaultdict[int, int] = defaultdict(int)
         """Minute to a bit for each second of it in which any ingest process told a tally."""
-        self.failures: Counter[int] = Counter()
+        self._failed: Counter[int] = Counter()
         """Minute to answers that said that ingest could not accept."""
+        self._answered: Counter[int] = Counter()
+        """Minute to all answers."""
 
     def tell(self, offset: int, append_ms: int, tally: Tally) -> None:
         """A tally was read."""
         minute, second = divmod(append_ms // 1000, 60)
+        self.first_ms = self.first_ms or append_ms
+        self.last_ms = max(self.last_ms, append_ms)
         self._beats[minute] |= 1 << second
-        self.failures[minute] += tally.failed
+        self._failed[minute] += tally.failed
+        self._answered[minute] += sum(tally.answers.values())
         self._last_ms[tally.epoch] = append_ms
         if tally.closed:
             self._closed.add(tally.epoch)
@@ -42,16 +51,6 @@ class Ingest:
             offset, tally = self._waiting.popleft()
             for pipe, minute, first, last in tally.ranges:
                 yield offset, pipe, minute, tally.epoch, first, last
-
-    @property
-    def last_ms(self) -> int:
-        """Append time of the newest tally, milliseconds since 1970 UTC; 0: none."""
-        return max(self._last_ms.values(), default=0)
-
-    @property
-    def heard(self) -> bool:
-        """Any tally was ever read."""
-        return bool(self._last_ms)
 
     @property
     def first_waiting(self) -> int | None:
@@ -72,13 +71,27 @@ class Ingest:
                 incomplete += number
         return unacknowledged, incomplete
 
-    def gap_s(self, minute: int) -> int:
-        """The longest time within a minute without any tally, whole seconds; 60: none at all."""
+    def gap_s(self, minute: int) -> int | None:
+        """The longest time within a minute without any tally, whole seconds; 60: none at all; None: unknown.
+
+        What lies before the first tally is unknown; the minute of the first tally counts from there.
+        """
+        first, second = divmod(self.first_ms // 1000, 60)
+        if not self.first_ms or minute < first:
+            return None
         beats = self._beats.get(minute, 0)
         if not beats:
             return 60
-        edges = [-1, *(second for second in range(60) if beats >> second & 1), 60]
-        return max(after - before - 1 for before, after in itertools.pairwise(edges))
+        edges = [
+            second if minute == first else -1,
+            *(second for second in range(60) if beats >> second & 1),
+            60,
+        ]
+        return max(0, *(after - before - 1 for before, after in itertools.pairwise(edges)))
+
+    def answers(self, minute: int) -> tuple[int, int]:
+        """Answers told in a minute: those that said that ingest could not accept, and all."""
+        return self._failed[minute], self._answered[minute]
 
     def first_offset(self, closed_minute: int) -> int | None:
         """The first tally that was told in a minute, or names one, that is not closed."""
@@ -88,7 +101,7 @@ class Ingest:
 
     def forget(self, minute: int) -> None:
         """Drop what concerns minutes up to this one."""
-        for kept in (self._beats, self.failures, self._firsts):
+        for kept in (self._beats, self._failed, self._answered, self._firsts):
             for one in [one for one in kept if one <= minute]:
                 del kept[one]
         if len(self._last_ms) > 1000:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hifi_observe.availability import Judgement, Limits, judge
+from hifi_observe.availability import Intake, Judgement, Limits, judge
 from hifi_observe.book import Verdict
 from hifi_observe.cell import Cell, Count
 from hifi_observe.ids import IdSet
@@ -86,9 +86,7 @@ def load_cell(dumped: Mapping[str, Any]) -> Cell:
     return Cell.load(dumped["pipe"], dumped["minute"], dumped["cell"])
 
 
-def merge(
-    pipe: str, minute: int, parts: Iterable[Part], limits: Limits, ingest_gap_s: float | None
-) -> dict[str, Any]:
+def merge(pipe: str, minute: int, parts: Iterable[Part], limits: Limits, intake: Intake) -> dict[str, Any]:
     """The merged minute as JSON.
 
     Args:
@@ -96,7 +94,7 @@ def merge(
         minute: minutes since 1970 UTC.
         parts: one for each partition that saw events of it.
         limits: of the pipe's SLO.
-        ingest_gap_s: the longest time within the minute that any partition's ingest was silent; None: never heard.
+        intake: how ingest was in the minute.
     """
     parts = list(parts)
     counts: Counter[Count] = Counter()
@@ -114,7 +112,7 @@ def merge(
     hops = [_hop(hop, who, counts, left, copies) for hop, who in _rows(counts, left)]
     destinations = [_destination(name, counts, left, copies) for name in _names(counts)]
     lost = sum(number for (_, _, state), number in left.items() if state == "lost")
-    judgement = _judge(minute, at_us, left, sketches, lost, limits, ingest_gap_s)
+    judgement = _judge(minute, at_us, left, sketches, lost, limits, intake)
     return {
         "pipe": pipe,
         "minute": minute,
@@ -171,7 +169,7 @@ def _judge(
     sketches: Mapping[str, Sketch],
     lost: int,
     limits: Limits,
-    ingest_gap_s: float | None,
+    intake: Intake,
 ) -> Judgement:
     lags = Sketch()
     for name, sketch in sketches.items():
@@ -179,7 +177,7 @@ def _judge(
             lags.merge(sketch)
     undelivered = sum(left.values())
     age_us = max(0, at_us - (minute + 1) * 60_000_000)
-    return judge(lags, undelivered, age_us, lost, limits, ingest_gap_s)
+    return judge(lags, undelivered, age_us, lost, limits, intake)
 
 
 def _rows(counts: Mapping[Count, int], left: Mapping[tuple[str, str, str], int]) -> list[tuple[str, str]]:

@@ -73,6 +73,12 @@ class Observatory:
             for known in self.registry.all()
         }
 
+    def destinations(self) -> dict[str, set[str]]:
+        """Pipe to the destinations that it declares."""
+        return {
+            known.pipe.pipe: {one.name for one in known.pipe.destinations} for known in self.registry.all()
+        }
+
     def alarms(self) -> list[Alarm]:
         """Active alarms, as the topic tells them, so that every instance says the same."""
         return [alarm for alarm in self.herald.told if alarm.ended_us is None]
@@ -191,9 +197,8 @@ class Observatory:
                 continue
             if not before:
                 self.herald.restore()
-            skipped = self.reader.skipped if self.reader is not None else {}
             found = conditions.holding(
-                self.store, self.limits(), skipped, now_us(), self.partitions, thresholds
+                self.store, self.limits(), self.destinations(), now_us(), self.partitions, thresholds
             )
             await self.herald.step(found, self.publisher if self.mine else None)
             metrics.show(self.store, self.limits(), self.herald.alarms.active)

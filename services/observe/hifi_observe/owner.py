@@ -1,12 +1,13 @@
 """Merging the partitions' shares of the pipes that this instance owns, and letting go of what is old. Pure."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import orjson
 
 from hifi_observe import keys
-from hifi_observe.availability import DAY_MINUTES, Limits
+from hifi_observe.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, Limits
 from hifi_observe.minute import load_part, merge
 from hifi_observe.store import Store
 
@@ -60,19 +61,21 @@ class Owner:
             )
             self._merged_to[pipe] = closed
         records: Records = []
-        days = set()
+        moved: defaultdict[int, Counter[str]] = defaultdict(Counter)
         for minute in sorted(due):
-            merged = self._merged(pipe, minute, limits)
+            # What is not kept any more is neither merged nor counted again.
+            merged = self._merged(pipe, minute, limits) if minute >= closed - self._keep else None
             if merged is not None:
                 records.append((keys.minute(pipe, minute), merged))
-                days.add(minute // DAY_MINUTES)
+                before = self._store.states[pipe].get(minute)
+                moved[minute // DAY_MINUTES][merged["state"]] += 1
+                if before is not None:
+                    moved[minute // DAY_MINUTES][before] -= 1
                 self._store.take(keys.minute(pipe, minute), orjson.dumps(merged))
             self._store.changed.discard((pipe, minute))
-        return (
-            records
-            + [(keys.day(pipe, number), self._day(pipe, number)) for number in sorted(days)]
-            + self._old(pipe, closed)
-        )
+        for number, states in sorted(moved.items()):
+            records.append((keys.day(pipe, number), self._day(pipe, number, states, closed - self._keep)))
+        return records + self._old(pipe, closed)
 
     def _merged(self, pipe: str, minute: int, limits: Limits) -> dict[str, Any] | None:
         parts = [
@@ -81,18 +84,18 @@ class Owner:
         before = self._store.minute(pipe, minute)
         if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
             return None
-        gaps = self._store.gaps.get(minute)
-        return merge(pipe, minute, parts, limits, max(gaps.values()) if gaps else None)
+        return merge(pipe, minute, parts, limits, self._store.intake(minute))
 
-    def _day(self, pipe: str, number: int) -> dict[str, int]:
-        states = self._store.states[pipe]
-        made = {"up": 0, "down": 0, "unknown": 0}
-        for minute in range(number * DAY_MINUTES, (number + 1) * DAY_MINUTES):
-            if minute in states:
-                made[states[minute]] += 1
+    def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
+        """Its minutes by state; of a day whose first minutes were let go, what was known and what moved since."""
         known = self._store.days[pipe].get(number)
-        if known is not None and sum(known.values()) > sum(made.values()):
-            return known  # some of its minutes were let go already
+        if known is not None and number * DAY_MINUTES < oldest:
+            made = {state: max(0, count + moved[state]) for state, count in known.items()}
+        else:
+            states = self._store.states[pipe]
+            day = range(number * DAY_MINUTES, (number + 1) * DAY_MINUTES)
+            counted = Counter(states[minute] for minute in day if minute in states)
+            made = {state: counted[state] for state in (UP, DOWN, UNKNOWN)}
         self._store.days[pipe][number] = made
         return made
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections import Counter
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer
@@ -52,8 +51,6 @@ class Reader:
         self, settings: ObserveSettings, topics: Topics, publisher: Publisher, traces: Traces | None = None
     ) -> None:
         self.books: dict[int, Book] = {}
-        self.skipped: Counter[str] = Counter()
-        """Topic to offsets that Kafka no longer had when observe came to read them."""
         self.answered_s = monotonic_s()
         """When Kafka last answered, of the monotonic clock."""
         self.joined = asyncio.Event()
@@ -63,12 +60,14 @@ class Reader:
         self._publisher = publisher
         self._traces = traces
         self._asking = Asking(settings.kafka, topics)
-        self._membership = Membership(settings, topics, self._change)
+        self._membership = Membership(settings, topics, self._changed)
         self._consumer = bare_consumer(settings)
         self._assigned = asyncio.Event()
         self._lock = asyncio.Lock()
         """Held while books are judged and published, and while partitions come and go."""
         self._amended_s = 0.0
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Why this reader cannot go on."""
 
     async def run(self) -> None:
         """Until cancelled.
@@ -83,10 +82,23 @@ class Reader:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
                 tasks.create_task(self._look())
+                tasks.create_task(self._fail())
         finally:
+            self._failed.cancel()
             for one in (self._membership, self._asking, self._consumer):
                 with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
                     await asyncio.wait_for(one.stop(), timeout=5)
+
+    async def _fail(self) -> None:
+        await self._failed
+
+    async def _changed(self, added: set[int], taken: set[int]) -> None:
+        try:
+            await self._change(added, taken)
+        except (KafkaError, OSError) as error:
+            # The group would leave the partitions with this instance all the same, unread: join anew.
+            if not self._failed.done():
+                self._failed.set_exception(error)
 
     async def _change(self, added: set[int], taken: set[int]) -> None:
         async with self._lock:
@@ -113,7 +125,7 @@ class Reader:
             positions = self.books[tp.partition].positions
             start = max(positions.get(name, 0), beginnings.get(tp, 0))
             if tp in beginnings and positions.get(name) is not None:
-                self._note_jump(name, positions[name], start)
+                self._note_jump(self.books[tp.partition], name, positions[name], start)
             positions[name] = start
             self._consumer.seek(tp, start)
         if tps:
@@ -136,15 +148,15 @@ class Reader:
                 position = book.positions.get(name, 0)
                 if records[0].offset < position:
                     continue  # fetched for an assignment before
-                self._note_jump(name, position, records[0].offset)
+                self._note_jump(book, name, position, records[0].offset)
                 book.take(name, records)
                 if self._traces is not None:
                     self._traces.take(name, tp.partition, records)
             await asyncio.sleep(0)
 
-    def _note_jump(self, name: str, expected: int, first: int) -> None:
+    def _note_jump(self, book: Book, name: str, expected: int, first: int) -> None:
         if first > expected:
-            self.skipped[name] += first - expected
+            book.live.skip(name, first - expected, now_us())
             logger.error("offsets-lost", topic=name, first=expected, last=first - 1)
 
     async def _look(self) -> None:

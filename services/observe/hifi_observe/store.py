@@ -1,11 +1,23 @@
 """What this instance knows of the topic `minutes`: merged minutes, shares, markers and momentary figures. Pure."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from hifi_observe import keys
+from hifi_observe.availability import DOWN, Intake
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """A minute that is down, as it was when it last became worse."""
+
+    at_us: int
+    """When that was found, microseconds since 1970 UTC."""
+    lost: int
+    causes: frozenset[str]
 
 
 class Store:
@@ -16,6 +28,8 @@ class Store:
         """Pipe to minute to merged minute."""
         self.states: defaultdict[str, dict[int, str]] = defaultdict(dict)
         """Pipe to minute to up, down or unknown."""
+        self.downs: defaultdict[str, dict[int, Down]] = defaultdict(dict)
+        """Pipe to minutes that are down."""
         self.days: defaultdict[str, dict[int, dict[str, int]]] = defaultdict(dict)
         """Pipe to day to minutes up, down and unknown."""
         self.parts: defaultdict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
@@ -24,12 +38,14 @@ class Store:
         """Partition number to how far it is closed."""
         self.gaps: dict[int, dict[int, int]] = defaultdict(dict)
         """Minute to partition number to ingest's longest silence, seconds."""
+        self.answers: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+        """Minute to partition number to ingest's answers: failed, and all."""
         self.live: dict[int, dict[str, Any]] = {}
         """Partition number to its momentary figures."""
         self.before: dict[int, dict[str, Any]] = {}
         """The momentary figures before those, for rates."""
         self.changed: set[tuple[str, int]] = set()
-        """Pipes and minutes whose shares changed since they were last merged."""
+        """Pipes and minutes that have shares, and whose shares changed since they were last merged."""
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One record of the topic."""
@@ -55,15 +71,25 @@ class Store:
         if value is None:
             self.minutes[pipe].pop(minute, None)
             self.states[pipe].pop(minute, None)
+            self.downs[pipe].pop(minute, None)
             return
+        merged = orjson.loads(value)
         self.minutes[pipe][minute] = value
-        self.states[pipe][minute] = orjson.loads(value)["state"]
+        self.states[pipe][minute] = merged["state"]
+        if merged["state"] != DOWN:
+            self.downs[pipe].pop(minute, None)
+            return
+        down = Down(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
+        known = self.downs[pipe].get(minute)
+        if known is None or down.lost > known.lost or down.causes - known.causes:
+            self.downs[pipe][minute] = down
 
     def _part(self, at: tuple[str, int], partition: int, value: bytes | None) -> None:
         if value is None:
             self.parts[at].pop(partition, None)
             if not self.parts[at]:
                 del self.parts[at]
+                self.changed.discard(at)
             return
         if self.parts[at].get(partition) != value:
             self.parts[at][partition] = value
@@ -73,8 +99,11 @@ class Store:
         self.markers[partition] = marker
         for minute, gap_s in marker.get("gaps", {}).items():
             self.gaps[int(minute)][partition] = gap_s
-        for old in [minute for minute in self.gaps if minute < marker["minute"] - 3000]:
-            del self.gaps[old]
+        for minute, (failed, answered) in marker.get("answers", {}).items():
+            self.answers[int(minute)][partition] = (failed, answered)
+        for kept in (self.gaps, self.answers):
+            for old in [minute for minute in kept if minute < marker["minute"] - 3000]:
+                del kept[old]
 
     def _live(self, partition: int, value: dict[str, Any]) -> None:
         old = self.live.get(partition)
@@ -87,6 +116,15 @@ class Store:
         if len(self.markers) < partitions:
             return -1
         return min(int(marker["minute"]) for marker in self.markers.values())
+
+    def intake(self, minute: int) -> Intake:
+        """How ingest was in a minute, over all partition numbers."""
+        answers = self.answers.get(minute, {}).values()
+        return Intake(
+            max(self.gaps.get(minute, {}).values(), default=None),
+            sum(failed for failed, _ in answers),
+            sum(answered for _, answered in answers),
+        )
 
     def minute(self, pipe: str, minute: int) -> dict[str, Any] | None:
         """A merged minute."""

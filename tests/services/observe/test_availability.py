@@ -2,7 +2,7 @@
 
 import pytest
 
-from hifi_observe.availability import Limits, judge, uptime
+from hifi_observe.availability import Intake, Limits, judge, uptime
 from hifi_observe.sketch import Sketch
 
 LIMITS = Limits(p95_us=1_000_000, loss=0)
@@ -29,8 +29,18 @@ def lags(*values: int) -> Sketch:
     ],
 )
 def test_the_state_of_a_minute(sketch, undelivered, age_us, lost, gap_s, state, causes) -> None:
-    judged = judge(sketch, undelivered, age_us, lost, LIMITS, gap_s)
+    judged = judge(sketch, undelivered, age_us, lost, LIMITS, Intake(gap_s))
     assert (judged.state, judged.causes) == (state, causes)
+
+
+@pytest.mark.parametrize(
+    ("failed", "answered", "state"), [(0, 0, "up"), (1, 100, "up"), (2, 100, "down"), (1, 1, "down")]
+)
+def test_a_minute_in_which_more_than_a_hundredth_of_the_answers_failed_is_down(
+    failed, answered, state
+) -> None:
+    judged = judge(lags(*[1000] * 100), 0, 0, 0, LIMITS, Intake(0, failed, answered))
+    assert (judged.state, judged.causes) == (state, ["ingest"] if state == "down" else [])
 
 
 def test_nines_count_known_minutes_only() -> None:
