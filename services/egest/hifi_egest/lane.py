@@ -142,7 +142,7 @@ class Lane:
     async def retire(self) -> None:
         """The destination is no more: what waits becomes dead letters, what is running finishes."""
         self._retired = True
-        self._judge.let_go()
+        self._judge.retire()
         for delivery in self._waiting():
             self.put_away(delivery, deleted(self.pipe, self.destination.name), UNSENT)
         self._gauge.set(0)

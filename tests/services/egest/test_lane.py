@@ -9,7 +9,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from destination import Request, answer, destination
 from egesting import TIME, pipe, until
 
-from hifi import event
+from hifi import event, metrics
 from hifi.health import Health
 from hifi.kafka.consumer import Work
 from hifi.topics import Topics
@@ -104,3 +104,42 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
     (what,) = settler.outcomes
     assert isinstance(what, HandOver)
     assert what.reason == "status-404"
+
+
+def shown() -> list[float]:
+    """What the metrics say of the breaker."""
+    return [sample.value for family in metrics.BREAKER_OPEN.collect() for sample in family.samples]
+
+
+async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(settler: Settler) -> None:
+    async def fails(_: Request) -> bytes:
+        return answer(500)
+
+    metrics.BREAKER_OPEN.clear()
+    async with destination(fails) as there:
+        one = lane(there.url, settler, breaker={"failures": 1}, retry={"local_attempts": 1})
+        one.offer(delivery())
+        await until(lambda: settler.outcomes, 5)
+        assert shown() == [1]
+        await one.retire()
+        assert shown() == []
+
+
+async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_breaker(
+    settler: Settler,
+) -> None:
+    gate = asyncio.Event()
+
+    async def fails(_: Request) -> bytes:
+        await gate.wait()
+        return answer(500)
+
+    metrics.BREAKER_OPEN.clear()
+    async with destination(fails) as there:
+        one = lane(there.url, settler, breaker={"failures": 1}, retry={"local_attempts": 1})
+        one.offer(delivery())
+        await until(lambda: there.requests, 5)
+        await one.retire()
+        gate.set()
+        await until(lambda: settler.outcomes, 5)
+        assert shown() == []
