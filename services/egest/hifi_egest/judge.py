@@ -75,7 +75,8 @@ class Judge:
         """Until when the destination wants nothing, monotonic."""
         self._looking = False
         self._about = {"pipe": pipe, "destination": destination.name}
-        self._gauge = metrics.BREAKER_OPEN.labels(pipe, destination.name)
+        self._labels = pipe, destination.name
+        self._gauge = metrics.BREAKER_OPEN.labels(*self._labels)
         self._gauge.set(0)
 
     # Before a request
@@ -153,6 +154,11 @@ class Judge:
     def let_go(self) -> None:
         """Hold nothing any longer: what is undecided is tried again later."""
         self._destinations_fault(self._streak.release())
+
+    def retire(self) -> None:
+        """The destination is no more: hold nothing, and show no breaker, whatever its last requests come to."""
+        self.let_go()
+        metrics.BREAKER_OPEN.remove(*self._labels)  # a 0 would become a 1 again with a late failure
 
     def hand_over(self, delivery: Delivery, refusal: Refusal, now_s: float) -> HandOver | Dead:
         """What becomes of a delivery for which no request is made."""

@@ -126,7 +126,6 @@ class Lane:
         """A new version of the pipe declares the destination anew. What is queued goes by the new one."""
         if destination == self.destination:
             return
-        self._judge.let_go()
         self._pool.close()
         await self._equipment.stop()
         ordered = destination.ordered == "key"
@@ -135,13 +134,15 @@ class Lane:
             for delivery in queue.all():
                 delivery.place = Place.QUEUED
                 self._queue.add(delivery, monotonic_s())
+        # No await from here on: nobody asks the old judge again what it still holds.
+        self._judge.let_go()
         self._configure(destination)
         self.pump()
 
     async def retire(self) -> None:
         """The destination is no more: what waits becomes dead letters, what is running finishes."""
         self._retired = True
-        self._judge.let_go()
+        self._judge.retire()
         for delivery in self._waiting():
             self.put_away(delivery, deleted(self.pipe, self.destination.name), UNSENT)
         self._gauge.set(0)

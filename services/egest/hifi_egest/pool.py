@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -16,6 +17,9 @@ _NAMES_S: Final = 10.0
 """An address is asked for again after so many seconds, for each new connection."""
 _EYEBALLS_S: Final = 0.25
 """A next address is tried beside one that does not answer, seconds (RFC 8305)."""
+_REST_S: Final = 0.02
+"""A request waits so long for the rest of an earlier answer, seconds: about what a new connection costs. Servers that
+write head and body apart are mostly done by then; a body that never ends costs no more than this."""
 Addresses: TypeAlias = list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]
 
 
@@ -29,7 +33,7 @@ class Pool:
             host: name or address, without brackets.
             port: number.
             tls: for https, else None.
-            size: connections at a time.
+            size: connections at a time, and the most requests that are made at a time.
         """
         self._loop = asyncio.get_running_loop()
         self._host = host
@@ -38,6 +42,8 @@ class Pool:
         self._size = size
         self._all: set[Connection] = set()
         self._idle: list[Connection] = []
+        self._connecting = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._addresses: Addresses = []
         self._resolved_s = float("-inf")
         self._closed = False
@@ -49,14 +55,14 @@ class Pool:
 
         Args:
             data: the whole request.
-            timeout_s: from connecting to the status line, seconds.
+            timeout_s: from connecting to the status line, seconds; a short wait for a free connection comes before.
             may_send: asked last of all before the first byte.
 
         Returns:
             What came of it, None when nothing was sent because it may not be sent any more; and when the first byte
             was sent, microseconds since 1970 UTC, 0 when none was.
         """
-        connection = self._reusable()
+        connection = self._reusable() or await self._freed()
         if connection is None:
             began_s = self._loop.time()
             connected = await self._connect(timeout_s)
@@ -93,11 +99,33 @@ class Pool:
             connection.close()
         return None
 
+    async def _freed(self) -> Connection | None:
+        """One whose answer soon comes to its end; None: there is room for another, or it takes too long."""
+        ends_s = self._loop.time() + _REST_S
+        while self._excess() and any(connection.answered for connection in self._all):
+            left_s = ends_s - self._loop.time()
+            if left_s <= 0:
+                return None
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            timer = self._loop.call_later(left_s, _wake, waiter)
+            await waiter
+            timer.cancel()
+            connection = self._reusable()
+            if connection is not None:
+                return connection
+        return None
+
+    def _excess(self) -> int:
+        """Connections that must go before another one is made."""
+        return max(0, len(self._all) + self._connecting - self._size + 1)
+
     async def _connect(self, timeout_s: float) -> Connection | Silence:
-        if len(self._all) >= self._size:
-            # Somebody still reads the rest of an answer, which nobody needs.
-            for connection in [one for one in self._all if one.answered][: len(self._all) - self._size + 1]:
-                connection.close()
+        # Somebody still reads the rest of an answer, which nobody needs.
+        for connection in [one for one in self._all if one.answered][: self._excess()]:
+            self._all.discard(connection)
+            connection.close()
+        self._connecting += 1
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._open()
@@ -112,6 +140,8 @@ class Pool:
             return Silence(
                 "connect", f"the destination takes no connection: {error.strerror or error}", ambiguous=False
             )
+        finally:
+            self._connecting -= 1
 
     async def _open(self) -> Connection:
         now_s = self._loop.time()
@@ -148,3 +178,13 @@ class Pool:
             if not connection.idle_until_s:
                 connection.idle_until_s = self._loop.time() + 1.0  # fresh, and nothing was sent
             self._idle.append(connection)
+        while self._waiters and not _wake(self._waiters.popleft()):
+            pass  # that one's time is over
+
+
+def _wake(waiter: asyncio.Future[None]) -> bool:
+    """Whether it still waited."""
+    if waiter.done():
+        return False
+    waiter.set_result(None)
+    return True

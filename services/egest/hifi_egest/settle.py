@@ -7,6 +7,7 @@ letters, the receipt, the offset. So whatever dies, an event is somewhere; at wo
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from hifi import metrics
 from hifi.clock import MICROSECONDS, now_us
@@ -32,6 +33,7 @@ from hifi.event import (
     Record,
     with_headers,
 )  # fmt: skip
+from hifi.kafka.consumer import Work
 from hifi.topics import Topics
 from hifi_egest.delivery import Delivery
 from hifi_egest.lease import Lease
@@ -39,6 +41,8 @@ from hifi_egest.outbox import Outbox
 from hifi_egest.outcome import Dead, HandOver
 
 NODE = "egest"
+_LOOK_S: Final = 0.05
+"""While the lease is not held, it is looked at again after this, seconds."""
 
 
 class Exchange:
@@ -63,7 +67,8 @@ class Settler:
         self._receipts = topics.receipts
         self._outbox = outbox
         self._lease = lease
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._waiting: list[tuple[Work, Callable[[], None]]] = []
+        self._look: asyncio.TimerHandle | None = None
 
     def delivered(self, delivery: Delivery, exchange: Exchange) -> None:
         """The destination has it. This is said even when the partition is another's by now: it is so."""
@@ -125,13 +130,9 @@ class Settler:
             delivery.left()  # its next owner reads the event again and does this itself
             return
         if not self._lease.held():
-            task = asyncio.create_task(
-                self._once_held(
-                    partial(self._put_away, topic, record, delivery, outcome, reason, exchange), delivery
-                )
+            self._wait(
+                partition.work, partial(self._put_away, topic, record, delivery, outcome, reason, exchange)
             )
-            self._waiting.add(task)
-            task.add_done_callback(self._waiting.discard)
             return
 
         def receipt() -> None:
@@ -143,12 +144,21 @@ class Settler:
 
         self._outbox.put(topic, partition.number, record, receipt)
 
-    async def _once_held(self, then: Callable[[], None], delivery: Delivery) -> None:
+    def _wait(self, work: Work, put_away: Callable[[], None]) -> None:
         """Kafka may have given the partition to another member: wait until it is clear."""
-        work = delivery.event.partition.work
-        while not self._lease.held() and not work.fenced:
-            await asyncio.sleep(0.05)
-        then()
+        self._waiting.append((work, put_away))
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_later(_LOOK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        waiting, self._waiting = self._waiting, []
+        held = self._lease.held()
+        for work, put_away in waiting:
+            if held or work.fenced:
+                put_away()
+            else:
+                self._wait(work, put_away)
 
     def _progress(self, delivery: Delivery) -> dict[str, bytes | None]:
         event = delivery.event

@@ -1,6 +1,7 @@
 """The status line is the delivery, nothing else; and it is known whether a request may have arrived."""
 
 import asyncio
+import contextlib
 import ssl
 import subprocess
 import time
@@ -185,6 +186,62 @@ async def test_a_body_that_never_ends_holds_nobody_up() -> None:
             assert (await ask(one)).status == 200  # type: ignore[union-attr]
         assert time.monotonic() - began_s < 1.5
         assert len(one._all) == 1
+
+
+class Apart:
+    """A server that writes an answer's head at once and its body later."""
+
+    def __init__(self, body_after_s: float) -> None:
+        self.body_after_s = body_after_s
+        self.connections = self.open = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await reader.readexactly(len(POST))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+                if self.body_after_s == float("inf"):
+                    await reader.read()
+                    break
+                await asyncio.sleep(self.body_after_s)
+                writer.write(b"ok")
+        self.open -= 1
+        writer.close()
+
+
+async def backlog(there: Apart, workers: int, requests: int) -> None:
+    """Send so many requests, each worker one after the other."""
+    server = await asyncio.start_server(there.serve, "127.0.0.1", 0)
+    one = Pool("127.0.0.1", server.sockets[0].getsockname()[1], None, workers)
+
+    async def work() -> None:
+        for _ in range(requests // workers):
+            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+            assert len(one._all) + one._connecting <= workers
+
+    await asyncio.gather(*(work() for _ in range(workers)))
+    one.close()
+    server.close()
+    await until(lambda: not there.open)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_connections_are_kept_also_when_head_and_body_come_apart(workers: int) -> None:
+    there = Apart(body_after_s=0.002)
+    await backlog(there, workers, 30)
+    assert there.connections == workers
+
+
+@pytest.mark.parametrize("body_after_s", [0.03, float("inf")])
+async def test_slow_bodies_hold_nobody_up_and_take_no_more_connections_than_there_may_be(
+    body_after_s: float,
+) -> None:
+    there = Apart(body_after_s)
+    began_s = time.monotonic()
+    await backlog(there, 4, 40)
+    assert time.monotonic() - began_s < 3
 
 
 async def test_a_second_answer_is_nobodys() -> None:

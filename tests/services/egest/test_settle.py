@@ -1,10 +1,12 @@
 """The record for the retrier or the dead letters comes first, then the receipt, then the offset: so nothing is lost."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
+from egesting import until
 
 from hifi import event
 from hifi.event import Record
@@ -41,6 +43,12 @@ class Beating:
     last_heartbeat_monotonic_s = float("inf")
 
 
+class Heart:
+    """Beats when the test says so."""
+
+    last_heartbeat_monotonic_s = float("-inf")
+
+
 @pytest.fixture
 def outbox() -> Outbox:
     return Outbox()
@@ -53,11 +61,15 @@ def settler(outbox: Outbox) -> Settler:
 
 @pytest.fixture
 def delivery() -> Delivery:
-    work = Work(TopicPartition(TOPICS.enriched, 3))
+    return of_partition(3)
+
+
+def of_partition(number: int) -> Delivery:
+    work = Work(TopicPartition(TOPICS.enriched, number))
     work.offsets.start(7)
     partition = Partition(work, "enriched", Once(Memory(), Done()), Finished(), Held(10, 10**6))
     headers = ((event.PIPE, b"flights"), (event.TO, b"d"), (event.RETRY, b"5s:1"), (event.DUE, b"1"))
-    record: Any = ConsumerRecord(TOPICS.enriched, 3, 7, 0, 0, b"k", b"{}", None, 0, 2, headers)
+    record: Any = ConsumerRecord(TOPICS.enriched, number, 7, 0, 0, b"k", b"{}", None, 0, 2, headers)
     shared = Event(record, partition, [(event.SEQ, b"x:1")], "flights", b"x:1", 0, 5)
     shared.left = 1
     return Delivery(shared, b"d", attempts=2, first_us=99, passes=1, ambiguous=1)
@@ -127,3 +139,33 @@ def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
     assert outbox.waiting == []
     settler.delivered(Delivery(delivery.event, b"d"), Exchange(5, 200, 6))
     assert len(outbox.waiting) == 1
+
+
+async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_stays(outbox: Outbox) -> None:
+    heart = Heart()
+    settler = Settler(TOPICS, outbox, Lease(lambda: heart, 10.0))  # type: ignore[arg-type]
+    before = len(asyncio.all_tasks())
+    for _ in range(1000):
+        settler.hand_over(of_partition(3), HandOver(TOPICS.tiers[0], "timeout", "no answer"), UNSENT)
+    for _ in range(1000):
+        settler.dead(of_partition(4), Dead("gave-up", "too often"), UNSENT)
+    assert len(asyncio.all_tasks()) == before
+    await asyncio.sleep(0.2)
+    assert outbox.waiting == []
+    heart.last_heartbeat_monotonic_s = float("inf")
+    await until(lambda: outbox.waiting, 5)
+    assert [partition for _, partition, *_ in outbox.waiting] == [3] * 1000 + [4] * 1000
+
+
+async def test_what_waits_for_the_lease_is_left_once_its_partition_is_anothers(outbox: Outbox) -> None:
+    heart = Heart()
+    settler = Settler(TOPICS, outbox, Lease(lambda: heart, 10.0))  # type: ignore[arg-type]
+    given_up, kept = of_partition(3), of_partition(4)
+    for one in (given_up, kept):
+        settler.hand_over(one, HandOver(TOPICS.tiers[0], "timeout", "no answer"), UNSENT)
+    given_up.event.partition.work.end(fenced=True)
+    async with asyncio.timeout(5):
+        await given_up.event.partition.idle()
+    heart.last_heartbeat_monotonic_s = float("inf")
+    await until(lambda: outbox.waiting, 5)
+    assert [partition for _, partition, *_ in outbox.waiting] == [4]

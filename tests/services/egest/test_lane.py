@@ -1,0 +1,145 @@
+"""A lane that is declared anew or is no more loses nothing it had in hand, and shows nothing that is over."""
+
+import asyncio
+import ssl
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from destination import Request, answer, destination
+from egesting import TIME, pipe, until
+
+from hifi import event, metrics
+from hifi.health import Health
+from hifi.kafka.consumer import Work
+from hifi.topics import Topics
+from hifi_egest.delivery import Delivery, Event
+from hifi_egest.equip import Equipment
+from hifi_egest.lane import Lane, Tools
+from hifi_egest.lease import Lease
+from hifi_egest.once import Done, Memory, Once
+from hifi_egest.outcome import Dead, HandOver
+from hifi_egest.partition import Held, Partition
+from hifi_egest.settings import EgestSettings
+from hifi_egest.settle import Exchange
+from hifi_egest.takeover import Finished
+
+TOPICS = Topics("s")
+
+
+class Beating:
+    last_heartbeat_monotonic_s = float("inf")
+
+
+class Settler:
+    """Keeps what the lane decided."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[HandOver | Dead | None] = []
+
+    def delivered(self, _: Delivery, __: Exchange) -> None:
+        self.outcomes.append(None)
+
+    def hand_over(self, _: Delivery, what: HandOver, __: Exchange) -> None:
+        self.outcomes.append(what)
+
+    def dead(self, _: Delivery, what: Dead, __: Exchange) -> None:
+        self.outcomes.append(what)
+
+
+@pytest.fixture
+def settler() -> Settler:
+    return Settler()
+
+
+def lane(url: str, settler: Settler, **declared: Any) -> Lane:
+    settings = EgestSettings(kafka="127.0.0.1:1", stream="s")
+    tools = Tools(
+        settings,
+        TOPICS.tiers,
+        settler,  # type: ignore[arg-type]
+        Lease(Beating, 10.0),  # type: ignore[arg-type]
+        Held(100, 10**6),
+        Health("egest", "i"),
+        ssl.create_default_context(),
+    )
+    return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
+
+
+def delivery(offset: int = 0) -> Delivery:
+    work = Work(TopicPartition(TOPICS.enriched, 0))
+    partition = Partition(work, "enriched", Once(Memory(), Done()), Finished(), Held(100, 10**6))
+    headers = (
+        ("ce_specversion", b"1.0"),
+        ("ce_id", b"%d" % offset),
+        ("ce_source", b"/test"),
+        ("ce_type", b"made"),
+        (event.TIME, TIME),
+        (event.CONTENT_TYPE, b"application/json"),
+    )
+    record: Any = ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, headers)
+    return Delivery(Event(record, partition, [], "flights", b"x:1", 0, 5), b"d")
+
+
+async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_its_outcome(
+    settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    async def refuses(_: Request) -> bytes:
+        await gate.wait()
+        return answer(404)
+
+    async def stop(_: Equipment) -> None:
+        gate.set()
+        await until(lambda: one._judge._streak.holding, 5)
+
+    async with destination(refuses) as there:
+        one = lane(there.url, settler)
+        one.offer(delivery())
+        await until(lambda: there.requests)
+        monkeypatch.setattr(Equipment, "stop", stop)
+        await one.replace(pipe(there.url, concurrency=3).destinations[0])
+        await until(lambda: settler.outcomes, 3)
+    (what,) = settler.outcomes
+    assert isinstance(what, HandOver)
+    assert what.reason == "status-404"
+
+
+def shown() -> list[float]:
+    """What the metrics say of the breaker."""
+    return [sample.value for family in metrics.BREAKER_OPEN.collect() for sample in family.samples]
+
+
+async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(settler: Settler) -> None:
+    async def fails(_: Request) -> bytes:
+        return answer(500)
+
+    metrics.BREAKER_OPEN.clear()
+    async with destination(fails) as there:
+        one = lane(there.url, settler, breaker={"failures": 1}, retry={"local_attempts": 1})
+        one.offer(delivery())
+        await until(lambda: settler.outcomes, 5)
+        assert shown() == [1]
+        await one.retire()
+        assert shown() == []
+
+
+async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_breaker(
+    settler: Settler,
+) -> None:
+    gate = asyncio.Event()
+
+    async def fails(_: Request) -> bytes:
+        await gate.wait()
+        return answer(500)
+
+    metrics.BREAKER_OPEN.clear()
+    async with destination(fails) as there:
+        one = lane(there.url, settler, breaker={"failures": 1}, retry={"local_attempts": 1})
+        one.offer(delivery())
+        await until(lambda: there.requests, 5)
+        await one.retire()
+        gate.set()
+        await until(lambda: settler.outcomes, 5)
+        assert shown() == []
