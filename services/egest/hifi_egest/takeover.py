@@ -165,6 +165,7 @@ class Outcomes:
             fetch_max_wait_ms=50,
         )
         await self._consumer.start()
+        # The answer does not matter: with it the client knows the leaders of all topics before they are needed.
         await self._consumer.end_offsets([TopicPartition(topic, 0) for topic in self._topics])
 
     async def _read(self, requests: list[_Request], ends: Mapping[TopicPartition, int]) -> None:
