@@ -2,14 +2,18 @@
 
 import hashlib
 import json
+import shutil
 import signal
 import time
 
 import psutil
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
 
 from hifi_infra.ports import free_port, is_free
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.timeout(400)
 PIPE = """
 pipe: count
@@ -134,6 +138,33 @@ def test_what_became_of_events_is_shown_by_top_minutes_and_lost(up, hifi, outsid
     assert "delivered" in hifi("minutes", "count", "--data", up.data)[1]
     code, output, _ = hifi("lost", "count", minutes[-1]["minute"], "--data", up.data)
     assert (code, "lost nothing" in output) == (0, True)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_a_browser_shows_what_the_api_of_the_mesh_says(up, hifi):
+    minutes = json.loads(hifi("minutes", "count", "--json", "--data", up.data)[1])
+    assert sum(one["delivered"] for one in minutes) >= 50
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{up.console}/pipes/count")
+        page.wait_for_selector("#events .main-svg")
+        rows = page.get_by_role("region", name="Loss by minute").locator("tbody tr")
+        shown = {
+            int(row.locator("th a").get_attribute("href").rpartition("/")[2]): row.locator(
+                "td"
+            ).all_inner_texts()
+            for row in rows.all()
+        }
+        for one in minutes:
+            cells = shown[one["minute"]]
+            assert cells[0].startswith(one["state"])
+            assert cells[1:3] == [str(one["in"]), str(one["delivered"])]
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        browser.close()
 
 
 def test_send_waits_for_an_ingest_that_comes_back(up, hifi):

@@ -122,7 +122,10 @@ class Intake:
     async def poisoned(self, work: Work, record: ConsumerRecord, error: Exception) -> None:
         """A record on which egest itself failed again and again: a dead letter for each of its deliveries."""
         headers = dict(record.headers)
-        names = headers.get(TO if work.topic == self._topics.enriched else DESTINATION, b"").split(b",")
+        partition = self._partitions.get(work)
+        given = partition.given_of(record.offset) if partition is not None else set()
+        wanted = headers.get(TO if work.topic == self._topics.enriched else DESTINATION, b"").split(b",")
+        names = [name for name in wanted if name not in given]
         why = Rejected("poisoned", f"egest fails on it ({type(error).__name__}); its log says how")
         written = [asyncio.Event() for _ in names]
         for name, event in zip(names, written, strict=True):
@@ -188,19 +191,20 @@ class Intake:
         version = int(headers[PIPE_VERSION])
         if version > self._registry.version and not await self._reached(work, version):
             refusal = BEHIND
-        event.left = len(wanted)
+        event = partition.resumed(event, len(wanted))
         retried = partition.source == RETRY_OUT
-        for name in wanted:
+        for name in [one for one in wanted if one not in partition.given]:
             if record.offset <= partition.finished.done.last and partition.finished.done.has(
                 record.offset, name
             ):
                 self._finished_before(partition, event, name, headers)
-                continue
-            lane = self._lanes.get(headers[PIPE], name) if name else None
-            reason = refusal
-            if lane is not None and refusal is None and not lane.fits(event.size_bytes, retried=retried):
-                reason = await self._room(work, lane, event.size_bytes, retried=retried)
-            self._give(_delivery(event, name, headers), lane, reason)
+            else:
+                lane = self._lanes.get(headers[PIPE], name) if name else None
+                reason = refusal
+                if lane is not None and refusal is None and not lane.fits(event.size_bytes, retried=retried):
+                    reason = await self._room(work, lane, event.size_bytes, retried=retried)
+                self._give(_delivery(event, name, headers), lane, reason)
+            partition.given.add(name)
 
     def _give(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
         if not delivery.destination:

@@ -85,7 +85,9 @@ class Lane:
         self._sleeping: dict[Job, asyncio.TimerHandle] = {}
         self._running = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wake: asyncio.TimerHandle | None = None
+        self._wake: asyncio.Handle | None = None
+        self._wake_s = math.inf
+        """When it looks again, of the loop's clock."""
         self._unrecorded = 0
         self._events = 0
         self._bytes = 0
@@ -193,7 +195,10 @@ class Lane:
         self._events += 1
         self._bytes += delivery.event.size_bytes
         self._queue.add(delivery, now_s)
-        self.pump()
+        try:
+            self.pump()
+        except Exception:  # the delivery is queued: whoever offers it again would have it sent twice
+            logger.exception("lane-failed", **self._about)
 
     def overflow(self, delivery: Delivery, refusal: Refusal) -> None:
         """Hand over a delivery that the lane does not take."""
@@ -504,11 +509,12 @@ class Lane:
     def _wake_in(self, seconds: float) -> None:
         at_s = self._loop.time() + max(seconds, 0.001)
         if self._wake is not None:
-            if self._wake.when() <= at_s:
+            # uvloop gives a handle without a time when the moment has come already.
+            if self._wake_s <= at_s:
                 return
             self._wake.cancel()
-        self._wake = self._loop.call_at(at_s, self._woken)
+        self._wake, self._wake_s = self._loop.call_at(at_s, self._woken), at_s
 
     def _woken(self) -> None:
-        self._wake = None
+        self._wake, self._wake_s = None, math.inf
         self.pump()

@@ -1,10 +1,14 @@
 """One source partition during one assignment: what is in hand of it, and its orderly end."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from hifi.kafka.consumer import Work
 from hifi_egest.once import Once
 from hifi_egest.takeover import Finished
+
+if TYPE_CHECKING:
+    from hifi_egest.delivery import Event
 
 
 class Held:
@@ -73,10 +77,23 @@ class Partition:
         self.finished = finished
         self.taken = -1
         """The highest offset whose deliveries are all in their lanes, or further."""
+        self.given: set[bytes] = set()
+        """Destinations of the last event whose deliveries were given to their lanes already."""
+        self._event: Event | None = None
         self._held = held
         self._in_hand = 0
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def resumed(self, event: "Event", deliveries: int) -> "Event":
+        """The event, or the same one from before when a step failed on it half-way: what was given stays given."""
+        if self._event is None or self._event.record.offset != event.record.offset:
+            event.left, self._event, self.given = deliveries, event, set()
+        return self._event
+
+    def given_of(self, offset: int) -> set[bytes]:
+        """Destinations of a record's deliveries that were given to their lanes."""
+        return self.given if self._event is not None and self._event.record.offset == offset else set()
 
     def begin(self, size_bytes: int) -> None:
         """A delivery is taken in hand."""

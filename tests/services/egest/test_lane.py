@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,3 +144,44 @@ async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_b
         gate.set()
         await until(lambda: settler.outcomes, 5)
         assert shown() == []
+
+
+async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_offered(
+    settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def takes(_: Request) -> bytes:
+        return answer(204)
+
+    def fails(_: Lane) -> None:
+        raise AttributeError
+
+    async with destination(takes) as there:
+        one = lane(there.url, settler)
+        await until(lambda: one._equipment.binding is not None, 5)
+        with monkeypatch.context() as broken:
+            broken.setattr(Lane, "pump", fails)
+            one.offer(delivery())
+        one.sweep()
+        await until(lambda: settler.outcomes, 5)
+    assert settler.outcomes == [None]
+    assert len(there.requests) == 1
+
+
+async def test_a_lane_that_is_to_look_again_at_once_keeps_no_handle_that_tells_no_time(
+    settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = lane("http://127.0.0.1:1", settler)
+    looked = 0
+
+    def pump() -> None:
+        nonlocal looked
+        looked += 1
+
+    monkeypatch.setattr(one, "pump", pump)
+    loop = asyncio.get_running_loop()
+    past = SimpleNamespace(time=lambda: loop.time() - 1, call_at=loop.call_at)
+    monkeypatch.setattr(one, "_loop", past)
+    for _ in range(3):
+        one._wake_in(0.5)  # uvloop takes it for now, and gives a handle that knows no time
+    await until(lambda: looked, 5)
+    assert one._wake is None

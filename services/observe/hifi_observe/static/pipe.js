@@ -61,7 +61,7 @@ async function charts() {
   const largest = parts.toSorted((one, other) => mean(other[1]) - mean(one[1]))[0];
   draw("parts", parts.map(([name, y]) => ({ x, y, name, type: "bar" })).map((one) => ({ ...one, hovertemplate: "%{y:.1f} ms" })), { yaxis: { title: "ms" } }, `Stacked bars: ${parts.length} parts of the way by minute, the largest is ${largest?.[0]}.`);
   Plotly.relayout("parts", { barmode: "stack" });
-  draw("share", [{ type: "pie", labels: parts.map(([name]) => name), values: parts.map(([, values]) => mean(values)), sort: false, textinfo: "percent", marker: { colors: COLOURS } }], {}, `Pie: ${parts.map(([name, values]) => `${name} ${format.number(100 * mean(values) / total, 0)} %`).join(", ")}.`);
+  draw("share", [{ type: "pie", labels: parts.map(([name]) => name), values: parts.map(([, values]) => mean(values)), sort: false, textinfo: "percent", textposition: "inside", marker: { colors: COLOURS } }], {}, `Pie: ${parts.map(([name, values]) => `${name} ${format.number(100 * mean(values) / total, 0)} %`).join(", ")}.`);
   const lines = ["p50", "p95", "p99"].map((name) => ({ x, y: series[name], name, mode: "lines+markers", marker: { size: 4 } }));
   lines.push({ x: [x[0], x.at(-1)], y: [series.slo_p95_ms, series.slo_p95_ms], name: "SLO, p95", mode: "lines", line: { dash: "dash", color: "#d55e00" } });
   draw("lag", lines, { yaxis: { title: "ms" } }, `Lines: p95 of the last minute ${format.number(series.p95.at(-1), 1)} ms, the SLO ${format.number(series.slo_p95_ms, 0)} ms.`);
