@@ -203,7 +203,12 @@ class Intake:
                 reason = refusal
                 if lane is not None and refusal is None and not lane.fits(event.size_bytes, retried=retried):
                     reason = await self._room(work, lane, event.size_bytes, retried=retried)
-                self._give(_delivery(event, name, headers), lane, reason)
+                delivery = _delivery(event, name, headers)
+                try:
+                    self._give(delivery, lane, reason)
+                except BaseException:
+                    delivery.left()  # nobody has it; the record is taken again
+                    raise
             partition.given.add(name)
 
     def _give(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:

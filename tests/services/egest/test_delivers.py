@@ -12,6 +12,8 @@ from standardwebhooks import Webhook
 
 from hifi import event
 from hifi.event import Record
+from hifi_egest.delivery import Delivery
+from hifi_egest.lane import Lane
 
 SECRET = "whsec_" + "c2VjcmV0" * 4
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -64,6 +66,31 @@ async def test_one_event_goes_to_each_destination_that_wants_it(stream: Stream) 
     assert sorted(one.ids) == ["0", "1", "2"]
     assert sorted(orjson.loads(request.body)["number"] for request in two.requests) == [0, 1, 2, 3]
     assert sorted(receipt[event.DESTINATION] for receipt in receipts) == ["one"] * 3 + ["two"] * 4
+
+
+async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, offer = 0, Lane.offer
+
+    def fails_twice(lane: Lane, delivery: Delivery) -> None:
+        nonlocal failed
+        if delivery.destination == b"two" and failed < 2:
+            failed += 1
+            raise RuntimeError("not now")
+        offer(lane, delivery)
+
+    monkeypatch.setattr(Lane, "offer", fails_twice)
+    async with destination() as one, destination() as two:
+        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
+        async with egesting(stream, declared):
+            await stream.send(3, to="one,two")
+            receipts = await stream.receipts(6)
+            await until(lambda: len(two.ids) == 3)
+    assert failed == 2
+    assert sorted(one.ids) == sorted(two.ids) == ["0", "1", "2"]
+    assert outcomes(receipts) == ["delivered"] * 6
+    assert {at.offset for at in (await stream.committed()).values()} == {3}
 
 
 async def test_what_nobody_wants_ends_with_a_receipt(stream: Stream) -> None:
