@@ -27,6 +27,7 @@ from tests.chaos.common import (
     lines,
     observed,
     publish,
+    sending,
     until,
 )
 from tests.chaos.faults import FAULTS, Scene, settled
@@ -128,10 +129,7 @@ async def _run(
         async with mesh:
             await mesh.wait_ready(120)
             await publish(mesh, port)
-            url = f"{plan.url}/v1/pipes/chaos/events"
-            sender = subprocess.Popen(
-                [sys.executable, str(HERE / "sender.py"), url, KEY, str(rate), str(books["sent"])]
-            )
+            sender = sending(mesh, rate, books["sent"])
             await until(lambda: len(lines(books["arrived"])) > rate, 60, "the first events arrive")
             before = mesh.rss_bytes()
             scene = Scene(mesh, rig, f"http://127.0.0.1:{port}", dice, freeze_s)

@@ -15,7 +15,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from tests.chaos.common import HERE, KEY, SETTLE_S, TIERS, drained, judged, lines, observed, publish, until
+from tests.chaos.common import (
+    HERE,
+    KEY,
+    SETTLE_S,
+    TIERS,
+    drained,
+    judged,
+    lines,
+    observed,
+    publish,
+    sending,
+    until,
+)
 from tests.chaos.faults import settled
 from tests.chaos.judge import Window
 
@@ -65,10 +77,7 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
         async with mesh:
             await mesh.wait_ready(120)
             await publish(mesh, to)
-            url = f"{plan.url}/v1/pipes/chaos/events"
-            sender = subprocess.Popen(
-                [sys.executable, str(HERE / "sender.py"), url, KEY, str(rate), str(books["sent"])]
-            )
+            sender = sending(mesh, rate, books["sent"])
             own.append(sender)
             await until(lambda: len(lines(books["arrived"])) > BEFORE_S * rate, 120, "events arrive")
             cpu_s, memory = mesh.cpu_seconds(), mesh.rss_bytes()

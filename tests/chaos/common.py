@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +37,12 @@ async def publish(mesh: Mesh, port: int) -> None:
         .replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
     )
     await put_in_force(mesh.bootstrap, mesh.topics, [Pipe.model_validate_json(text)])
+
+
+def sending(mesh: Mesh, rate: float, book: Path) -> "subprocess.Popen[bytes]":
+    """Start the sender, events a second; it ends with SIGTERM."""
+    url = f"{mesh.plan.url}/v1/pipes/chaos/events"
+    return subprocess.Popen([sys.executable, str(HERE / "sender.py"), url, KEY, str(rate), str(book)])
 
 
 async def drained(mesh: Mesh, books: dict[str, Path]) -> float:

@@ -14,8 +14,6 @@ SAME_ANSWERS = 10
 """Equal failures in a row that make a destination's alarm."""
 RECENT_MINUTES = 5
 """Closed minutes that are looked at, and minutes during which an older one that became worse is looked at, too."""
-
-
 SKIPPED_S = 600
 """How long it holds that records were gone before observe read them, seconds since the last of them."""
 

@@ -53,6 +53,18 @@ def pipe_to(name: str, *destinations: dict[str, Any]) -> Pipe:
     return Pipe.model_validate({"pipe": name, "source": source, "destinations": list(destinations)})
 
 
+def attributes(number: int) -> Headers:
+    """What an event says of itself; its id is its number."""
+    return [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", b"%d" % number),
+        ("ce_source", b"/test"),
+        ("ce_type", b"made"),
+        (event.TIME, TIME),
+        (event.CONTENT_TYPE, b"application/json"),
+    ]
+
+
 class Stream:
     """A created stream, with what goes in and comes out."""
 
@@ -85,12 +97,7 @@ class Stream:
         number = next(self._numbers)
         data = more.pop("data", {"number": number})
         headers: Headers = [
-            ("ce_specversion", b"1.0"),
-            ("ce_id", b"%d" % number),
-            ("ce_source", b"/test"),
-            ("ce_type", b"made"),
-            (event.TIME, TIME),
-            (event.CONTENT_TYPE, b"application/json"),
+            *attributes(number),
             (event.PIPE, pipe.encode()),
             (event.PIPE_VERSION, b"%d" % more.pop("version", self.version)),
             (event.SEQ, seq_text(EPOCH, number)),

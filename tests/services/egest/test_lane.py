@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from destination import Request, answer, destination
-from egesting import TIME, pipe, until
+from egesting import attributes, pipe, until
 
-from hifi import event, metrics
+from hifi import metrics
 from hifi.health import Health
 from hifi.kafka.consumer import Work
 from hifi.topics import Topics
@@ -70,14 +70,7 @@ def lane(url: str, settler: Settler, **declared: Any) -> Lane:
 def delivery(offset: int = 0) -> Delivery:
     work = Work(TopicPartition(TOPICS.enriched, 0))
     partition = Partition(work, "enriched", Once(Memory(), Done()), Finished(), Held(100, 10**6))
-    headers = (
-        ("ce_specversion", b"1.0"),
-        ("ce_id", b"%d" % offset),
-        ("ce_source", b"/test"),
-        ("ce_type", b"made"),
-        (event.TIME, TIME),
-        (event.CONTENT_TYPE, b"application/json"),
-    )
+    headers = tuple(attributes(offset))
     record: Any = ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, headers)
     return Delivery(Event(record, partition, [], "flights", b"x:1", 0, 5), b"d")
 
