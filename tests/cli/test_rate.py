@@ -35,9 +35,11 @@ USED = Used(
 
 
 def climb(limit, first=100.0, factor=2.0):
+    """What is tried, each rate once in the list, by a mesh that holds `limit`."""
     ladder, tried = Ladder(first, factor), []
     while (rate := ladder.next()) is not None:
-        tried.append(round(rate))
+        if not tried or tried[-1] != round(rate):
+            tried.append(round(rate))
         ladder.took(rate, held=rate <= limit)
     return tried, ladder
 
@@ -55,6 +57,15 @@ def test_a_search_that_begins_too_high_goes_down():
     assert tried[:3] == [100, 50, 25]
     assert ladder.held <= 30 < ladder.failed <= ladder.held * 1.12
     assert climb(1)[1].held is None
+
+
+def test_a_rate_has_failed_when_it_failed_twice_in_a_row():
+    ladder = Ladder(100, 2)
+    for rate, held in [(100, True), (200, False), (200, True), (400, False), (400, False)]:
+        assert ladder.next() == rate
+        ladder.took(rate, held=held)
+    assert (ladder.held, ladder.failed) == (200, 400)
+    assert 200 < ladder.next() < 400
 
 
 def test_a_mesh_that_never_fails_is_not_tried_for_ever():

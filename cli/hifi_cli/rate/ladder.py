@@ -14,7 +14,8 @@ DEEPEST: Final = 32
 class Ladder:
     """Climbs by a factor until a rate fails, then halves the distance (as a ratio) between held and failed.
 
-    Where the first rate fails it climbs down until one holds.
+    Where the first rate fails it climbs down until one holds. A rate has failed when it failed twice in a row: a
+    machine's other work, or a compiler's, takes a second now and then, and all rates above are given up for it.
 
     Attributes:
         first: the first rate, events a second.
@@ -30,11 +31,16 @@ class Ladder:
     failed: float | None = None
     """The lowest rate that failed so far."""
     _tries: int = field(default=0, init=False)
+    _again: float | None = field(default=None, init=False)
+    """The rate that failed once."""
 
     def next(self) -> float | None:
         """The rate to try; None: the search is over."""
         if self._tries >= self.most_tries:
             return None
+        return self._again or self._new()
+
+    def _new(self) -> float | None:
         if self.held is None:
             if self.failed is None:
                 return self.first
@@ -51,5 +57,9 @@ class Ladder:
         self._tries += 1
         if held:
             self.held = max(rate, self.held or 0)
+        elif rate != self._again:
+            self._again = rate
+            return
         else:
             self.failed = min(rate, self.failed or rate)
+        self._again = None

@@ -20,7 +20,8 @@ from hifi_cli.rate.step import Step, Used, measured, why_not
 
 LOOK_S: Final = 1.0
 HEADROOM_EVENTS: Final = 40_000
-WARM_UP_S: Final = 8.0
+WARM_UP_S: Final = 30.0
+"""Java compiles what it runs often, for about so long; a rating is of a mesh that runs for hours."""
 
 
 @dataclass(frozen=True, slots=True)

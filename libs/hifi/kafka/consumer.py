@@ -180,8 +180,6 @@ class Consumer:
             rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1000),
             max_poll_interval_ms=2**31 - 1,  # the watchdog below sees to that
             max_partition_fetch_bytes=reading.partition_fetch_bytes,
-            # A partition that was just emptied is fetched only with the next request, so this bounds its wait, too.
-            fetch_max_wait_ms=15,
             request_timeout_ms=15_000,
             metadata_max_age_ms=int(reading.stuck_s * 1000),
         )

@@ -50,6 +50,7 @@ from hifi.kafka.assignor import (
     decode_member,
     encode_member,
 )
+from hifi.kafka.pace import PACE
 
 Offsets: TypeAlias = Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata]
 
@@ -138,23 +139,23 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 class PatientFetcher(Fetcher):  # type: ignore[misc]
     """A Fetcher that asks Kafka as seldom as nobody notices: requests cost, records hardly do.
 
-    A lone record comes at once. Where records just came, more will: then a fetch takes what comes within
-    `fetch_max_wait_ms`, or `FLOW_BYTES` if they are sooner there, instead of every record by itself. Where none came,
+    A lone record comes at once. Where records just came, more will: then a fetch takes what comes within the time of
+    `hifi.kafka.pace`, or `FLOW_BYTES` if they are sooner there, instead of every record by itself. Where none came,
     asking again and again would be all that an idle mesh does; but a broker answers one fetch at a time, and a
     partition whose records are still being worked on is not in it, so while there is one the fetch must end soon.
     """
 
-    FLOW_BYTES: Final = 64 * 1024
+    FLOW_BYTES: Final = 256 * 1024
     IDLE_WAIT_MS: Final = 200
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._brief_wait_ms: int = options["fetch_max_wait_ms"]
         self._flows = False
 
     def _get_actions_per_node(self, assignment: Assignment) -> Any:
         self._fetch_min_bytes = self.FLOW_BYTES if self._flows else 1
-        self._fetch_max_wait_ms = self._brief_wait_ms if self._flows or self._records else self.IDLE_WAIT_MS
+        brief = self._flows or self._records
+        self._fetch_max_wait_ms = round(PACE.seconds * 1000) if brief else self.IDLE_WAIT_MS
         return super()._get_actions_per_node(assignment)
 
     async def _proc_fetch_request(self, assignment: Assignment, node_id: int, request: Any) -> Any:

@@ -1,7 +1,8 @@
 """The one producer: acks=all, idempotent, batches built for each partition, bounded memory.
 
 Records for a partition collect while its last batch is on the way and until the next moment at which batches go out,
-so requests grow with the load and a lone record waits for next to nothing. aiokafka loses count of its sequences when
+so requests grow with the load and a lone record waits for next to nothing. Between two such moments is the time of
+`hifi.kafka.pace`: what is ready goes together, as one request a broker. aiokafka loses count of its sequences when
 a batch expires (its issue 1017) and then refuses everything until it is made anew; so every failed batch makes the
 producer anew, and what was not acknowledged is sent again by it, in order.
 """
@@ -20,6 +21,7 @@ from hifi import log, metrics
 from hifi.errors import Overloaded, Rejected, Unacknowledged
 from hifi.event import Record
 from hifi.health import Health
+from hifi.kafka.pace import PACE
 from hifi.topics import MAX_RECORD_BYTES
 
 MAX_BATCH_BYTES: Final = 512 * 1024
@@ -27,8 +29,6 @@ MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _FRAMING_BYTES: Final = 32
 """About what a record costs beyond its content, here and in Kafka's format."""
 _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
-_PACE_S: Final = 0.015
-"""Least time between two moments at which batches go out: what is ready goes together, as one request a broker."""
 _GATHER_S: Final = 0.001
 """A record waits so long for those of other partitions: a step mostly works on several at the same time."""
 _CONDITION: Final = "producer"
@@ -194,7 +194,7 @@ class Producer:
         await asyncio.shield(self._next)
 
     def _go(self) -> None:
-        self._next_s = asyncio.get_running_loop().time() + _PACE_S
+        self._next_s = asyncio.get_running_loop().time() + PACE.seconds
         turn, self._next = self._next, None
         if turn is not None:
             turn.set_result(None)

@@ -70,7 +70,7 @@ async def test_what_comes_within_milliseconds_goes_as_one_request_and_a_lone_rec
     kafka: str, topic: "object", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await topic(partitions=4)  # type: ignore[operator]
-    monkeypatch.setattr("hifi.kafka.producer._PACE_S", 0.5)
+    monkeypatch.setattr("hifi.kafka.pace.SHORTEST_S", 0.5)
     producer = Producer(kafka, "test")
     await producer.start()
     client = producer._client
