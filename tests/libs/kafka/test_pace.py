@@ -33,14 +33,14 @@ class Core:
 def test_it_gathers_longer_while_cores_are_short_and_not_after() -> None:
     core = Core()
     assert core.pace.seconds == SHORTEST_S
-    core.share(0.3, 10)
+    core.share(0.2, 10)
     assert core.pace.seconds == SHORTEST_S
-    core.share(0.6, 10)
+    core.share(0.45, 10)
     between = core.pace.seconds
     assert SHORTEST_S < between < LONGEST_S
     core.share(0.9, 10)
     assert core.pace.seconds == LONGEST_S
-    core.share(0.6, 10)
+    core.share(0.45, 10)
     assert core.pace.seconds == pytest.approx(between, rel=0.01)
     core.share(0.1, 10)
     assert core.pace.seconds == SHORTEST_S
@@ -50,7 +50,7 @@ def test_a_moment_alone_changes_little() -> None:
     core = Core()
     core.share(0.2, 10)
     core.share(1.0, 0.25)
-    assert core.pace.seconds == SHORTEST_S
+    assert core.pace.seconds < LONGEST_S / 4
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(), ValueError()])
