@@ -58,16 +58,25 @@ class Sender(threading.Thread):
 
 def arrivals(destination):
     """The arrivals in the destination's books: id to how often, and id to the body of the first."""
-    http_get(destination.port, "/books")
     counts, bodies = collections.Counter(), {}
+    for head, body in _books(destination):
+        name = head["headers"].get("ce-id", "")
+        counts[name] += 1
+        bodies.setdefault(name, (head["path"], body))
+    return counts, bodies
+
+
+def headers(destination, name):
+    """The headers that the first arrival of an event had."""
+    return next(head["headers"] for head, _ in _books(destination) if head["headers"].get("ce-id") == name)
+
+
+def _books(destination):
+    http_get(destination.port, "/books")
     with destination.books.open("rb") as books:
         while line := books.readline():
             head = json.loads(line)
-            body = books.read(head["bytes"] + 1)[:-1]
-            name = head["headers"].get("ce-id", "")
-            counts[name] += 1
-            bodies.setdefault(name, (head["path"], body))
-    return counts, bodies
+            yield head, books.read(head["bytes"] + 1)[:-1]
 
 
 def wait_for(ids, destination, within_s):

@@ -1,6 +1,7 @@
 """`hifi up` and the commands that talk to a running mesh, with a sender and a destination from outside."""
 
 import hashlib
+import http.client
 import json
 import shutil
 import signal
@@ -10,6 +11,7 @@ import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
+from tests.collector import collector
 
 from hifi_infra.ports import free_port, is_free
 
@@ -32,13 +34,25 @@ def ports():
 
 
 @pytest.fixture(scope="module")
-def up(start_hifi, tmp_path_factory, outside_destination):
+def traces():
+    """The OpenTelemetry collector that the mesh tells."""
+    with collector() as here:
+        yield here
+
+
+@pytest.fixture(scope="module")
+def up(start_hifi, tmp_path_factory, outside_destination, traces):
     """A running mesh: its folder, its port, its command."""
     pipes, data = tmp_path_factory.mktemp("pipes"), tmp_path_factory.mktemp("data") / "mesh"
     (pipes / "count.yaml").write_text(PIPE.format(url=outside_destination.url))
     own = ports()
     arguments = ("up", "--pipes", pipes, "--data", data, *own, "--partitions", 2)
-    command = start_hifi(*arguments, HIFI_OBSERVE_SETTLE_S="2")
+    command = start_hifi(
+        *arguments,
+        HIFI_OBSERVE_SETTLE_S="2",
+        HIFI_OBSERVE_OTLP_ENDPOINT=traces.url,
+        HIFI_OBSERVE_OTLP_SHARE="0",
+    )
     command.data, command.port, command.console, command.pipes = data, own[1], own[3], pipes
     command.wait_for("events go to")
     return command
@@ -68,6 +82,47 @@ def test_an_outside_destination_gets_each_event_of_an_outside_sender_once_as_it_
         path, body = bodies[name]
         assert path == "/count"
         assert body == json.dumps({"n": int(name.split("-")[1]), "é": "ü"}).encode(), "byte for byte"
+
+
+def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
+    up, outside, outside_destination, traces
+):
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    connection = http.client.HTTPConnection("127.0.0.1", up.port, timeout=10)
+    headers = outside.Sender(up.port, "hello", rate=1).headers("traced")
+    connection.request("POST", "/v1/events", b"{}", headers | {"traceparent": f"00-{trace}-{parent}-01"})
+    assert connection.getresponse().status == 202
+    connection.close()
+    outside.wait_for(["traced"], outside_destination, 30)
+    assert outside.headers(outside_destination, "traced")["traceparent"].split("-")[1] == trace
+
+    def ours():
+        return {one.raw.name: one for one in traces.spans if one.raw.trace_id.hex() == trace}
+
+    end = time.monotonic() + 60
+    while "count" not in ours():  # the span of the whole way comes last
+        assert time.monotonic() < end, sorted(ours())
+        time.sleep(0.1)
+    found = ours()
+    assert found["count"].raw.parent_span_id.hex() == parent
+    hops = [
+        "ingest",
+        "transit raw",
+        "normalize",
+        "transit normalized",
+        "enrich",
+        "transit enriched",
+        "egest",
+        "expel",
+    ]
+    assert set(found) == {"count", *hops}
+    starts = [found[name].times_us[0] for name in hops]
+    assert starts == sorted(starts)
+    assert {one.raw.parent_span_id for name, one in found.items() if name != "count"} == {
+        found["count"].raw.span_id
+    }
+    assert found["expel"].attributes["http.response.status_code"] == 200
+    assert {one.raw.trace_id.hex() for one in traces.spans} == {trace}, "no other event is sampled"
 
 
 @pytest.mark.parametrize(

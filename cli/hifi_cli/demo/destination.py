@@ -1,8 +1,8 @@
 """A destination that knows nothing of hifi: a plain HTTP server that keeps books of every request.
 
 Run as a file: `python destination.py PORT BOOKS [HOST]`. Every POST is answered with 204. `BOOKS` gets, for each,
-a line of JSON (`path`, `first_ns`, `answered_ns`, `headers` whose names start with `ce-`, `bytes`) and then the body
-and a line break. `GET /books` answers with counts, once all that was counted is in the file.
+a line of JSON (`path`, `first_ns`, `answered_ns`, `bytes`, and of `headers` `traceparent` and those that start with
+`ce-`) and then the body and a line break. `GET /books` answers with counts, once all that was counted is in the file.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """See httptools."""
         lower = name.lower()
-        if lower.startswith(b"ce-"):
+        if lower.startswith(b"ce-") or lower == b"traceparent":
             self._headers[lower.decode()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:

@@ -27,8 +27,8 @@ from hifi_observe.span import Span, context, sampled
 from hifi_observe.traces import Traces
 
 sys.path.insert(0, str(Path(__file__).parent))
-from collector import collector
 from stream import Stream, added, new_stream, pipe
+from tests.collector import collector
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SENDER = 0xB7AD6B7169203331
