@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/observe infra cli
 ARGS ?=
 
-.PHONY: help setup demo bench bench-quick test test-containers images compose chaos chaos-quick soak lint audit types lock clean
+.PHONY: help setup demo bench bench-quick bench-rows test test-containers images compose chaos chaos-quick soak lint audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,10 @@ bench: setup .venv-bench/.installed  ## rate the mesh beside a FastStream chain 
 	.venv/bin/python bench/run.py $(ARGS)
 
 bench-quick: setup .venv-bench/.installed  ## compare costs at a small load in about two minutes; fails on a drop by a factor
-	.venv/bin/python bench/quick.py $(ARGS)
+	.venv/bin/python bench/quick.py
+
+bench-rows: setup  ## how costs grow, starts and restarts, some minutes a kind (ARGS="pipes dead --fresh"); adds to the results
+	.venv/bin/python bench/rows.py $(ARGS)
 
 lint: .venv/.installed  ## check style, format and that every public name is documented
 	.venv/bin/ruff check

@@ -23,6 +23,9 @@ from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan
 from hifi_infra.ports import free_port
 
+ONE_STEP_S = 240.0
+"""Start, warm-up and one step are over by then, or something hangs."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -82,26 +85,49 @@ def scene(
     return Scene(stage, mesh)
 
 
-async def _rate(case: Case, folder: Path, seconds: float, slo_ms: float) -> dict[str, Any]:
+def one_step(case: Case, seconds: float, warm_up_s: float) -> Step:
+    """Run a case at its first rate alone, warmed up before."""
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
+        return asyncio.run(_one_step(case, Path(folder), seconds, warm_up_s))
+
+
+async def _one_step(case: Case, folder: Path, seconds: float, warm_up_s: float) -> Step:
     made = scene(case, folder)
-    ladder = Ladder(case.first, case.factor, case.most_tries)
-    rating = Rating(made, ladder, Load(case.batch, *case.size), seconds, slo_ms, _tell)
+    rating = Rating(made, Ladder(case.first, 2), Load(case.batch, *case.size), seconds, 60_000, tell)
     try:
-        await rating.run()
-        return report(rating, os.cpu_count() or 1, None)
+        async with asyncio.timeout(ONE_STEP_S):
+            await rating.begin(warm_up_s)
+            return await rating.step(case.first, seconds)
     except Exception:
-        for log in sorted((folder / "logs").glob("*.log")):
-            print(
-                f"--- {log.name}",
-                *log.read_text(errors="replace").splitlines()[-8:],
-                sep="\n",
-                file=sys.stderr,
-            )
+        show_logs(folder)
         raise
     finally:
         await made.kill()
         await asyncio.get_running_loop().shutdown_default_executor()
 
 
-def _tell(step: Step, why: str | None) -> None:
+async def _rate(case: Case, folder: Path, seconds: float, slo_ms: float) -> dict[str, Any]:
+    made = scene(case, folder)
+    ladder = Ladder(case.first, case.factor, case.most_tries)
+    rating = Rating(made, ladder, Load(case.batch, *case.size), seconds, slo_ms, tell)
+    try:
+        await rating.run()
+        return report(rating, os.cpu_count() or 1, None)
+    except Exception:
+        show_logs(folder)
+        raise
+    finally:
+        await made.kill()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def show_logs(folder: Path) -> None:
+    """The end of each log, for whoever asks why it failed; the folder is gone afterwards."""
+    for log in sorted((folder / "logs").glob("*.log")):
+        print(
+            f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-8:], sep="\n", file=sys.stderr
+        )
+
+
+def tell(step: Step, why: str | None) -> None:
     print(line(step, why), flush=True)

@@ -1,18 +1,20 @@
 """make bench-quick: what an event costs beside two baselines of the same run, in about two minutes.
 
-A ratio hardly depends on the machine. It fails only when one is above its bound, which is a factor of `WORSE` above
-what was seen when this was written: that is a mistake, not noise.
+A ratio hardly depends on the machine. It fails only when one is twice above its bound, which is a factor of `WORSE`
+above what was seen when this was written: that is a mistake, not noise. A lost or wrong event fails at once.
 """
 
 import sys
 from dataclasses import replace
 
 import raw
-from cases import CASES, rate
+from cases import CASES, one_step, tell
 from chain import needed
 
+from hifi_cli.rate.step import why_not
+
 MESH, CHAIN = "mesh, real-time, single events", "FastStream, tuned batches, single events"
-RATE, SECONDS = 500.0, 8.0
+RATE, SECONDS, WARM_UP_S, SLO_MS = 500.0, 8.0, 20.0, 60_000.0
 WORSE = 3.0
 # From the separate runs of docs/benchmarks.md at this rate: the nodes pay for small requests, aiokafka alone does not.
 SEEN = {
@@ -24,34 +26,48 @@ SEEN = {
 
 
 def main() -> None:
-    """Measure, tell, judge."""
+    """Measure, tell, judge; what is too high is measured once more, and only what is so twice fails."""
     needed()
+    bad = set(SEEN)
+    for _ in range(2):
+        bad &= _too_high()
+        if not bad:
+            return
+        print(f"\ntoo high: {'; '.join(sorted(bad))}", flush=True)
+    sys.exit("the bench fails: too high twice")
+
+
+def _too_high() -> set[str]:
+    """One comparison; the ratios above their bounds."""
     alone = raw.measure(20_000)
     found = {}
     for name in (CHAIN, MESH):
-        case = replace(CASES[name], first=RATE, most_tries=1)
-        [step] = rate(case, SECONDS, slo_ms=60_000)["steps"]
-        if step["lost"] or step["wrong"]:
-            sys.exit(f"{name}: {step['lost']} events lost, {step['wrong']} arrivals wrong")
+        print(f"{name}, {RATE:,.0f} ev/s", flush=True)
+        step = one_step(replace(CASES[name], first=RATE), SECONDS, WARM_UP_S)
+        tell(step, why := why_not(step, SLO_MS))
+        if step.events == 0 or not step.whole or step.lag_ms["p95"] is None:
+            sys.exit(f"{name}: {why}")
         found[name] = step
-    mesh, chain = (found[name]["cpu_seconds_per_million"] for name in (MESH, CHAIN))
+    mesh, chain = (found[name].per_million for name in (MESH, CHAIN))
     node = sum(alone[way]["cpu_seconds_per_million"] for way in ("send", "getmany"))
-    lags = [found[name]["lag_ms"]["p95"] for name in (MESH, CHAIN)]
+    lags = [found[name].lag_ms["p95"] or 0.0 for name in (MESH, CHAIN)]
     ratios = {
         "CPU of an event: mesh over FastStream chain": sum(mesh.values()) / sum(chain.values()),
         "CPU of an event: normalize over aiokafka's send and getmany": mesh["normalize"] / node,
         "CPU of an event: egest over aiokafka's send and getmany": mesh["egest"] / node,
         "p95: mesh over FastStream chain": lags[0] / lags[1],
     }
-    print(f"\nCPU-seconds a million events: mesh {sum(mesh.values()):,.0f} {mesh}")
-    print(f"chain {sum(chain.values()):,.0f} {chain}; aiokafka alone {node:,.0f}")
+    print("\nCPU-seconds a million events")
+    for name, costs in (("mesh", mesh), ("chain", chain)):
+        parts = ", ".join(f"{service} {cost:,.0f}" for service, cost in costs.items())
+        print(f"  {name} {sum(costs.values()):,.0f}: {parts}")
+    print(f"  aiokafka alone {node:,.0f}")
     print(f"p95: mesh {lags[0]:,.0f} ms, chain {lags[1]:,.0f} ms, both at {RATE:,.0f} ev/s\n")
-    bad = [name for name, ratio in ratios.items() if ratio > SEEN[name] * WORSE]
     for name, ratio in ratios.items():
-        verdict = "TOO HIGH" if name in bad else "good"
-        print(f"{ratio:8.2f}  (seen {SEEN[name]:.2f}, bound {SEEN[name] * WORSE:.2f})  {verdict}  {name}")
-    if bad:
-        sys.exit(1)
+        verdict = "TOO HIGH" if ratio > SEEN[name] * WORSE else "good"
+        bound = f"(seen {SEEN[name]:.2f}, bound {SEEN[name] * WORSE:.2f})"
+        print(f"{ratio:8.2f}  {bound}  {verdict}  {name}")
+    return {name for name, ratio in ratios.items() if ratio > SEEN[name] * WORSE}
 
 
 if __name__ == "__main__":

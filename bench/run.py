@@ -1,11 +1,14 @@
 """make bench: every case side by side on this machine; keeps the raw results and writes docs/benchmarks.md.
 
-`python bench/run.py [--only TEXT] [--runs N] [--seconds S] [--into FILE]`. Cases whose name has no TEXT in it are left
-out; what the file of results has already is kept, so that a long run can be made in parts.
+`python bench/run.py [--only TEXT] [--runs N] [--seconds S] [--into FILE] [--fresh]`. Cases whose name does not
+fit TEXT (`*` stands for anything) are left out; what the file of results has already is kept, so that a long run
+can be made in parts;
+`--fresh` forgets what it has of the cases that are measured now, and its notes.
 """
 
 import argparse
 import fnmatch
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--into", type=Path, default=RESULTS / f"{datetime.now(UTC):%Y-%m-%d}.json")
+    parser.add_argument("--fresh", action="store_true")
     options = parser.parse_args()
     needed()
     results: dict[str, Any] = {}
@@ -39,6 +43,8 @@ def main() -> None:
     def wanted(name: str) -> bool:
         return not options.only or any(fnmatch.fnmatch(name, pattern) for pattern in options.only)
 
+    if options.fresh:
+        _forget(results, wanted)
     for _ in range(options.runs):
         if wanted("raw"):
             print("raw", flush=True)
@@ -52,6 +58,19 @@ def main() -> None:
             print(f"destination down for 6 s: {way}", flush=True)
             _keep(results, options.into, "ack", way, ack.measure(way))
     (ROOT / "docs/benchmarks.md").write_text(tables.page(results, options.into.name))
+
+
+def _forget(results: dict[str, Any], wanted: Callable[[str], bool]) -> None:
+    """Earlier results of what is measured now, those with other settings too, as in `NAME (SETTINGS)`."""
+    results.pop("notes", None)
+    if wanted("raw"):
+        results.pop("raw", None)
+    results["rates"] = {
+        name: runs
+        for name, runs in results.get("rates", {}).items()
+        if not any(wanted(case) and (name == case or name.startswith(f"{case} (")) for case in CASES)
+    }
+    results["ack"] = {way: runs for way, runs in results.get("ack", {}).items() if not wanted(f"ack: {way}")}
 
 
 def _keep(results: dict[str, Any], into: Path, kind: str, name: str, found: Any) -> None:

@@ -1,18 +1,33 @@
 """From raw results to docs/benchmarks.md. Pure."""
 
 import json
-import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import growth
+from figures import count, goal, median, ms, percent, sound, table
 
 MESH, TUNED, SINGLE = (
     "mesh, real-time, single events",
     "FastStream, tuned batches, single events",
     "FastStream, single messages, single events",
 )
-DASH = "-"
+CASES = (
+    "mesh, micro-batch, single events",
+    "mesh, micro-batch, batches of 100",
+    MESH,
+    "mesh, real-time, batches of 100",
+    SINGLE,
+    TUNED,
+    "FastStream, tuned batches, batches of 100",
+    "mesh, real-time, single events of 200 B to 64 KiB",
+    "FastStream, tuned batches, single events of 200 B to 64 KiB",
+)
+KINDS = (*growth.TITLES, "dead", "backlog", "start", "restart")
+BUSY = 2.0
+"""Load average for each core above which somebody else was at work, too."""
 
 
 def page(results: Mapping[str, Any], name: str) -> str:
@@ -20,24 +35,35 @@ def page(results: Mapping[str, Any], name: str) -> str:
     parts = [
         "# Benchmarks\n\n<!-- Made by `make bench` from bench/results; run it, do not change this page. -->\n",
         _machine(results["machine"], name),
-        *(f"- {note}\n" for note in results.get("notes", ())),
+        *_notes(results),
     ]
     rates = results.get("rates", {})
     if rates:
         parts += [_ratings(rates), _ratios(rates), _cost(rates), _fixed(rates), _outside(rates)]
     if "raw" in results:
         parts.append(_raw(results["raw"]["aiokafka"], rates))
-    if "ack" in results:
+    if results.get("ack"):
         parts.append(_ack(results["ack"]))
     if "rows" in results:
-        parts.append(_rows(results["rows"]))
+        parts += growth.sections(results["rows"])
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
-def median(values: Iterable[float | None]) -> float | None:
-    """Of those that are there."""
-    found = [value for value in values if value is not None]
-    return statistics.median(found) if found else None
+def _notes(results: Mapping[str, Any]) -> list[str]:
+    """What to know of these results: what was noted by hand, what follows from them, what is missing."""
+    notes = list(results.get("notes", ()))
+    runs = [run for found in results.get("rates", {}).values() for run in found]
+    loads = [step["load_average"] for run in runs for step in run["steps"][:1]]
+    if loads and max(loads) > BUSY * (results["machine"][-1]["cores"] or 1):
+        notes.append(
+            f"The load average was up to {max(loads):.1f} when a first step ended: other work ran on the same cores, "
+            "so compare neighbours, and no figure with another day's."
+        )
+    rates, rows = results.get("rates", {}), results.get("rows", {})
+    missing = [name for name in CASES if name not in rates] + [kind for kind in KINDS if kind not in rows]
+    if missing:
+        notes.append("Not measured yet: " + "; ".join(missing) + ".")
+    return [f"- {note}\n" for note in notes]
 
 
 def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
@@ -61,15 +87,15 @@ def _ratings(rates: Mapping[str, Any]) -> str:
     rows = []
     for name, runs in rates.items():
         rated = [run["rated"] for run in runs if run["rated"]]
-        lags = [_ms(median(one["lag_ms"][q] for one in rated)) for q in ("p50", "p95", "p99")]
-        pause = _ms(median(one["longest_pause_ms"] for one in rated))
+        lags = [ms(median(one["lag_ms"][q] for one in rated)) for q in ("p50", "p95", "p99")]
+        pause = ms(median(one["longest_pause_ms"] for one in rated))
         lost = sum(step["lost"] for run in runs for step in run["steps"])
         nodes = {run["bottleneck"]["node"] for run in runs}
         rows.append(
             [
                 name,
                 len(runs),
-                _count(median(_rate(run) for run in runs)),
+                count(median(_rate(run) for run in runs)),
                 *lags,
                 pause,
                 lost,
@@ -87,7 +113,7 @@ def _ratings(rates: Mapping[str, Any]) -> str:
         "lost",
         "bottleneck",
     ]
-    return "## Ratings: the highest rate with p95 below 1 s\n\n" + _table(head, rows)
+    return "## Ratings: the highest rate with p95 below 1 s\n\n" + table(head, rows)
 
 
 def _ratios(rates: Mapping[str, Any]) -> str:
@@ -104,7 +130,7 @@ def _ratios(rates: Mapping[str, Any]) -> str:
             one, other = (median(_rate(run) for run in rates[name]) for name in (ours, theirs))
             if one and other:
                 rows.append([ours, theirs, f"{one / other:.2f}"])
-    return "\n## Rating over rating, same run\n\n" + _table(["case", "over", "ratio"], rows) if rows else ""
+    return "\n## Rating over rating, same run\n\n" + table(["case", "over", "ratio"], rows) if rows else ""
 
 
 def _cost(rates: Mapping[str, Any]) -> str:
@@ -112,28 +138,58 @@ def _cost(rates: Mapping[str, Any]) -> str:
     rows = []
     for name, runs in rates.items():
         for which in ("first step", "rated"):
-            steps = [run["steps"][0] if which == "first step" else run["rated"] for run in runs]
+            steps = [_first(run) if which == "first step" else run["rated"] for run in runs]
             steps = [step for step in steps if step]
             if not steps:
                 continue
             costs = [median(step["cpu_seconds_per_million"].get(one) for step in steps) for one in services]
             all_of_them = median(sum(step["cpu_seconds_per_million"].values()) for step in steps)
             rate = median(step["rate"] for step in steps)
-            rows.append([f"{name}, at {_count(rate)} ev/s", *map(_count, costs), _count(all_of_them)])
-    return "\n## CPU-seconds for a million events\n\n" + _table(["case", *services, "all"], rows)
+            rows.append([f"{name}, at {count(rate)} ev/s", *map(count, costs), count(all_of_them)])
+    text = "\n## CPU for a million events\n\n" + table(
+        ["case", *(f"{one}, CPU-s" for one in services), "all, CPU-s"], rows
+    )
+    for name, runs in rates.items():
+        grown = [_grown(run) for run in runs]
+        if name.startswith("mesh") and any(grown):
+            low, high = (median(step["rate"] for step in steps) for steps in _ends(runs))
+            what = f"{name}: CPU per event at {count(high)} ev/s over that at {count(low)} ev/s"
+            text += "\n" + goal(what, median(grown), growth.MOST_GROWTH)
+    return text
+
+
+def _first(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The lowest rate that was held; what lost an event or fell behind says nothing of what an event costs."""
+    held = [step for step in run["steps"] if not step["failed"]]
+    return min(held, key=lambda step: step["rate"], default=None)
+
+
+def _ends(runs: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
+    used = [run for run in runs if _grown(run)]
+    return [_first(run) for run in used], [run["rated"] for run in used]
+
+
+def _grown(run: Mapping[str, Any]) -> float | None:
+    first, rated = _first(run), run["rated"]
+    if not first or not rated or first["rate"] >= rated["rate"]:
+        return None
+    one, other = (sum(step["cpu_seconds_per_million"].values()) for step in (rated, first))
+    return one / other if other else None
 
 
 def _fixed(rates: Mapping[str, Any]) -> str:
     rows = []
     for name, runs in rates.items():
         for rate in (500, 2000):
-            steps = [step for run in runs for step in run["steps"] if round(step["rate"]) == rate]
+            steps = [
+                step for run in runs for step in run["steps"] if round(step["rate"]) == rate and sound(step)
+            ]
             if steps:
-                lag = [_ms(median(step["lag_ms"][q] for step in steps)) for q in ("p50", "p95", "p99")]
-                answer = _ms(median(step["answer_ms"]["p95"] for step in steps))
+                lag = [ms(median(step["lag_ms"][q] for step in steps)) for q in ("p50", "p95", "p99")]
+                answer = ms(median(step["answer_ms"]["p95"] for step in steps))
                 rows.append([name, rate, len(steps), *lag, answer])
     head = ["case", "ev/s", "runs", "p50, ms", "p95, ms", "p99, ms", "ingest's answer p95, ms"]
-    return "\n## Lag at a fixed load\n\n" + _table(head, rows)
+    return "\n## Lag at a fixed load\n\n" + table(head, rows)
 
 
 def _outside(rates: Mapping[str, Any]) -> str:
@@ -148,9 +204,7 @@ def _outside(rates: Mapping[str, Any]) -> str:
         )
         alone = median(run["headroom"]["rate"] for run in runs)
         machine = median(one["machine_share"] for one in rated)
-        rows.append(
-            [name, *map(_percent, shares), _count(alone), _percent(machine), f"{memory / 2**20:,.0f}"]
-        )
+        rows.append([name, *map(percent, shares), count(alone), percent(machine), f"{memory / 2**20:,.0f}"])
     head = [
         "case",
         "sender, share of a core",
@@ -159,7 +213,7 @@ def _outside(rates: Mapping[str, Any]) -> str:
         "all cores busy",
         "largest asyncio service, MiB",
     ]
-    return "\n## Headroom at the rating\n\n" + _table(head, rows)
+    return "\n## Headroom at the rating\n\n" + table(head, rows)
 
 
 def _raw(runs: Sequence[Mapping[str, Any]], rates: Mapping[str, Any]) -> str:
@@ -169,9 +223,9 @@ def _raw(runs: Sequence[Mapping[str, Any]], rates: Mapping[str, Any]) -> str:
             median(run[way][key] for run in runs)
             for key in ("per_second", "cpu_seconds_per_million", "broker_cpu_seconds_per_million")
         ]
-        rows.append([way, len(runs), *map(_count, figures)])
+        rows.append([way, len(runs), *map(count, figures)])
     head = ["aiokafka", "runs", "messages/s", "its CPU-s a million", "broker's CPU-s a million"]
-    text = f"\n## Kafka's own share\n\nOne process, messages of {runs[0]['bytes']} B, acks=all.\n\n" + _table(
+    text = f"\n## Kafka's own share\n\nOne process, messages of {runs[0]['bytes']} B, acks=all.\n\n" + table(
         head, rows
     )
     nodes = [run["rated"] for run in rates.get(MESH, []) if run["rated"]]
@@ -193,76 +247,13 @@ def _ack(ways: Mapping[str, Any]) -> str:
         ]
         for way, runs in ways.items()
     ]
-    return "\n## The destination is down for 6 s\n\n" + _table(
+    return "\n## The destination is down for 6 s\n\n" + table(
         ["chain", "accepted", "lost", "duplicates"], rows
     )
 
 
-def _rows(kinds: Mapping[str, Any]) -> str:
-    text = ""
-    grown = [name for name in kinds if name != "restart"]
-    if grown:
-        rows = []
-        for kind in grown:
-            steps = {name: run["steps"][-1] for name, run in kinds[kind].items()}
-            base = sum(next(iter(steps.values()))["cpu_seconds_per_million"].values())
-            for name, step in steps.items():
-                costs = step["cpu_seconds_per_million"]
-                lag = step["lag_ms"]
-                memory = step["rss_bytes"].get("enrich", 0) / 2**20
-                rows.append(
-                    [
-                        name,
-                        _count(step["rate"]),
-                        _count(sum(costs.values())),
-                        f"{sum(costs.values()) / base:.2f}",
-                        _ms(lag["p50"]),
-                        _ms(lag["p95"]),
-                        step["lost"],
-                        f"{memory:,.0f}",
-                    ]
-                )
-        head = [
-            "mesh with",
-            "ev/s",
-            "CPU-s a million",
-            "over the first",
-            "p50, ms",
-            "p95, ms",
-            "lost",
-            "enrich, MiB",
-        ]
-        text += "\n## Growth, one run each\n\n" + _table(head, rows)
-    if "restart" in kinds:
-        found = kinds["restart"]
-        starts = [[name, value] for name, value in found.items() if not isinstance(value, Mapping)]
-        kills = [[name, *value.values()] for name, value in found.items() if isinstance(value, Mapping)]
-        text += "\n## Start, to ready\n\n" + _table(["", "seconds"], starts)
-        head = ["at 100 ev/s", "longest pause of deliveries, s", "not accepted", "lost", "duplicates"]
-        text += "\n## SIGKILL, to events flowing again\n\n" + _table(head, kills)
-    return text
-
-
 def _rate(run: Mapping[str, Any]) -> float | None:
     return run["rated"]["rate"] if run["rated"] else None
-
-
-def _ms(value: float | None) -> str:
-    return DASH if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def _count(value: float | None) -> str:
-    return DASH if value is None else f"{value:,.0f}"
-
-
-def _percent(value: float | None) -> str:
-    return DASH if value is None else f"{value:.0%}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -105,13 +106,15 @@ class Connection(asyncio.Protocol):
         self._first_ns = 0
 
 
-async def serve(host: str, port: int, file: BinaryIO) -> None:
+async def serve(
+    host: str, port: int, file: BinaryIO, connection: Callable[[Books], asyncio.Protocol] = Connection
+) -> None:
     """Serve until SIGTERM."""
     books = Books(file)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    server = await loop.create_server(lambda: Connection(books), host, port, backlog=1024)
+    server = await loop.create_server(lambda: connection(books), host, port, backlog=1024)
     async with server:
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):

@@ -69,17 +69,25 @@ class Rating:
             HifiError: the mesh did not start, or sender or destination failed.
         """
         self.headroom = await self._measure_headroom()
-        began_s = time.monotonic()
-        await self.scene.start(self.load.shape)
-        self.start_seconds = time.monotonic() - began_s
-        self._arrivals = Books(self.scene.stage.destination_books)
-        await self._step(self.ladder.first, WARM_UP_S)
+        await self.begin()
         while (rate := self.ladder.next()) is not None:
-            step = await self._step(rate, self.seconds)
+            step = await self.step(rate, self.seconds)
             why = why_not(step, self.slo_ms)
             self.steps.append(step)
             self.ladder.took(rate, held=why is None)
             self.tell(step, why)
+
+    async def begin(self, warm_up_s: float = WARM_UP_S) -> Step:
+        """Start everything and send at the first rate for a while; gives that step, which is in no figure.
+
+        Raises:
+            HifiError: the mesh did not start, or sender or destination failed.
+        """
+        began_s = time.monotonic()
+        await self.scene.start(self.load.shape)
+        self.start_seconds = time.monotonic() - began_s
+        self._arrivals = Books(self.scene.stage.destination_books)
+        return await self.step(self.ladder.first, warm_up_s)
 
     @property
     def rated(self) -> Step | None:
@@ -107,7 +115,12 @@ class Rating:
         self.scene.destination = None
         return Headroom(len(books) / seconds, {name: cpu / seconds for name, cpu in used.items()})
 
-    async def _step(self, rate: float, seconds: float) -> Step:
+    async def step(self, rate: float, seconds: float) -> Step:
+        """Send at a rate for so many seconds and wait for the rest; `begin` comes first.
+
+        Raises:
+            HifiError: sender or destination failed.
+        """
         scene = self.scene
         assert self._arrivals is not None
         assert scene.destination is not None

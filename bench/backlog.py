@@ -1,0 +1,216 @@
+"""A destination refused for a while and comes back with a configured rate: how the backlog drains, and what it costs.
+
+Hours of backlog are made within a minute: tiers of seconds instead of hours (HIFI_TIERS), so that tens of thousands of
+deliveries have been through every tier and wait in the last one, as after hours of refusals with the usual tiers.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from cases import Case, scene
+from measure import WARM_UP_S, Keep, attempt, in_scene
+
+from hifi.errors import Retryable
+from hifi.pipe.model import Pipe
+from hifi_cli.demo.expected import CANCELLATIONS, DEPARTURES, Deliveries
+from hifi_cli.demo.report import quantiles
+from hifi_cli.demo.scene import Scene
+from hifi_cli.demo.verify import Books, Sent, Verdict, sent
+from hifi_cli.rate.load import Load
+from hifi_infra.process import Process
+
+HERE = Path(__file__).parent
+TIERS = "2s,5s,10s"
+EVENTS, FAST, SLOW = 24_000, 600.0, 100.0
+RATE = 500.0
+"""Requests a second that the destination declares."""
+FRESH_S = 20.0
+LIMIT_S = 480.0
+PATHS = ("/away", "/other")
+
+
+@dataclass(slots=True)
+class Account:
+    """What was sent, what must arrive, what did."""
+
+    made: Scene
+    sent: dict[str, Sent] = field(default_factory=dict)
+    expected: dict[str, Deliveries] = field(default_factory=dict)
+    verdict: Verdict = field(default_factory=Verdict)
+    _first: int = 0
+
+    async def send(self, rate: float, seconds: float) -> list[str]:
+        """Open loop; gives the ids."""
+        count = round(rate * seconds)
+        found = await asyncio.to_thread(_write, self.made, count, self._first)
+        self._first += count
+        self.expected |= found
+        await self.made.send(rate)
+        self.sent |= sent(self.made.stage.sender_books)
+        return list(found)
+
+    async def read(self, books: Books) -> None:
+        """Take what has arrived."""
+        await self.made.count()
+        for arrival in books.read():
+            self.verdict.take(arrival, self.expected.get(arrival.id))
+
+    def missing(self, names: Iterable[str], paths: Iterable[str] = PATHS) -> int:
+        """Deliveries that are still to arrive."""
+        accepted = [name for name in names if name in self.sent and self.sent[name].accepted]
+        return sum((path, name) not in self.verdict.arrived for name in accepted for path in paths)
+
+    def lag_ms(self, names: Iterable[str], path: str) -> dict[str, float | None]:
+        """Of these events at a path, from the moment they were due."""
+        arrived = self.verdict.arrived
+        return quantiles(
+            (arrived[path, name] - self.sent[name].due_ns) / 1e6 for name in names if (path, name) in arrived
+        )
+
+
+def backlog(keep: Keep) -> None:
+    """About 4 minutes, most of them warm-up, refusals and draining."""
+    before = os.environ.get("HIFI_TIERS")
+    os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
+    name = f"{EVENTS:,} deliveries waited"
+    try:
+        attempt(keep, name, lambda: in_scene(_made, lambda made: _measure(made, keep, name), limit_s=LIMIT_S))
+    finally:
+        if before is None:
+            del os.environ["HIFI_TIERS"]
+        else:
+            os.environ["HIFI_TIERS"] = before
+
+
+def shape(pipes: list[Pipe]) -> list[Pipe]:
+    """The demo's pipe with two destinations that want every event."""
+    [pipe] = pipes
+    pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True) | {"when": None}
+    base = pattern["url"].rpartition("/")[0]
+    away = {"name": "away", "url": f"{base}/away", "rate": RATE, "breaker": {"probe": "1s"}}
+    other = {"name": "other", "url": f"{base}/other"}
+    dumped = pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return [Pipe.model_validate(dumped | {"destinations": [pattern | away, pattern | other]})]
+
+
+def _made(folder: Path) -> Scene:
+    return scene(Case("real-time"), folder)
+
+
+def _write(made: Scene, count: int, first: int) -> dict[str, Deliveries]:
+    found = Load().write(made.stage, count, first)
+    return {
+        name: dict.fromkeys(PATHS, one[DEPARTURES] if DEPARTURES in one else one[CANCELLATIONS])
+        for name, one in found.items()
+    }
+
+
+async def _measure(made: Scene, keep: Keep, name: str) -> None:
+    stage, account = made.stage, Account(made)
+    stage.destination_books.unlink(missing_ok=True)
+    argv = [
+        sys.executable,
+        str(HERE / "refusing.py"),
+        str(stage.destination_port),
+        str(stage.destination_books),
+    ]
+    made.destination = Process("the destination", argv, log=stage.data / "logs" / "destination.log")
+    await made.destination.start()
+    await made.start(shape)
+    books = Books(stage.destination_books)
+    print("ready; warming up", flush=True)
+    await account.send(300, WARM_UP_S)
+    fresh_before = await account.send(SLOW, FRESH_S)
+    await _until(account, books, account.expected, PATHS, 60)
+    before = {path: account.lag_ms(fresh_before, path) for path in PATHS}
+    print(f"before: p95 {before}; now {EVENTS:,} events are refused", flush=True)
+    await _put(stage.destination_port, "/shut")
+    refused = await account.send(FAST, EVENTS / FAST)
+    await _until(account, books, account.expected, PATHS[1:], 90)
+    waiting = (await made.waiting())["retrier"]
+    arrived = account.missing(refused, PATHS[:1])
+    print(f"{arrived:,} deliveries are missing, {waiting:,} of them in retry topics; it opens", flush=True)
+    await _put(stage.destination_port, "/open")
+    opened_ns = time.time_ns()
+    while not _since(account.verdict, opened_ns):  # the breaker's next probe
+        await asyncio.sleep(0.25)
+        await account.read(books)
+    fresh = await account.send(SLOW, FRESH_S)
+    await account.read(books)
+    left = account.missing(refused, PATHS[:1])
+    print(f"fresh events are sent, {left:,} of the backlog are still to come", flush=True)
+    await _until(account, books, account.expected, PATHS, 180)
+    await asyncio.sleep(1)
+    await account.read(books)
+    verdict = account.verdict
+    keep(
+        name,
+        {
+            "tiers": TIERS,
+            "configured": RATE,
+            "fresh_rate": SLOW,
+            "refused": arrived,
+            "in_retry_topics": waiting,
+            "left_when_fresh_ended": left,
+            "not_accepted": sum(not one.accepted for one in account.sent.values()),
+            "lost": account.missing(account.expected),
+            "wrong": verdict.duplicates + verdict.mismatched + verdict.unknown,
+            **drained(_since(verdict, opened_ns), opened_ns),
+            "before_ms": before,
+            "during_ms": {path: account.lag_ms(fresh, path) for path in PATHS},
+        },
+    )
+
+
+def drained(times: list[int], opened_ns: int) -> dict[str, float]:
+    """Rate of the first 90 % of all deliveries since it opened, and of its fullest second. Pure.
+
+    Args:
+        times: of the deliveries, ascending, nanoseconds.
+        opened_ns: when it took deliveries again.
+    """
+    last = len(times) * 9 // 10
+    seconds = (times[last] - times[0]) / 1e9
+    fullest, start = 0, 0
+    for end, at in enumerate(times):
+        while times[start] <= at - 1_000_000_000:
+            start += 1
+        fullest = max(fullest, end - start + 1)
+    return {
+        "first_after_s": round((times[0] - opened_ns) / 1e9, 1),
+        "per_second": round(last / seconds, 1) if seconds else 0.0,
+        "fullest_second": fullest,
+        "drained_s": round((times[-1] - times[0]) / 1e9, 1),
+    }
+
+
+def _since(verdict: Verdict, opened_ns: int) -> list[int]:
+    return sorted(at for (path, _), at in verdict.arrived.items() if path == PATHS[0] and at > opened_ns)
+
+
+async def _until(
+    account: Account, books: Books, names: Mapping[str, Any], paths: Iterable[str], within_s: float
+) -> None:
+    """Until all has arrived; what has not within the time is counted as lost in the end."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        await account.read(books)
+        if not account.missing(names, paths):
+            return
+        await asyncio.sleep(0.5)
+
+
+async def _put(port: int, path: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    if b" 204 " not in answer.split(b"\r\n")[0]:
+        raise Retryable(f"the destination answered PUT {path} with {orjson.dumps(answer.decode())!r}")

@@ -1,0 +1,62 @@
+"""Ten destinations that all want every event, then the last one dies: the others' lag before and after, in one mesh."""
+
+import asyncio
+from pathlib import Path
+
+from cases import Case, scene
+from many import Many
+from measure import WARM_UP_S, Keep, attempt, described, in_scene, rating_of, steps
+
+from hifi.errors import Retryable
+from hifi_cli.demo.scene import Scene
+from hifi_cli.demo.stage import Stage
+from hifi_infra.ports import free_port
+
+RATE, SECONDS = 60.0, 10.0
+ALIVE, DEAD = "ten destinations", "the last of them dead"
+TENTH_S = 20.0
+
+
+def dead(keep: Keep) -> None:
+    """The tenth is a process of its own and is killed: connections to it are refused. About 2.5 minutes."""
+    attempt(keep, DEAD, lambda: in_scene(_made, lambda made: _measure(made, keep)))
+
+
+def _made(folder: Path) -> Scene:
+    return scene(Case("real-time", first=RATE), folder)
+
+
+async def _measure(made: Scene, keep: Keep) -> None:
+    stage = made.stage
+    taken = {stage.ingest_port, stage.destination_port, made.mesh.plan.console_port}
+    tenth = Stage(stage.data / "tenth", stage.ingest_port, free_port(but=taken))
+    tenth.data.mkdir()
+    process = tenth.destination()
+    await process.start()
+    try:
+        await tenth.wait_for_destination()
+        rating = rating_of(made, Many(ten=True, tenth_port=tenth.destination_port), RATE)
+        warm_up = await rating.begin(WARM_UP_S)
+        alive = await steps(rating, RATE, seconds=SECONDS)
+        await _has(tenth, sum(step.accepted for step in (warm_up, *alive)))
+        keep(ALIVE, described(rating, warm_up, alive))
+        print("the last one is killed", flush=True)
+        await process.kill()
+        settling = await rating.step(RATE, SECONDS)  # until its breaker is open
+        keep(DEAD, described(rating, settling, await steps(rating, RATE, seconds=SECONDS)))
+    finally:
+        if process.running:
+            await process.kill()
+
+
+async def _has(tenth: Stage, wanted: int) -> None:
+    """It got every event, as the others did.
+
+    Raises:
+        Retryable: it did not.
+    """
+    for _ in range(round(TENTH_S / 0.25)):
+        if (found := await tenth.counts()) == wanted:
+            return
+        await asyncio.sleep(0.25)
+    raise Retryable(f"the tenth destination, alive, got {found:,} of {wanted:,} events")

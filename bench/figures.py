@@ -1,0 +1,55 @@
+"""Figures and tables as Markdown. Pure."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+DASH = "-"
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """Of those that are there."""
+    found = [value for value in values if value is not None]
+    return statistics.median(found) if found else None
+
+
+def ms(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def count(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.0f}"
+
+
+def one_digit(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.1f}"
+
+
+def percent(value: float | None) -> str:
+    return DASH if value is None else f"{value:.0%}"
+
+
+def times(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2f}"
+
+
+def goal(what: str, value: float | None, bound: float) -> str:
+    """A sentence: the figure, its bound, and how far it is from there."""
+    if value is None:
+        return f"Goal: {what} at most {bound:g} times. Not known: a run that it needs is missing or went wrong.\n"
+    far = abs(value / bound - 1)
+    verdict = (
+        f"reached, {far:.0%} below the bound" if value <= bound else f"missed, {far:.0%} above the bound"
+    )
+    return f"Goal: {what} at most {bound:g} times. It is {value:.2f} times: {verdict}.\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def sound(step: Mapping[str, Any]) -> bool:
+    """Every event was accepted and arrived once, as it should."""
+    return not (step["lost"] or step["wrong"] or step["refused"])

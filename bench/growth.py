@@ -1,0 +1,233 @@
+"""From the results of rows.py to the sections of docs/benchmarks.md. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from figures import DASH, count, goal, median, ms, one_digit, percent, sound, table, times
+
+MOST_GROWTH, MOST_HARM = 1.3, 1.1
+SERVICES = ("ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka")
+TITLES = {
+    "partitions": "Partitions, micro-batch",
+    "pipes": "Pipes declared, the load is one pipe's, real-time",
+    "destinations": "Destinations, each event wanted by one of them, real-time",
+    "lookups": "Rows of one more lookup table, in which every event finds one, real-time",
+    "brokers": "Brokers with as many copies, real-time",
+    "instances": "Instances of each service on the same cores, real-time (of enrich 1, then 2: one works)",
+}
+Runs = Sequence[Mapping[str, Any]]
+ALIVE, DEAD = "ten destinations", "the last of them dead"
+
+
+def trouble(found: Mapping[str, Any]) -> str:
+    """Why nothing of a result may be shown; empty: it may."""
+    if "failed" in found:
+        return str(found["failed"]).splitlines()[0]
+    steps = [*found.get("steps", ()), *([found["warm_up"]] if "warm_up" in found else [])]
+    for step in steps:
+        if not sound(step):
+            return f"{step['lost']} lost, {step['wrong']} wrong, {step['refused']} not accepted"
+    if not steps and (found.get("lost") or found.get("wrong")):
+        return f"{found['lost']} lost, {found['wrong']} wrong"
+    return ""
+
+
+def sections(kinds: Mapping[str, Runs]) -> Iterator[str]:
+    """One for each kind that was run."""
+    for kind, title in TITLES.items():
+        if kind in kinds:
+            yield f"## {title}\n\n" + _growth(kinds[kind], by_instance=kind == "instances")
+    for kind, section in (("dead", _dead), ("backlog", _backlog), ("start", _start), ("restart", _restart)):
+        if kind in kinds:
+            yield section(kinds[kind])
+
+
+def _names(runs: Runs) -> list[str]:
+    return list(dict.fromkeys(name for run in runs for name in run["points"]))
+
+
+def _of(runs: Runs, name: str) -> list[Mapping[str, Any]]:
+    """What may be shown of a row, a result a run."""
+    return [run["points"][name] for run in runs if name in run["points"] and not trouble(run["points"][name])]
+
+
+def _troubles(runs: Runs, name: str) -> list[str]:
+    found = (trouble(run["points"][name]) for run in runs if name in run["points"])
+    return [f"a run went wrong: {why}" for why in dict.fromkeys(found) if why]
+
+
+def _cost(point: Mapping[str, Any]) -> float | None:
+    return median(sum(step["cpu_seconds_per_million"].values()) for step in point["steps"])
+
+
+def _lag(point: Mapping[str, Any], which: str) -> float | None:
+    return median(step["lag_ms"][which] for step in point["steps"])
+
+
+def _over(runs: Runs, name: str, base: str, figure: Any) -> float | None:
+    """A row's figure over another's of the same run; the median of the runs that have both."""
+    ratios = []
+    for run in runs:
+        one, other = (run["points"].get(which) for which in (name, base))
+        if one and other and not trouble(one) and not trouble(other):
+            above, below = figure(one), figure(other)
+            if above is not None and below:
+                ratios.append(above / below)
+    return median(ratios)
+
+
+def _growth(runs: Runs, *, by_instance: bool) -> str:
+    names = _names(runs)
+    rows = []
+    for name in names:
+        points = _of(runs, name)
+        steps = [step for point in points for step in point["steps"]]
+        remarks = [*dict.fromkeys(step["failed"] for step in steps if step["failed"]), *_troubles(runs, name)]
+        rows.append(
+            [
+                name,
+                len(points),
+                count(median(step["rate"] for step in steps)),
+                count(median(_cost(point) for point in points)),
+                times(_over(runs, name, names[0], _cost)),
+                *(ms(median(_lag(point, which) for point in points)) for which in ("p50", "p95")),
+                one_digit(median(point["start_seconds"] for point in points)),
+                count(median(step["rss_bytes"].get("enrich", 0) / 2**20 for step in steps)),
+                one_digit(median(step["load_average"] for step in steps)),
+                "; ".join(remarks) or DASH,
+            ]
+        )
+    head = [
+        "mesh with",
+        "runs",
+        "ev/s",
+        "CPU-s a million events",
+        "times the first row's",
+        "p50, ms",
+        "p95, ms",
+        "start, s",
+        "enrich, MiB",
+        "load average",
+        "remark",
+    ]
+    text = table(head, rows)
+    if len(names) > 1:
+        what = f"CPU per event with {names[-1]} over that with {names[0]}"
+        text += "\n" + goal(what, _over(runs, names[-1], names[0], _cost), MOST_GROWTH)
+    return text + ("\n" + _shares(runs, names) if by_instance else "")
+
+
+def _shares(runs: Runs, names: Sequence[str]) -> str:
+    """What each instance got of a core while the load was on."""
+
+    def share(point: Mapping[str, Any], service: str) -> float | None:
+        instances = point["instances"].get(service, 1)
+        return median(step["core_shares"].get(service, 0) / max(1, instances) for step in point["steps"])
+
+    rows = [
+        [name, *(percent(median(share(point, one) for point in _of(runs, name))) for one in SERVICES)]
+        for name in names
+    ]
+    head = [
+        "share of a core that each instance got (Kafka: all brokers; enrich: mean of worker and standby)",
+        *SERVICES,
+    ]
+    return table(head, rows)
+
+
+def _dead(runs: Runs) -> str:
+    rows = []
+    for name in _names(runs):
+        points = _of(runs, name)
+        lags = [ms(median(_lag(point, which) for point in points)) for which in ("p50", "p95", "p99")]
+        rate = median(step["rate"] for point in points for step in point["steps"])
+        rows.append([name, len(points), count(rate), *lags, "; ".join(_troubles(runs, name)) or DASH])
+    harm = _over(runs, DEAD, ALIVE, lambda point: _lag(point, "p95"))
+    return (
+        "## One dead destination among ten\n\nAll ten want every event; the last one's process is killed, so that "
+        "connections to it are refused. Figures are of the nine others, before and after, in the same warm mesh.\n\n"
+        + table(["mesh with", "runs", "ev/s", "p50, ms", "p95, ms", "p99, ms", "remark"], rows)
+        + "\n"
+        + goal("the others' p95 with the dead one over that without", harm, MOST_HARM)
+    )
+
+
+def _backlog(runs: Runs) -> str:
+    text = "## A destination comes back after hours\n"
+    for name in _names(runs):
+        points = _of(runs, name)
+        text += "".join(f"\n- {name}: {why}\n" for why in _troubles(runs, name))
+        if not points:
+            continue
+        tiers, configured = points[0]["tiers"], points[0]["configured"]
+
+        def of(key: str, points: Sequence[Mapping[str, Any]] = points) -> float | None:
+            return median(point[key] for point in points)
+
+        rate = of("per_second") or 0.0
+        text += (
+            f"\nIt refused {count(of('refused'))} events with 503, {count(of('in_retry_topics'))} of them waited in "
+            f"retry topics when it opened. The tiers were {tiers} instead of hours, so that all had been through "
+            f"every tier within a minute. Runs: {len(points)}.\n\n"
+            f"It declares {configured:,.0f} requests a second and got {rate:,.0f} (median over 90 % of the drain, "
+            f"{rate / configured:.0%} of what is declared; {count(of('fullest_second'))} in the fullest second), the "
+            f"first {one_digit(of('first_after_s'))} s after it opened, the last "
+            f"{one_digit(of('drained_s'))} s later.\n\n"
+        )
+        rows = []
+        for path, what in (("/away", "the destination that came back"), ("/other", "the other destination")):
+            before, during = (
+                median(point[key][path]["p95"] for point in points) for key in ("before_ms", "during_ms")
+            )
+            ratio = during / before if before and during is not None else None
+            rows.append([what, count(points[0]["fresh_rate"]), ms(before), ms(during), times(ratio)])
+        head = ["fresh events to", "ev/s", "p95 before, ms", "p95 while it drains, ms", "times"]
+        text += table(head, rows)
+    return text
+
+
+def _start(runs: Runs) -> str:
+    rows = []
+    for name in _names(runs):
+        seconds = [one for point in _of(runs, name) for one in point["seconds"]]
+        rows.append(
+            [name, len(seconds), one_digit(median(seconds)), "; ".join(_troubles(runs, name)) or DASH]
+        )
+    return (
+        "## Start: from `hifi up` to ready\n\nReal-time, the demo's pipe, one broker, observe too; the system's file "
+        "cache as it was.\n\n" + table(["start", "starts", "seconds to ready", "remark"], rows)
+    )
+
+
+def _restart(runs: Runs) -> str:
+    rows = []
+    for name in _names(runs):
+        points = [run["points"][name] for run in runs if name in run["points"]]
+        good = _of(runs, name)
+        rows.append(
+            [
+                name,
+                len(points),
+                *(times(median(one[key] for one in good)) for key in ("flowing_again_s", "longest_pause_s")),
+                *(
+                    count(sum(one.get(key, 0) for one in points))
+                    for key in ("not_accepted", "lost", "duplicates", "wrong")
+                ),
+                "; ".join(_troubles(runs, name)) or DASH,
+            ]
+        )
+    head = [
+        "killed",
+        "runs",
+        "to the first delivery of an event due later, s",
+        "longest pause of deliveries, s",
+        "not accepted, events",
+        "lost, events",
+        "duplicates",
+        "wrong arrivals",
+        "remark",
+    ]
+    return (
+        "## SIGKILL, to events flowing again\n\nReal-time, 100 ev/s, one instance of each service.\n\n"
+        + table(head, rows)
+    )

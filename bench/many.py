@@ -1,0 +1,106 @@
+"""The load of `hifi rate` with more of something declared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hifi.pipe.model import Lookup, Pipe
+from hifi_cli.demo import flights
+from hifi_cli.demo.expected import CANCELLATIONS, DEPARTURES, Deliveries
+from hifi_cli.demo.stage import Stage
+from hifi_cli.rate.load import Load
+
+FLEET = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Many(Load):
+    """The same load with more of something declared.
+
+    Attributes:
+        pipes: the load is one pipe's.
+        ten: ten destinations that all want every event; at most one of ten and sharing.
+        tenth_port: where the last of the ten is; it is not among the deliveries that are judged. 0: with the others.
+        sharing: so many destinations, of which each event is wanted by one.
+        rows: of one more lookup table, in which every event finds one.
+    """
+
+    pipes: int = 1
+    ten: bool = False
+    tenth_port: int = 0
+    sharing: int = 0
+    rows: int = 0
+
+    def shape(self, pipes: list[Pipe]) -> list[Pipe]:
+        """See Load."""
+        [pipe] = Load.shape(self, pipes)
+        if self.rows:
+            pipe = self._joined(pipe)
+        if self.ten or self.sharing:
+            pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True)
+            made = [
+                pattern
+                | {
+                    "name": f"d{n}",
+                    "url": self._url(pattern["url"], n),
+                    "when": f"distance % {self.sharing} = {n}" if self.sharing else None,
+                }
+                for n in range(self.sharing or 10)
+            ]
+            pipe = Pipe.model_validate(
+                pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"destinations": made}
+            )
+        return [pipe, *(_renamed(pipe, number) for number in range(1, self.pipes))]
+
+    def write(self, stage: Stage, count: int, first: int) -> dict[str, Deliveries]:
+        """See Load."""
+        expected = Load.write(self, stage, count, first)
+        if self.rows:
+            sizes = {row["carrier"]: number for number, row in enumerate(flights.table("airlines"))}
+            for deliveries in expected.values():
+                whole = _whole(deliveries)
+                whole[FLEET] = sizes[whole["carrier"]]
+        if self.sharing:
+            wholes = {name: _whole(one) for name, one in expected.items()}
+            return {name: {f"/d{one['distance'] % self.sharing}": one} for name, one in wholes.items()}
+        if self.ten:
+            judged = [f"/d{n}" for n in range(9 if self.tenth_port else 10)]
+            return {name: dict.fromkeys(judged, _whole(one)) for name, one in expected.items()}
+        return expected
+
+    def secrets(self) -> Mapping[str, str]:
+        """Variables with the keys of the pipes beyond the first."""
+        return {f"KEY_{number}": f"key-{number}-of-many-pipes" for number in range(1, self.pipes)}
+
+    def _joined(self, pipe: Pipe) -> Pipe:
+        """Airlines that no flight names stand behind those that there are, so that all sizes find as much."""
+        file = Path(str(pipe.enrich.lookups["planes"].file)).with_name("fleet.ndjson")
+        codes = [row["carrier"] for row in flights.table("airlines")]
+        codes += [f"X{number}" for number in range(len(codes), self.rows)]
+        file.write_bytes(
+            b"".join(orjson.dumps({"code": c, "size": n}) + b"\n" for n, c in enumerate(codes[: self.rows]))
+        )
+        fleet = Lookup.model_validate(
+            {"file": file, "key": {"carrier": "code"}, "fields": {FLEET: "size"}, "types": {"size": "int"}}
+        )
+        lookups = {**pipe.enrich.lookups, FLEET: fleet}
+        return pipe.model_copy(update={"enrich": pipe.enrich.model_copy(update={"lookups": lookups})})
+
+    def _url(self, url: str, number: int) -> str:
+        base = url.rpartition("/")[0]
+        if number == 9 and self.tenth_port:
+            base = f"http://127.0.0.1:{self.tenth_port}"
+        return f"{base}/d{number}"
+
+
+def _renamed(pipe: Pipe, number: int) -> Pipe:
+    keys = [key.model_copy(update={"env": f"KEY_{number}"}) for key in pipe.source.keys]
+    source = pipe.source.model_copy(update={"keys": keys})
+    return pipe.model_copy(update={"pipe": f"flights-{number}", "source": source})
+
+
+def _whole(deliveries: Deliveries) -> Any:
+    return deliveries[DEPARTURES] if DEPARTURES in deliveries else deliveries[CANCELLATIONS]

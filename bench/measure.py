@@ -1,0 +1,103 @@
+"""One mesh of its own for one row: started, warmed up, measured, ended within a bound."""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cases import Case, scene, show_logs, tell
+
+from hifi.errors import Retryable
+from hifi_cli.demo.scene import Scene
+from hifi_cli.rate.ladder import Ladder
+from hifi_cli.rate.load import Load
+from hifi_cli.rate.run import Rating
+from hifi_cli.rate.step import Step, as_numbers
+
+WARM_UP_S = 30.0
+"""Java compiles what is used often for about so long; before, an event costs a multiple."""
+SECONDS, STEPS = 8.0, 2
+SLO_MS = 60_000.0
+"""Rows show what a load costs; whether it is held within a second is what ratings are for."""
+LIMIT_S = 300.0
+Keep = Callable[[str, Mapping[str, Any]], None]
+"""Takes a row's name and what was found as soon as it is there."""
+
+
+def in_scene(
+    make: Callable[[Path], Scene], work: Callable[[Scene], Awaitable[None]], limit_s: float = LIMIT_S
+) -> None:
+    """Do something with a scene in a temporary folder; nothing of it is left.
+
+    Raises:
+        HifiError: it failed, or was not over within the limit.
+    """
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
+        asyncio.run(_in_scene(make, work, Path(folder), limit_s))
+
+
+async def _in_scene(
+    make: Callable[[Path], Scene], work: Callable[[Scene], Awaitable[None]], folder: Path, limit_s: float
+) -> None:
+    made = make(folder)
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            await work(made)
+    except Exception as error:
+        show_logs(folder)
+        if limit.expired():
+            doing = f"mesh: {made.mesh.phase}; load: {made.progress.phase}"
+            raise Retryable(f"not over within {limit_s:.0f} s ({doing})") from error
+        raise
+    finally:
+        await made.kill()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def row(keep: Keep, name: str, load: Load, case: Case, secrets: Mapping[str, str] | None = None) -> None:
+    """A row of its own mesh: what the load costs once the mesh is warm. A failure is kept as such."""
+    print(f"{name}: starting", flush=True)
+
+    async def work(made: Scene) -> None:
+        rating = rating_of(made, load, case.first)
+        warm_up = await rating.begin(WARM_UP_S)
+        print(f"{name}: ready after {rating.start_seconds:.1f} s, warm", flush=True)
+        keep(name, described(rating, warm_up, await steps(rating, case.first)))
+
+    attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder, secrets), work))
+
+
+def attempt(keep: Keep, name: str, work: Callable[[], None]) -> None:
+    """Do it; what goes wrong is the row's result, and the rows after it go on."""
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the other rows are worth having
+        print(f"{name}: FAILED: {error!r}", flush=True)
+        keep(name, {"failed": str(error) or repr(error)})
+
+
+def rating_of(made: Scene, load: Load, rate: float) -> Rating:
+    """For steps at one rate."""
+    return Rating(made, Ladder(rate, 2, 1), load, SECONDS, SLO_MS, tell)
+
+
+async def steps(rating: Rating, rate: float, count: int = STEPS, seconds: float = SECONDS) -> list[Step]:
+    """Several at the same rate, told as they end."""
+    found = []
+    for _ in range(count):
+        found.append(step := await rating.step(rate, seconds))
+        tell(step, as_numbers(step, SLO_MS)["failed"])
+    return found
+
+
+def described(rating: Rating, warm_up: Step, found: Iterable[Step]) -> dict[str, Any]:
+    """As JSON."""
+    mesh = rating.scene.mesh
+    return {
+        "start_seconds": round(rating.start_seconds, 1),
+        "partitions": mesh.partitions,
+        "instances": {name: len(ones) for name, ones in mesh.instances.items()},
+        "warm_up": as_numbers(warm_up, SLO_MS),
+        "steps": [as_numbers(step, SLO_MS) for step in found],
+    }

@@ -1,0 +1,94 @@
+"""Seconds from `hifi up` to ready: without class archives, with them, and again on the same folder."""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from measure import Keep, attempt
+
+from hifi.errors import Retryable
+from hifi_cli.demo.stage import Stage
+from hifi_infra import jars
+from hifi_infra.ports import free_port
+from hifi_infra.process import Process
+
+READY = "ready  events go to"
+READY_S, GRACE_S = 180.0, 90.0
+COLD = "cold: no class archives, an empty folder"
+EMPTY = "class archives as `make setup` makes them, an empty folder"
+AGAIN = "warm: the same folder again"
+
+
+def start(keep: Keep) -> None:
+    """The real command with the demo's pipe, real-time. The system's file cache is as it is. About 2.5 minutes."""
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
+        attempt(keep, COLD, lambda: asyncio.run(_times(keep, Path(folder), [COLD], _without(Path(folder)))))
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
+        attempt(keep, EMPTY, lambda: asyncio.run(_times(keep, Path(folder), [EMPTY, AGAIN, AGAIN], {})))
+
+
+def _without(folder: Path) -> Mapping[str, str]:
+    """Variables that point at caches with the jars, but without the archives."""
+    cache, own = folder / "cache", folder / "jars"
+    cache.mkdir()
+    own.mkdir()
+    for jar in {*jars.kafka_jars(), *jars.spark_jars()}:
+        (own / jar.name).symlink_to(jar)
+    return {"HIFI_JARS": str(own), "XDG_CACHE_HOME": str(cache)}
+
+
+async def _times(keep: Keep, folder: Path, names: list[str], env: Mapping[str, str]) -> None:
+    stage = Stage.at(folder)
+    stage.pipes()
+    found: dict[str, list[float]] = {}
+    for name in names:
+        seconds = await _up(stage, env)
+        print(f"{name}: {seconds:.1f} s", flush=True)
+        found.setdefault(name, []).append(round(seconds, 1))
+        keep(name, {"seconds": found[name]})
+
+
+async def _up(stage: Stage, env: Mapping[str, str]) -> float:
+    """Start, wait until it says that it is ready, stop.
+
+    Raises:
+        Retryable: it ended, or was not ready in time; with the end of its log.
+    """
+    console = free_port(but={stage.ingest_port, stage.destination_port})
+    options = {
+        "--pipes": stage.data / "pipes",
+        "--data": stage.data / "mesh",
+        "--port": stage.ingest_port,
+        "--console-port": console,
+        "--trigger": "real-time",
+    }
+    argv = [
+        sys.executable,
+        "-m",
+        "hifi_cli",
+        "up",
+        *(str(part) for pair in options.items() for part in pair),
+    ]
+    log = stage.data / "up.log"
+    log.unlink(missing_ok=True)
+    up = Process("hifi up", argv, log=log, env=os.environ | stage.secrets | dict(env) | {"COLUMNS": "200"})
+    began_s = time.monotonic()
+    await up.start()
+    try:
+        while READY not in (log.read_text(errors="replace") if log.exists() else ""):
+            if not up.running or time.monotonic() - began_s > READY_S:
+                what = "is not ready in time" if up.running else "ended"
+                raise Retryable(f"hifi up {what}:\n{up.tail()}")
+            await asyncio.sleep(0.05)
+        seconds = time.monotonic() - began_s
+        code = await up.stop(GRACE_S)
+        if code != 0:
+            raise Retryable(f"hifi up ended with {code}:\n{up.tail()}")
+        return seconds
+    finally:
+        if up.running:
+            await up.kill()

@@ -1,0 +1,201 @@
+"""What the benchmark page makes of results, and what its loads declare. Pure: nothing is started."""
+
+import json
+from pathlib import Path
+
+import pytest
+from backlog import drained
+from backlog import shape as shape_backlog
+from cases import CASES
+from dead import ALIVE, DEAD
+from figures import goal
+from growth import ALIVE as SHOWN_ALIVE
+from growth import DEAD as SHOWN_DEAD
+from growth import TITLES, sections, trouble
+from killed import flowing
+from many import FLEET, Many
+from rows import KINDS
+from tables import CASES as SHOWN_CASES
+from tables import KINDS as SHOWN_KINDS
+from tables import page
+
+from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.verify import Sent, Verdict
+
+SECOND_NS = 1_000_000_000
+
+
+def step(cpu=1000.0, p95=100.0, **changes):
+    return {
+        "rate": 300.0, "failed": None, "lost": 0, "wrong": 0, "refused": 0,
+        "lag_ms": {"p50": 50.0, "p95": p95, "p99": 150.0, "max": 160.0},
+        "cpu_seconds_per_million": {"ingest": cpu / 2, "enrich": cpu / 2},
+        "core_shares": {"ingest": 0.4, "enrich": 0.2},
+        "rss_bytes": {"enrich": 800 * 2**20},
+        "load_average": 1.5,
+    } | changes  # fmt: skip
+
+
+def point(*steps, instances=None):
+    return {"start_seconds": 17.5, "instances": instances or {"ingest": 1}, "warm_up": step(), "steps": steps}
+
+
+def runs(*points):
+    return [{"at": "now", "points": one} for one in points]
+
+
+def shown(kind, *points):
+    return "\n".join(sections({kind: runs(*points)}))
+
+
+@pytest.mark.parametrize("kind", TITLES)
+def test_growth_is_told_with_its_goal_and_by_how_much(kind):
+    text = shown(kind, {"one": point(step(1000)), "many": point(step(1170))})
+    assert "| many | 1 | 300 | 1,170 | 1.17 | 50 | 100 | 17.5 | 800 | 1.5 | - |" in text
+    assert "at most 1.3 times. It is 1.17 times: reached, 10% below the bound" in text
+    missed = shown(kind, {"one": point(step(1000)), "many": point(step(1950))})
+    assert "It is 1.95 times: missed, 50% above the bound" in missed
+
+
+def test_figures_are_medians_and_ratios_are_of_the_same_run():
+    text = shown(
+        "pipes",
+        {"one": point(step(100)), "many": point(step(200))},
+        {"one": point(step(1000)), "many": point(step(1000))},
+        {"one": point(step(300)), "many": point(step(360))},
+    )
+    assert "| one | 3 | 300 | 300 |" in text
+    assert "| many | 3 | 300 | 360 | 1.20 |" in text
+
+
+@pytest.mark.parametrize("what", ["lost", "wrong", "refused"])
+def test_no_figure_of_a_run_that_went_wrong(what):
+    text = shown("pipes", {"one": point(step()), "many": point(step(4321), step(4321, **{what: 2}))})
+    assert "4,321" not in text
+    assert "Not known" in text
+    assert "a run went wrong: " in text
+    warm = point(step(4321)) | {"warm_up": step(**{what: 1})}
+    assert trouble(warm)
+
+
+def test_a_row_that_failed_says_why_and_the_others_stay():
+    text = shown("brokers", {"1 brokers": point(step()), "3 brokers": {"failed": "not ready\nlog"}})
+    assert "a run went wrong: not ready |" in text
+    assert "| 1 brokers | 1 | 300 | 1,000 |" in text
+
+
+def test_instances_say_what_each_got():
+    text = shown("instances", {"2 instances": point(step(), instances={"ingest": 2, "enrich": 1})})
+    assert "| 2 instances | 20% | 0% | 20% |" in text
+
+
+def test_one_dead_destination():
+    assert (SHOWN_ALIVE, SHOWN_DEAD) == (ALIVE, DEAD)
+    text = shown("dead", {ALIVE: point(step(p95=100)), DEAD: point(step(p95=121))})
+    assert "at most 1.1 times. It is 1.21 times: missed, 10% above the bound" in text
+    assert "| the last of them dead | 1 | 300 | 50 | 121 | 150 | - |" in text
+
+
+def backlog_result(**changes):
+    lag = {path: {"p50": 20.0, "p95": 40.0} for path in ("/away", "/other")}
+    return {
+        "tiers": "2s,5s,10s", "configured": 500.0, "fresh_rate": 100.0, "refused": 24000, "lost": 0, "wrong": 0,
+        "in_retry_topics": 23500, "first_after_s": 12.5, "per_second": 480.0, "fullest_second": 505,
+        "drained_s": 60.0, "before_ms": lag, "during_ms": lag | {"/away": {"p50": 50.0, "p95": 80.0}},
+    } | changes  # fmt: skip
+
+
+def test_a_backlog_tells_its_drain_rate_beside_what_is_declared():
+    text = shown("backlog", {"b": backlog_result()})
+    assert "declares 500 requests a second and got 480" in text
+    assert "96% of what is declared" in text
+    assert "2s,5s,10s instead of hours" in text
+    assert "| the destination that came back | 100 | 40 | 80 | 2.00 |" in text
+    assert "480" not in shown("backlog", {"b": backlog_result(lost=1)})
+
+
+def test_the_drain_rate_is_of_the_drain_alone():
+    times = [10 * SECOND_NS + n * SECOND_NS // 500 for n in range(5000)]
+    found = drained(times, 4 * SECOND_NS)
+    assert found["first_after_s"] == 6
+    assert found["per_second"] == pytest.approx(500)
+    assert found["fullest_second"] == 500
+    assert found["drained_s"] == 10
+
+
+def test_starts_and_kills():
+    text = shown("start", {"cold": {"seconds": [40.0]}, "warm": {"seconds": [17.0, 19.0]}})
+    assert "| warm | 2 | 18.0 | - |" in text
+    kill = {
+        "flowing_again_s": 1.25,
+        "longest_pause_s": 1.5,
+        "not_accepted": 3,
+        "lost": 0,
+        "duplicates": 1,
+        "wrong": 0,
+    }
+    text = shown("restart", {"egest-1": kill, "enrich-1": kill | {"lost": 2}})
+    assert "| egest-1 | 1 | 1.25 | 1.50 | 3 | 0 | 1 | 0 | - |" in text
+    assert "| enrich-1 | 1 | - | - | 3 | 2 | 1 | 0 | a run went wrong" in text
+
+
+def test_a_kill_counts_to_the_first_event_that_was_due_later():
+    sends = {
+        name: Sent(due, due, due, 202) for name, due in (("a", 1), ("b", 3 * SECOND_NS), ("c", 4 * SECOND_NS))
+    }
+    arrived = {("/x", "a"): 5 * SECOND_NS, ("/x", "b"): 6 * SECOND_NS}
+    expected = {name: {"/x": {}} for name in sends}
+    found = flowing("egest-1", sends, expected, Verdict(arrived=arrived), 2 * SECOND_NS)
+    assert (found["flowing_again_s"], found["longest_pause_s"], found["lost"]) == (4, 1, 1)
+
+
+def test_a_goal_that_nothing_is_known_of_is_not_reached():
+    assert "reached" not in goal("what", None, 1.3)
+
+
+def test_every_case_and_kind_is_shown_or_told_as_missing():
+    assert set(SHOWN_CASES) == set(CASES)
+    assert set(SHOWN_KINDS) == set(KINDS)
+    [file] = sorted(Path("bench/results").glob("20*.json"))[-1:]
+    results = json.loads(file.read_text())
+    results["notes"], results["rows"] = [], {"pipes": runs({"1 pipes": point(step())})}
+    text = page(results, file.name)
+    assert "Not measured yet: " in text
+    [told] = [line for line in text.splitlines() if "Not measured yet" in line]
+    assert "brokers" in told
+    assert "pipes" not in told
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        Many(pipes=3),
+        Many(ten=True),
+        Many(ten=True, tenth_port=1),
+        Many(sharing=100),
+        Many(rows=20),
+        Many(rows=1000),
+    ],
+)
+def test_a_load_declares_what_it_expects(tmp_path, load):
+    stage = Stage(tmp_path, 1, 2)
+    pipes = load.shape(stage.pipes())
+    expected = load.write(stage, 200, 0)
+    assert len(pipes) == load.pipes
+    assert {key.env for pipe in pipes for key in pipe.source.keys} == {"FLIGHTS_KEY", *load.secrets()}
+    paths = {f"/{str(one.url).rpartition('/')[2]}" for one in pipes[0].destinations}
+    assert {path for deliveries in expected.values() for path in deliveries} <= paths
+    if load.rows:
+        file = Path(str(pipes[0].enrich.lookups[FLEET].file))
+        table = {row["code"]: row["size"] for row in map(json.loads, file.read_text().splitlines())}
+        assert len(table) == load.rows
+        wholes = [one for deliveries in expected.values() for one in deliveries.values() if "carrier" in one]
+        assert all(one[FLEET] == table[one["carrier"]] for one in wholes)
+
+
+def test_the_pipe_of_the_backlog_has_a_rate(tmp_path):
+    [pipe] = shape_backlog(Stage(tmp_path, 1, 2).pipes())
+    away, other = pipe.destinations
+    assert (away.rate, away.breaker.probe, other.rate) == (500, 1, None)
+    assert away.when is None
+    assert str(away.url).endswith("/away")
