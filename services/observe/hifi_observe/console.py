@@ -50,7 +50,13 @@ class Console:
             lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
-        self._pages.filters |= {"clock": _clock, "moment": _moment, "ms": _ms, "number": _number}
+        self._pages.filters |= {
+            "clock": _clock,
+            "moment": _moment,
+            "ms": _ms,
+            "number": _number,
+            "breaker": _breaker,
+        }
 
     def routes(self) -> list[Route]:
         """Pages and their assets."""
@@ -145,6 +151,18 @@ def _clock(minute: int) -> str:
 
 def _moment(us: int | None) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else "-"
+
+
+def _breaker(told: dict[str, Any]) -> str:
+    """What is known of a breaker beyond its state; pipe.js says the same."""
+    if told["since_ms"] is None:
+        return ""
+    said = [f"since {_moment(told['since_ms'] * 1000)}"]
+    if told["answer"]:
+        said.append(f"answer {told['answer']}")
+    if told["open_partitions"] < told["partitions"]:
+        said.append(f"on {told['open_partitions']} of {told['partitions']} partitions")
+    return ", ".join(said)
 
 
 def _ms(us: float | None) -> str:
