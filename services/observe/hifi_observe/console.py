@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from hifi_observe import views
+from hifi_observe import runbooks, views
 from hifi_observe.alarm import KINDS
 from hifi_observe.answers import (
     alarms_of,
@@ -56,6 +56,7 @@ class Console:
             "ms": _ms,
             "number": _number,
             "breaker": _breaker,
+            "spans": runbooks.spans,
         }
 
     def routes(self) -> list[Route]:
@@ -63,6 +64,7 @@ class Console:
         return [
             Route("/", self.overview),
             Route("/alarms", self.alarms),
+            Route(runbooks.PATH, self.runbooks),
             Route("/pipes/{pipe}", self.pipe),
             Route("/pipes/{pipe}/dead", self.dead),
             Route("/pipes/{pipe}/minutes/{minute}", self.minute),
@@ -118,6 +120,10 @@ class Console:
         return self._page(
             "alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=self._operator
         )
+
+    async def runbooks(self, _: Request) -> Response:
+        """What to do about each kind of alarm."""
+        return self._page("runbooks.html", "Runbooks", books=runbooks.RUNBOOKS)
 
     async def plotly(self, _: Request) -> Response:
         """plotly.js of the installed wheel."""
