@@ -31,6 +31,10 @@ _SETTINGS_INTRO: Final = """\
 Each service is configured by environment variables. A wrong value ends it with exit status 2 and a message that names
 the variable. `hifi up` sets what it must and passes the rest of its own environment on.
 """
+_RUNBOOKS_INTRO: Final = """\
+The console of observe serves the same at `/runbooks`, so it is at hand offline. In commands PIPE, MINUTE, NODE and the
+like stand for what the alarm names.
+"""
 _NAMES: Final = {
     "Seconds": "duration",
     "PerSecond": "rate",
@@ -47,7 +51,18 @@ _NAMES: Final = {
 
 def pages() -> dict[str, str]:
     """File name in `docs/` to its text."""
-    return {"pipe.schema.json": pipe_schema(), "pipes.md": pipes_page(), "settings.md": settings_page()}
+    return {
+        "pipe.schema.json": pipe_schema(),
+        "pipes.md": pipes_page(),
+        "runbooks.md": runbooks_page(),
+        "settings.md": settings_page(),
+    }
+
+
+def runbooks_page() -> str:
+    """What to do about each kind of alarm; the console serves the same at `/runbooks`."""
+    runbooks = importlib.import_module("hifi_observe.runbooks")
+    return f"# Runbooks: what to do about an alarm\n\n{MADE}{_RUNBOOKS_INTRO}\n{runbooks.markdown()}"
 
 
 def pipe_schema() -> str:

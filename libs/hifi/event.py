@@ -73,6 +73,9 @@ SENT: Final = "hifi_sent"
 """On receipts: when the last request's first byte was sent, microseconds since 1970 UTC."""
 ANSWERED: Final = "hifi_answered"
 """On receipts: when the last answer's status line had come, microseconds since 1970 UTC."""
+BREAKER: Final = "hifi_breaker"
+"""On receipts of egest, once the destination's circuit breaker in that instance has opened: `<state>:<instance>` at
+the time of the outcome; the state is `open`, `half-open` or `closed`. Without the header it has never been open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = sorted((DOCS.parent / "examples").glob("*/*.yaml"))
 
 
-@pytest.mark.parametrize("name", ["pipe.schema.json", "pipes.md", "settings.md"])
+@pytest.mark.parametrize("name", ["pipe.schema.json", "pipes.md", "runbooks.md", "settings.md"])
 def test_reference_pages_are_made_from_the_models_of_today(name):
     assert (DOCS / name).read_text() == reference.pages()[name], "run: python -m hifi_cli.reference docs"
 

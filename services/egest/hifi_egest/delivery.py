@@ -90,10 +90,11 @@ class Delivery:
         pass_began_s: when the first of these was sent, monotonic.
         queued_s: when it was queued, monotonic.
         leads: it is the one of its key that may be sent.
+        breaker: what its receipt says of the destination's circuit breaker; empty: it was never open.
     """
 
     __slots__ = (
-        "ambiguous", "attempts", "destination", "event", "first_us", "key", "lane", "leads", "local",
+        "ambiguous", "attempts", "breaker", "destination", "event", "first_us", "key", "lane", "leads", "local",
         "pass_began_s", "passes", "place", "queued_s",
     )  # fmt: skip
 
@@ -119,6 +120,7 @@ class Delivery:
         self.queued_s = 0.0
         self.place = Place.QUEUED
         self.leads = False
+        self.breaker = b""
         event.partition.begin(event.size_bytes)
 
     def recorded(self) -> None:

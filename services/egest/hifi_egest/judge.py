@@ -73,6 +73,8 @@ class Judge:
         self._streak: Streak[tuple[Job, Exchange]] = Streak(destination.breaker.failures)
         self.paused_s = 0.0
         """Until when the destination wants nothing, monotonic."""
+        self.ever_open = False
+        """The breaker, or one before it of the same lane, was open: receipts say how it is from then on."""
         self._looking = False
         self._about = {"pipe": pipe, "destination": destination.name}
         self._labels = pipe, destination.name
@@ -88,6 +90,11 @@ class Judge:
         if self.paused_s > now_s and self.paused_s - now_s > self._within_s:
             return Refusal("paused", "the destination asked for a pause", self.paused_s - now_s)
         return None
+
+    @property
+    def breaker(self) -> State:
+        """Of the breaker, now."""
+        return self._breaker.state
 
     def permit(self, now_s: float) -> Permit:
         """The breaker's leave for a request."""
@@ -175,8 +182,9 @@ class Judge:
             own_fault, destinations_fault = self._streak.refused((job, exchange), status, now_s)
             self._their_own_fault(own_fault)
             if destinations_fault:
+                self._breaker.trip(now_s)  # first: their receipts say that it is open
+                self.ever_open = True
                 self._destinations_fault(destinations_fault)
-                self._breaker.trip(now_s)
                 self._opened(f"{status} again and again")
             self._look_in()
         self._jobs.close(job)
@@ -217,6 +225,7 @@ class Judge:
             logger.info("breaker-closed", **self._about)
 
     def _opened(self, why: str) -> None:
+        self.ever_open = True
         self._gauge.set(1)
         logger.warning("breaker-opened", why=why, **self._about)
         self._jobs.shed()

@@ -20,7 +20,7 @@ from hifi.pipe.model import Destination
 from hifi.topics import Tier
 from hifi_egest.answer import Answer
 from hifi_egest.binding import Binding, target
-from hifi_egest.breaker import Permit
+from hifi_egest.breaker import Permit, State
 from hifi_egest.bucket import Bucket
 from hifi_egest.delivery import Delivery, Place
 from hifi_egest.equip import Equipment
@@ -102,6 +102,8 @@ class Lane:
         self._delivered = metrics.OUTCOMES.labels(*labels, "delivered")
         self._gauge = metrics.LANE_EVENTS.labels(*labels)
         self._about = {"pipe": pipe, "destination": destination.name}
+        instance = tools.settings.instance
+        self._breaker_said = {state: f"{state.value}:{instance}".encode() for state in State}
         self._configure(destination)
 
     def _configure(self, destination: Destination) -> None:
@@ -138,7 +140,9 @@ class Lane:
                 self._queue.add(delivery, monotonic_s())
         # No await from here on: nobody asks the old judge again what it still holds.
         self._judge.let_go()
+        ever_open = self._judge.ever_open
         self._configure(destination)
+        self._judge.ever_open = ever_open
         self.pump()
 
     async def retire(self) -> None:
@@ -451,6 +455,8 @@ class Lane:
         if delivery.place is Place.TAKEN:
             self._out(delivery)
         delivery.place = Place.DECIDED
+        if self._judge.ever_open:
+            delivery.breaker = self._breaker_said[self._judge.breaker]
         self._unrecorded += 1
 
     def _out(self, delivery: Delivery) -> None:

@@ -17,6 +17,7 @@ from hifi.event import (
     AMBIGUOUS,
     ANSWERED,
     ATTEMPT,
+    BREAKER,
     DESTINATION,
     DETAIL,
     DUE,
@@ -187,4 +188,6 @@ class Settler:
             headers.append((SENT, b"%d" % exchange.sent_us))
         if delivery.ambiguous:
             headers.append((AMBIGUOUS, b"%d" % delivery.ambiguous))
+        if delivery.breaker:
+            headers.append((BREAKER, delivery.breaker))
         return headers

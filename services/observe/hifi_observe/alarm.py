@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-RUNBOOK: Final = "docs/observe.md"
+from hifi_observe import runbooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,6 @@ class Kind:
     says: str
     after_s: float
     clear_s: float
-
-    @property
-    def runbook(self) -> str:
-        """Where a person reads what to do."""
-        return f"{RUNBOOK}#{self.name}"
 
 
 KINDS: Final = {
@@ -61,8 +56,8 @@ class Alarm:
     """Reason of the silence that it falls under."""
 
     def json(self) -> dict[str, Any]:
-        """For the topic, the webhook and the API."""
-        return asdict(self) | {"says": KINDS[self.kind].says, "runbook": KINDS[self.kind].runbook}
+        """For the topic, the webhook and the API; `runbook` is a path of the console, which serves the API too."""
+        return asdict(self) | {"says": KINDS[self.kind].says, "runbook": runbooks.link(self.kind)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,13 +71,15 @@ def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
     store = observatory.store
     known = observatory.registry.get(name)
     latest = store.latest(name)
+    declared = known.pipe.destinations if known else []
+    told = figures.breakers_of(name, [one.name for one in declared], store.live)
     return {
         "pipe": name,
         "description": known.pipe.description if known else "This pipe was deleted.",
         "slo": {"p95_s": known.pipe.slo.p95, "loss": known.pipe.slo.loss} if known else None,
-        "destinations": [{"name": one.name, "host": one.url.host} for one in known.pipe.destinations]
-        if known
-        else [],
+        "destinations": [
+            {"name": one.name, "host": one.url.host, "breaker": told[one.name]} for one in declared
+        ],
         "now": figures.of_pipe(name, store.live, store.before),
         "groups": figures.groups(store.live),
         "latest": {key: value for key, value in latest.items() if key not in ("lost_ids", "offsets")}

@@ -39,6 +39,12 @@ class Intake:
     answered: int = 0
     """All answers."""
 
+    def worst(self, other: "Intake") -> "Intake":
+        """What is known from two sources of which each may have forgotten a part."""
+        gaps = [one.gap_s for one in (self, other) if one.gap_s is not None]
+        fuller = max(self, other, key=lambda one: one.answered)
+        return Intake(max(gaps, default=None), fuller.failed, fuller.answered)
+
     def within(self, limits: Limits) -> bool:
         """Whether it kept to what a pipe promises."""
         silent = self.gap_s is not None and self.gap_s > limits.silence_s

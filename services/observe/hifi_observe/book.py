@@ -273,6 +273,7 @@ class Book:
             self.live.lags(pipe, ends)
 
     def _outcome(self, pipe: str, at: Stage, headers: Mapping[str, bytes], append_ms: int) -> None:
+        self.live.breaker(pipe, at, headers, append_ms)
         if at.kind == "delivered":
             self.live.success(pipe, at.who, append_ms)
         else:

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from hifi_observe import figures, stage
 from hifi_observe.alarm import Key
 from hifi_observe.availability import Limits
+from hifi_observe.live import SAME_ANSWERS
 from hifi_observe.store import Store
 
-SAME_ANSWERS = 10
-"""Equal failures in a row that make a destination's alarm."""
 RECENT_MINUTES = 5
 """Closed minutes that are looked at, and minutes during which an older one that became worse is looked at, too."""
 SKIPPED_S = 600

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
-from hifi_observe import views
+from hifi_observe import runbooks, views
 from hifi_observe.alarm import KINDS
 from hifi_observe.answers import (
     alarms_of,
@@ -50,13 +50,21 @@ class Console:
             lstrip_blocks=True,
             undefined=jinja2.StrictUndefined,
         )
-        self._pages.filters |= {"clock": _clock, "moment": _moment, "ms": _ms, "number": _number}
+        self._pages.filters |= {
+            "clock": _clock,
+            "moment": _moment,
+            "ms": _ms,
+            "number": _number,
+            "breaker": _breaker,
+            "spans": runbooks.spans,
+        }
 
     def routes(self) -> list[Route]:
         """Pages and their assets."""
         return [
             Route("/", self.overview),
             Route("/alarms", self.alarms),
+            Route(runbooks.PATH, self.runbooks),
             Route("/pipes/{pipe}", self.pipe),
             Route("/pipes/{pipe}/dead", self.dead),
             Route("/pipes/{pipe}/minutes/{minute}", self.minute),
@@ -113,6 +121,10 @@ class Console:
             "alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=self._operator
         )
 
+    async def runbooks(self, _: Request) -> Response:
+        """What to do about each kind of alarm."""
+        return self._page("runbooks.html", "Runbooks", books=runbooks.RUNBOOKS)
+
     async def plotly(self, _: Request) -> Response:
         """plotly.js of the installed wheel."""
         file = Path(str(resources.files("plotly") / "package_data" / "plotly.min.js"))
@@ -145,6 +157,18 @@ def _clock(minute: int) -> str:
 
 def _moment(us: int | None) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else "-"
+
+
+def _breaker(told: dict[str, Any]) -> str:
+    """What is known of a breaker beyond its state; pipe.js says the same."""
+    if told["since_ms"] is None:
+        return ""
+    said = [f"since {_moment(told['since_ms'] * 1000)}"]
+    if told["answer"]:
+        said.append(f"answer {told['answer']}")
+    if told["open_partitions"] < told["partitions"]:
+        said.append(f"on {told['open_partitions']} of {told['partitions']} partitions")
+    return ", ".join(said)
 
 
 def _ms(us: float | None) -> str:

@@ -2,12 +2,16 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
-from hifi_observe import stage
+from hifi_observe import breakers, stage
 from hifi_observe.book import Book
+from hifi_observe.live import Streak
 from hifi_observe.minute import summary
 from hifi_observe.sketch import Sketch
+
+_STREAK_FIELDS: Final = len(fields(Streak))
 
 
 def of_book(book: Book, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, Any]:
@@ -28,11 +32,9 @@ def of_book(book: Book, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, An
             topic: [len(backlog), round(backlog.waiting_s(now_us // 1000), 3), backlog.committed]
             for topic, backlog in sorted(book.backlogs.items())
         },
-        "streaks": [
-            [pipe, who, one.reason, one.count, one.since_ms, one.last_ms]
-            for (pipe, who), one in sorted(book.live.streaks.items())
-        ],
+        "streaks": [[pipe, who, *one.json()] for (pipe, who), one in sorted(book.live.streaks.items())],
         "successes": [[*key, last_ms] for key, last_ms in sorted(book.live.successes.items())],
+        "breakers": [[*key, one.json()] for key, one in sorted(book.live.breakers.items())],
         "skipped": dict(book.live.skipped),
         "skipped_at": book.live.skipped_us,
         "tallied": book.ingest.last_ms,
@@ -100,24 +102,54 @@ def of_pipe(
     }
 
 
+def breakers_of(
+    pipe: str, destinations: Iterable[str], live: Mapping[int, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Destination to how its circuit breakers are, over all partition numbers; see `breakers.merged`."""
+    told: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
+    for now in live.values():
+        for name, who, words in now.get("breakers", ()):
+            if name == pipe:
+                told[who].append(words)
+    return {who: breakers.merged(told[who]) for who in destinations}
+
+
 def failing(streaks: Iterable[list[Any]], successes: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Destinations whose last outcomes were all the same failure, over all partition numbers.
+    """Destinations whose last outcomes were all the same failure, whichever partition numbers they were on.
 
     Args:
-        streaks: destination, reason, how many, since when, until when; one partition number's each.
+        streaks: destination, and what `Streak.json` made; one partition number's each.
         successes: destination to its last success on any partition number; it ends the streaks before it.
     """
-    found: dict[tuple[str, str], list[int]] = {}
-    for who, reason, count, since_ms, *last in streaks:
-        if last and last[0] < successes.get(who, 0):
-            continue
-        one = found.setdefault((who, reason), [0, since_ms])
-        one[0] += count
-        one[1] = min(one[1], since_ms)
-    return [
-        {"destination": who, "reason": reason, "in_a_row": count, "since_ms": since_ms}
-        for (who, reason), (count, since_ms) in sorted(found.items())
-    ]
+    by_destination: defaultdict[str, list[Streak]] = defaultdict(list)
+    for who, *row in streaks:
+        if len(row) == _STREAK_FIELDS:  # else it is a word of another version
+            by_destination[who].append(Streak(*row))
+    found = []
+    for who, its in sorted(by_destination.items()):
+        one = _run(its, successes.get(who, 0))
+        if one is not None:
+            found.append({"destination": who} | one)
+    return found
+
+
+def _run(streaks: list[Streak], success_ms: int) -> dict[str, Any] | None:
+    """The run of equal failures at the end of all that partition numbers tell of a destination."""
+    streaks = [one for one in streaks if one.last_ms >= success_ms]
+    if not streaks:
+        return None
+    newest = max(streaks, key=lambda one: (one.reason not in breakers.REFUSED, one.last_ms))
+    same = [one for one in streaks if one.reason in (newest.reason, *breakers.REFUSED)]
+    ends = [one.last_ms for one in streaks if one not in same] + [one.after_ms for one in same]
+    end_ms = max([success_ms, *ends])
+    count, since = 0, []
+    for one in same:
+        after = [at_ms for at_ms in one.times_ms if at_ms >= end_ms]
+        if after:
+            whole = one.since_ms >= end_ms
+            count += one.count if whole else len(after)
+            since.append(one.since_ms if whole else after[0])
+    return {"reason": newest.reason, "in_a_row": count, "since_ms": min(since)} if since else None
 
 
 def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from standardwebhooks import Webhook
 from hifi import log
 from hifi.clock import now_us
 from hifi.errors import HifiError, Misconfigured
+from hifi_observe import runbooks
 from hifi_observe.alarm import Alarm, Alarms, Key, Silence
 from hifi_observe.publish import Publisher
 from hifi_observe.settings import ObserveSettings
@@ -38,6 +39,7 @@ class Herald:
         self.history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
         """Alarms as they were told, by start, newest last."""
         self._url = settings.observe_webhook
+        self._console = settings.observe_url
         self._posts: asyncio.Queue[Alarm] = asyncio.Queue(_PENDING)
         self._known: dict[str, dict[str, Any]] = {}
         self._webhook: Webhook | None = None
@@ -84,7 +86,7 @@ class Herald:
             say = logger.info if alarm.ended_us is not None or alarm.silenced else logger.error
             say(
                 "alarm-ended" if alarm.ended_us is not None else "alarm",
-                **{k: v for k, v in body.items() if k != "says"},
+                **{k: v for k, v in self._linked(body).items() if k != "says"},
             )
             if not alarm.silenced and self._webhook is not None:
                 with contextlib.suppress(asyncio.QueueFull):
@@ -109,7 +111,7 @@ class Herald:
     async def _posted(self, session: aiohttp.ClientSession, alarm: Alarm) -> bool:
         assert self._webhook is not None
         state = "ended" if alarm.ended_us is not None else "started"
-        body = orjson.dumps({"type": f"hifi.alarm.{state}", "data": alarm.json()}).decode()
+        body = orjson.dumps({"type": f"hifi.alarm.{state}", "data": self._linked(alarm.json())}).decode()
         moment = datetime.now(UTC)
         identity = f"{alarm.id}/{state}"
         headers = {
@@ -126,6 +128,10 @@ class Herald:
         except (aiohttp.ClientError, TimeoutError) as error:
             logger.warning("webhook-failed", error=repr(error))
         return False
+
+    def _linked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """For where the console's address is not known otherwise."""
+        return body | {"runbook": runbooks.link(body["kind"], self._console)}
 
     def _remember(self, body: dict[str, Any]) -> None:
         known = self._known.get(body["id"])

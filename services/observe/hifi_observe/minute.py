@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hifi_observe.availability import Intake, Judgement, Limits, judge
@@ -119,6 +119,7 @@ def merge(pipe: str, minute: int, parts: Iterable[Part], limits: Limits, intake:
         "at_us": at_us,
         "state": judgement.state,
         "causes": judgement.causes,
+        "intake": asdict(intake),
         "p95_us": judgement.p95_us,
         "slo_p95_us": limits.p95_us,
         "in": counts["ingest", "", "in"],

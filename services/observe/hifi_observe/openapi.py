@@ -21,6 +21,8 @@ class Operation:
     """Needs the operator token."""
     body: dict[str, Any] | None = None
     """JSON Schema of the request's body."""
+    result: dict[str, Any] = field(default_factory=dict)
+    """JSON Schema of the answer, as far as it is promised."""
 
 
 _MEANS: Final = {
@@ -87,7 +89,9 @@ def _operation(one: Operation) -> dict[str, Any]:
         "operationId": one.name,
         "summary": one.summary,
         "parameters": parameters,
-        "responses": {"200": {"description": "JSON.", "content": {"application/json": {"schema": {}}}}}
+        "responses": {
+            "200": {"description": "JSON.", "content": {"application/json": {"schema": one.result}}}
+        }
         | {str(status): {"description": _MEANS[status], "content": problem} for status in one.statuses},
     }
     if one.operator:

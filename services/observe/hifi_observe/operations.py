@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from hifi_observe import breakers
 from hifi_observe.alarm import KINDS
 from hifi_observe.openapi import Operation
 from hifi_observe.replays import Order
@@ -16,6 +17,59 @@ _SILENCE: Final = {
         "pipe": {"type": "string"},
     },
 }
+_BREAKER: Final = {
+    "type": "object",
+    "description": "The circuit breaker, as the newest receipts tell it; see docs/observe.md.",
+    "required": ["state", "since_ms", "answer", "seen_ms", "open_partitions", "partitions"],
+    "properties": {
+        "state": {"enum": [breakers.OPEN, breakers.HALF_OPEN, breakers.CLOSED, breakers.UNKNOWN]},
+        "since_ms": {"type": ["integer", "null"], "description": "Since when it is not closed."},
+        "answer": {
+            "type": ["string", "null"],
+            "description": "The newest failing answer while it is not closed: a status, or `timeout` and the like.",
+        },
+        "seen_ms": {"type": ["integer", "null"], "description": "When a receipt last told it."},
+        "open_partitions": {"type": "integer", "description": "Partition numbers on which it is not closed."},
+        "partitions": {"type": "integer", "description": "Partition numbers that told anything."},
+    },
+}
+_PIPE: Final = {
+    "type": "object",
+    "required": ["pipe", "destinations"],
+    "properties": {
+        "pipe": {"type": "string"},
+        "destinations": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "host", "breaker"],
+                "properties": {"name": {"type": "string"}, "host": {"type": "string"}, "breaker": _BREAKER},
+            },
+        },
+    },
+}
+_ALARMS: Final = {
+    "type": "object",
+    "required": ["active", "past", "silences"],
+    "properties": {
+        "active": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["id", "kind", "runbook"],
+                "properties": {
+                    "id": {"type": "string"},
+                    "kind": {"enum": [*KINDS]},
+                    "runbook": {
+                        "type": "string",
+                        "format": "uri-reference",
+                        "description": "What to do: a path of the console, which has the address of this API.",
+                    },
+                },
+            },
+        }
+    },
+}
 OPERATIONS: Final = (
     Operation("GET", "/api/v1/status", "status", "What this instance observes and how old its knowledge is."),
     Operation(
@@ -28,8 +82,9 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/pipes/{pipe}",
         "pipe",
-        "One pipe now: rates, lags, hops, destinations, availability.",
+        "One pipe now: rates, lags, hops, destinations with their circuit breakers, availability.",
         statuses=(404,),
+        result=_PIPE,
     ),
     Operation(
         "GET",
@@ -80,7 +135,13 @@ OPERATIONS: Final = (
         operator=True,
         body=Order.model_json_schema(),
     ),
-    Operation("GET", "/api/v1/alarms", "alarms", "Active alarms, the newest of the past, and silences."),
+    Operation(
+        "GET",
+        "/api/v1/alarms",
+        "alarms",
+        "Active alarms, the newest of the past, and silences.",
+        result=_ALARMS,
+    ),
     Operation(
         "POST",
         "/api/v1/silences",

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from hifi_observe import keys
-from hifi_observe.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, Limits
+from hifi_observe.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, Intake, Limits
 from hifi_observe.minute import load_part, merge
 from hifi_observe.store import Store
 
@@ -84,7 +84,11 @@ class Owner:
         before = self._store.minute(pipe, minute)
         if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
             return None
-        return merge(pipe, minute, parts, limits, self._store.intake(minute))
+        intake = self._store.intake(minute)
+        if before is not None:
+            # Markers tell of the minutes that closed last: what was before a restart is in the merged minute alone.
+            intake = intake.worst(Intake(**before.get("intake", {})))
+        return merge(pipe, minute, parts, limits, intake)
 
     def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
         """Its minutes by state; of a day whose first minutes were let go, what was known and what moved since."""

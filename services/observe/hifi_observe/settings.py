@@ -35,6 +35,12 @@ class ObserveSettings(ServiceSettings):
     observe_rating_share: float = Field(
         0.8, gt=0, description="Share of the rating above which traffic is an alarm."
     )
+    observe_url: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="URL at which people reach the console; then alarms in the log and the webhook link to their "
+        "runbooks with it.",
+    )
     observe_webhook: str = Field("", description="URL that alarms are posted to; empty: none.")
     observe_webhook_secret: str = Field(
         "",

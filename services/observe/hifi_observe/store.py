@@ -113,7 +113,7 @@ class Store:
 
     def closed_minute(self, partitions: int) -> int:
         """The newest minute that every partition number has closed; -1: none yet."""
-        if len(self.markers) < partitions:
+        if not self.markers or len(self.markers) < partitions:
             return -1
         return min(int(marker["minute"]) for marker in self.markers.values())
 

@@ -178,3 +178,56 @@ async def test_a_lane_that_is_to_look_again_at_once_keeps_no_handle_that_tells_n
         one._wake_in(0.5)  # uvloop takes it for now, and gives a handle that knows no time
     await until(lambda: looked, 5)
     assert one._wake is None
+
+
+class Telling(Settler):
+    """Keeps what the receipts would say of the breaker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breakers: list[bytes] = []
+
+    def delivered(self, delivery: Delivery, exchange: Exchange) -> None:
+        self.breakers.append(delivery.breaker)
+        super().delivered(delivery, exchange)
+
+    def hand_over(self, delivery: Delivery, what: HandOver, exchange: Exchange) -> None:
+        self.breakers.append(delivery.breaker)
+        super().hand_over(delivery, what, exchange)
+
+
+@pytest.mark.parametrize("status", [500, 401])
+async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status: int) -> None:
+    statuses = [200, status, status, status, 200, 200]
+
+    async def answers(_: Request) -> bytes:
+        return answer(statuses.pop(0))
+
+    settler = Telling()
+    breaker = {"failures": 2, "probe": "100ms"}
+    async with destination(answers) as there:
+        one = lane(there.url, settler, breaker=breaker, retry={"local_attempts": 1})
+        said = lambda state: f"{state}:{one._tools.settings.instance}".encode()  # noqa: E731
+
+        async def offer(outcomes: int, wait_s: float = 0) -> bytes:
+            """The last receipt's word, once there are so many outcomes."""
+            await asyncio.sleep(wait_s)
+            one.offer(delivery(len(settler.outcomes)))
+            await until(lambda: len(settler.outcomes) >= outcomes, 5)
+            return settler.breakers[-1]
+
+        assert await offer(1) == b""
+        if status == 500:
+            assert await offer(2) == b""
+        else:  # held until the next answer says whose fault it is
+            one.offer(delivery(7))
+        assert await offer(3) == said("open")
+        assert await offer(4) == said("open"), "refused without a request"
+        assert await offer(5, 0.15) == said("open"), "its probe failed"
+        assert await offer(6, 0.25) == said("closed"), "its probe was answered"
+        assert await offer(7) == said("closed")
+        # Mended by a new declaration: the word that it is closed is still owed.
+        await one.replace(pipe(there.url, breaker=breaker, concurrency=3).destinations[0])
+        assert one._judge.ever_open
+        statuses.append(200)
+        assert await offer(8) == said("closed")

@@ -24,7 +24,7 @@ def test_a_condition_that_stays_starts_once_and_ends_once() -> None:
     told = run(Alarms(), [True] * 100 + [False] * 200)
     assert [(one.started_us, one.ended_us) for one in told] == [(0, None), (0, 100 * SECOND)]
     assert told[0].cause == "it is slow"
-    assert told[0].json()["runbook"] == "docs/observe.md#lag"
+    assert told[0].json()["runbook"] == "/runbooks#lag"
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=600))

@@ -17,7 +17,7 @@ from hifi import event
 from hifi.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream import new_stream, pipe
+from stream import Stream, new_stream, pipe
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SHOTS = os.environ.get("HIFI_TEST_SHOTS")
@@ -76,12 +76,14 @@ async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_viola
                 "minute": f"/pipes/flights/minutes/{minutes[5]}",
                 "dead": "/pipes/flights/dead",
                 "alarms": "/alarms",
+                "runbooks": "/runbooks",
                 "missing": "/pipes/nothing",
             }
             for name, path in pages.items():
                 for theme, width in (("light", 1280), ("dark", 400)):
                     await look(page, url + path, name, theme, width)
             await agrees(page, url, minutes[5])
+            await tells_breaker_and_runbook(page, url, stream)
 
 
 async def look(page: Page, url: str, name: str, theme: str, width: int) -> None:
@@ -121,6 +123,27 @@ async def agrees(page: Page, url: str, lossy: int) -> None:
     await page.goto(url + "/pipes/flights/dead")
     assert await page.locator("tbody tr").count() == 3
     await replays(page)
+
+
+async def tells_breaker_and_runbook(page: Page, url: str, stream: Stream) -> None:
+    """The breaker as text, and anew without loading the page; an alarm leads to what to do about it."""
+    await page.goto(url + "/pipes/flights")
+    cell = page.locator('[data-destination="crm"] [data-is="breaker"]')
+    await expect(cell).to_have_text("closed")
+    headers = stream.headers(0, now_us() // 60_000_000)
+    headers += [(event.DESTINATION, b"crm"), (event.OUTCOME, b"retry"), (event.REASON, b"timeout")]
+    await stream.write("receipts", 0, [[*headers, (event.BREAKER, b"open:egest-1")]])
+    await expect(cell).to_contain_text("open since 20", timeout=15_000)
+    moving = await cell.inner_text()
+    assert moving.endswith(", answer timeout")
+    await page.reload()
+    await expect(cell).to_have_text(moving)
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    await page.goto(url + "/alarms")
+    await page.get_by_role("link", name="What to do about loss").first.click()
+    await expect(page).to_have_url(url + "/runbooks#loss")
+    await expect(page.get_by_role("heading", name="loss", exact=True)).to_be_in_viewport()
 
 
 async def replays(page: Page) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import orjson
+import pytest
 
 from hifi_observe import keys
 from hifi_observe.availability import DAY_MINUTES, Limits
@@ -112,3 +113,24 @@ def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> 
         merged = dict(owning.merge("flights"))[keys.minute("flights", minute)]
         assert merged is not None
         assert (merged["state"], merged["causes"]) == (state, ["ingest"] if state == "down" else [])
+
+
+@pytest.mark.parametrize("ingest", [{"gaps": {str(FIRST): 30}}, {"answers": {str(FIRST): [5, 10]}}])
+def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_restart(ingest: dict) -> None:
+    store = Store()
+    share = keys.part("flights", FIRST, 0)
+    store.take(share, part(FIRST))
+    close(store, FIRST, **ingest)
+    written = owner(store).merge("flights")
+    before = dict(written)[keys.minute("flights", FIRST)]
+    assert (before["state"], before["causes"]) == ("down", ["ingest"])
+    # Of the markers the compacted topic has the newest alone; it does not name the minute.
+    after = Store()
+    follow(after, written)
+    close(after, FIRST + 10)
+    for turn in (1, 2):
+        after.take(share, part(FIRST, at_us=(FIRST + 20 + turn) * 60_000_000))
+        merged = dict(owner(after).merge("flights"))[keys.minute("flights", FIRST)]
+        assert merged["at_us"] > before["at_us"]
+        assert (merged["state"], merged["causes"]) == ("down", ["ingest"])
+        assert after.states["flights"][FIRST] == "down"

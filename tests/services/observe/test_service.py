@@ -164,18 +164,65 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
     await stream.events(0, minute, 10, lose={"normalized": [1]})
     await stream.commit(0)
     hook = {"observe_webhook": f"http://127.0.0.1:{port}/", "observe_webhook_secret": SECRET}
+    hook |= {"observe_url": "https://observe.example/"}
     async with stream.observing(**hook) as (_, url):
         body = await until(
             url, "/api/v1/alarms", lambda body: any(one["kind"] == "loss" for one in body["active"])
         )
         (alarm,) = [one for one in body["active"] if one["kind"] == "loss"]
         assert "lost 1 events at normalize" in alarm["cause"]
-        assert alarm["runbook"] == "docs/observe.md#loss"
+        assert alarm["runbook"] == "/runbooks#loss"
         async with asyncio.timeout(60):
             while not any(one["data"]["kind"] == "loss" for one in posted):
                 await asyncio.sleep(0.02)
-    assert [one["type"] for one in posted if one["data"]["kind"] == "loss"] == ["hifi.alarm.started"]
+    (told,) = [one for one in posted if one["data"]["kind"] == "loss"]
+    assert told["type"] == "hifi.alarm.started"
+    assert told["data"]["runbook"] == "https://observe.example/runbooks#loss"
     await runner.cleanup()
+
+
+async def test_the_breaker_of_a_destination_is_told_by_every_instance(stream: Stream) -> None:
+    about = [(event.DESTINATION, b"crm"), (event.SOURCE, b"enriched:0")]
+    refused = [*about, (event.OUTCOME, b"retry"), (event.REASON, b"status-503"), (event.STATUS, b"503")]
+    delivered = [*about, (event.OUTCOME, b"delivered"), (event.STATUS, b"200")]
+    now = now_us() // 60_000_000
+
+    async def tell(partition: int, *more: tuple[str, bytes]) -> None:
+        await stream.write("receipts", partition, [stream.headers(partition, now) + list(more)])
+
+    def is_(state: str, partitions: int, answer: str | None = None) -> Callable[[Any], bool]:
+        def good(body: Any) -> bool:
+            (one,) = body["destinations"]
+            told = one["breaker"]
+            return (told["state"], told["open_partitions"], told["answer"]) == (state, partitions, answer)
+
+        return good
+
+    path = "/api/v1/pipes/flights"
+    async with stream.observing() as (one, url), stream.observing() as (other, other_url):
+        async with asyncio.timeout(90):
+            while not (one.mine and other.mine):
+                await asyncio.sleep(0.05)
+        for each in (url, other_url):
+            await until(each, path, is_("unknown", 0))
+        await tell(0, *refused, (event.BREAKER, b"open:egest-1"))
+        await tell(
+            1,
+            *about,
+            (event.OUTCOME, b"retry"),
+            (event.REASON, b"breaker-open"),
+            (event.BREAKER, b"open:egest-1"),
+        )
+        for each in (url, other_url):
+            await until(each, path, is_("open", 2, "503"))
+        async with aiohttp.ClientSession() as session, session.get(url + "/pipes/flights") as page:
+            text = await page.text()
+            assert '<span class="badge bad">open</span> since 20' in text
+            assert "answer 503" in text
+        await asyncio.sleep(0.01)
+        await tell(1, *delivered, (event.BREAKER, b"closed:egest-1"))
+        for each in (url, other_url):
+            await until(each, path, is_("closed", 0))
 
 
 async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
@@ -264,6 +311,7 @@ async def test_every_path_of_the_document_answers_and_what_is_not_there_is_a_pro
         pages = [
             "/",
             "/alarms",
+            "/runbooks",
             "/pipes/flights",
             "/pipes/flights/dead",
             f"/pipes/flights/minutes/{minute}",

@@ -68,6 +68,14 @@ async function charts() {
   draw("events", ["in", "delivered", "dead", "lost"].map((name) => ({ x, y: series[name], name, mode: "lines" })), {}, `Lines: ${series.in.at(-1)} events in, ${series.delivered.at(-1)} deliveries and ${series.lost.at(-1)} lost in the last minute.`);
 }
 
+function about(breaker) {
+  if (breaker.since_ms === null) return "";
+  const said = [`since ${new Date(breaker.since_ms).toISOString().slice(0, 19).replace("T", " ")}`];
+  if (breaker.answer) said.push(`answer ${breaker.answer}`);
+  if (breaker.open_partitions < breaker.partitions) said.push(`on ${breaker.open_partitions} of ${breaker.partitions} partitions`);
+  return said.join(", ");
+}
+
 often(async () => {
   const one = await ask(`/api/v1/pipes/${pipe}`);
   const show = (name, text) => { now.querySelector(`[data-is="${name}"]`).textContent = text; };
@@ -75,6 +83,10 @@ often(async () => {
   show("rate_out", `${format.number(one.now.rate_out, 1)} /s`);
   for (const name of ["p50", "p95"]) show(name, format.ms(one.now.lag.count ? one.now.lag[name] : null));
   for (const name of ["in_flight", "retrying"]) show(name, format.number(one.now[name]));
+  for (const { name, breaker } of one.destinations) {
+    const cell = document.querySelector(`[data-destination="${CSS.escape(name)}"] [data-is="breaker"]`);
+    cell?.replaceChildren(badge(breaker.state, { closed: "good", open: "bad" }[breaker.state]), ` ${about(breaker)}`);
+  }
 }, 2000);
 often(charts, 15000);
 last.addEventListener("change", charts);
