@@ -5,8 +5,7 @@ media type is the header `content-type`. hifi's own headers are ASCII text, so t
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from hifi.errors import NotAnEvent
 
@@ -75,8 +74,7 @@ ANSWERED: Final = "hifi_answered"
 """On receipts: when the last answer's status line had come, microseconds since 1970 UTC."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What goes onto a topic: key, value (None: a marked record without data) and headers."""
 
     key: bytes | None
@@ -92,8 +90,7 @@ class Record:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """What every hifi record says about its event. Times in microseconds since 1970 UTC, minute in minutes."""
 
     pipe: str
