@@ -5,8 +5,7 @@ media type is the header `content-type`. hifi's own headers are ASCII text, so t
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from hifi.errors import NotAnEvent
 
@@ -78,8 +77,7 @@ BREAKER: Final = "hifi_breaker"
 the time of the outcome; the state is `open`, `half-open` or `closed`. Without the header it has never been open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What goes onto a topic: key, value (None: a marked record without data) and headers."""
 
     key: bytes | None
@@ -95,8 +93,7 @@ class Record:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """What every hifi record says about its event. Times in microseconds since 1970 UTC, minute in minutes."""
 
     pipe: str

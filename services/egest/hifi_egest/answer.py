@@ -4,12 +4,12 @@ import math
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 from hifi.clock import MICROSECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A status line came. `answered_us`: when, microseconds since 1970 UTC."""
 
     status: int

@@ -104,6 +104,8 @@ class Connection(asyncio.Protocol):
             return
         if not self._final and (match := _STATUS_LINE.search(self._head)) and match[1].startswith(b"2"):
             self._resolve(int(match[1]))  # the headers take their time, and say nothing more that matters
+        if self.answered and self._timer is None:  # mostly the body has come, too
+            self._timer = self._loop.call_later(BODY_S, self.close)
 
     def eof_received(self) -> None:
         """Of asyncio.Protocol: close our side too."""
@@ -167,7 +169,7 @@ class Connection(asyncio.Protocol):
         self._answer = None
         assert self._timer is not None
         self._timer.cancel()
-        self._timer = self._loop.call_later(BODY_S, self.close)
+        self._timer = None
 
     def _silence(self, silence: Silence) -> None:
         """Nothing more will come."""

@@ -30,17 +30,15 @@ class Job:
 
     def may_send(self) -> bool:
         """The partitions are surely still ours."""
-        if not self._lease.held():
-            return False
-        for delivery in self.deliveries:  # noqa: SIM110 - `all` makes a generator: this is asked before each request
-            if not delivery.event.partition.work.live:
-                return False
-        return True
+        return self._lease.held() and self.live
 
     @property
     def live(self) -> bool:
         """None of its partitions is being given up."""
-        return all(delivery.event.partition.work.live for delivery in self.deliveries)
+        for delivery in self.deliveries:  # noqa: SIM110 - `all` makes a generator: this is asked before each request
+            if not delivery.event.partition.work.live:
+                return False
+        return True
 
     def halves(self) -> "Job":
         """The same deliveries in two requests, one after the other."""

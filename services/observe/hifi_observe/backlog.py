@@ -1,14 +1,19 @@
 """Records of a topic that its reading node has not committed past, in 24 bytes each."""
 
 from array import array
+from bisect import bisect_left
 from collections import Counter, deque
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
+from hifi_observe.batch import Group
 from hifi_observe.cell import Cell
 from hifi_observe.ids import IdSet
 from hifi_observe.stage import Stage
 
 _CHUNK: Final = 4096
+Row: TypeAlias = tuple[int, int, int, Group]
+"""Offset, append time in milliseconds, sequence, and what it shows."""
 
 
 class _Chunk:
@@ -23,6 +28,22 @@ class _Chunk:
         self.numbers: dict[tuple[Cell, Stage, str], int] = {}
         self.start = 0
 
+    def extend(self, rows: Sequence[Row]) -> None:
+        offsets, append_ms, sequences, groups = zip(*rows, strict=True)
+        self.offsets.extend(offsets)
+        self.append_ms.extend(append_ms)
+        self.sequences.extend(sequences)
+        numbers = {group: self._number(group) for group in set(groups)}
+        self.group.extend(map(numbers.__getitem__, groups))
+
+    def _number(self, group: Group) -> int:
+        known = group.cell, group.stages[0], group.epoch
+        number = self.numbers.get(known)
+        if number is None:
+            number = self.numbers[known] = len(self.groups)
+            self.groups.append(known)
+        return number
+
 
 class Backlog:
     """A queue by offset; the head leaves when the node commits past it."""
@@ -34,39 +55,35 @@ class Backlog:
         self.waiting: Counter[tuple[str, str]] = Counter()
         """Pipe and destination (or empty) to records that wait."""
 
-    def put(self, offset: int, append_ms: int, cell: Cell, stage: Stage, epoch: str, sequence: int) -> None:
-        """A record was read. Offsets ascend."""
-        chunk = self._chunks[-1] if self._chunks else None
-        if chunk is None or len(chunk.offsets) >= _CHUNK:
-            chunk = _Chunk()
-            self._chunks.append(chunk)
-        group = (cell, stage, epoch)
-        number = chunk.numbers.get(group)
-        if number is None:
-            number = chunk.numbers[group] = len(chunk.groups)
-            chunk.groups.append(group)
-        self.waiting[cell.pipe, stage.who] += 1
-        chunk.offsets.append(offset)
-        chunk.append_ms.append(append_ms)
-        chunk.sequences.append(sequence)
-        chunk.group.append(number)
+    def put(self, rows: Sequence[Row]) -> None:
+        """Records were read. Offsets ascend."""
+        for group, count in Counter([row[3] for row in rows]).items():
+            self.waiting[group.cell.pipe, group.stages[0].who] += count
+        while rows:
+            chunk = self._chunks[-1] if self._chunks else None
+            if chunk is None or len(chunk.offsets) >= _CHUNK:
+                chunk = _Chunk()
+                self._chunks.append(chunk)
+            room = _CHUNK - len(chunk.offsets)
+            chunk.extend(rows[:room])
+            rows = rows[room:]
 
     def commit(self, committed: int) -> None:
         """The node committed: tell the cells whose records it passed. A commit backwards changes nothing."""
         self.committed = max(self.committed, committed)
         while self._chunks:
             chunk = self._chunks[0]
+            end = bisect_left(chunk.offsets, committed, chunk.start)
             gone: dict[int, list[int]] = {}
-            index, length = chunk.start, len(chunk.offsets)
-            while index < length and chunk.offsets[index] < committed:
-                gone.setdefault(chunk.group[index], []).append(chunk.sequences[index])
-                index += 1
+            passed = zip(chunk.group[chunk.start : end], chunk.sequences[chunk.start : end], strict=True)
+            for number, sequence in passed:
+                gone.setdefault(number, []).append(sequence)
             for number, sequences in gone.items():
                 cell, stage, epoch = chunk.groups[number]
                 cell.pass_by(stage, epoch, sequences)
                 self.waiting[cell.pipe, stage.who] -= len(sequences)
-            chunk.start = index
-            if index < length:
+            chunk.start = end
+            if end < len(chunk.offsets):
                 return
             self._chunks.popleft()
 

@@ -4,20 +4,59 @@ At 2,000 events a second every event passes here about four times, so whatever c
 is not done for each.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import sub
+from typing import Any, Final, TypeAlias
 
-from hifi.event import ACCEPTED, ANSWERED, IN, SENT
+from hifi.event import ACCEPTED, ANSWERED, IN, SENT, TIME
 from hifi_observe import measures, stage
 from hifi_observe.cell import Cell
 from hifi_observe.measures import Transit
 from hifi_observe.stage import Stage
 
-_BEFORE = {stage.NORMALIZED: stage.RAW, stage.ENRICHED: stage.NORMALIZED, stage.RECEIPTS: stage.ENRICHED}
+_BEFORE: Final = {
+    stage.NORMALIZED: stage.RAW,
+    stage.ENRICHED: stage.NORMALIZED,
+    stage.RECEIPTS: stage.ENRICHED,
+}
 """Kind of topic to the one that its writer reads."""
-_HOPS = frozenset((stage.RAW, stage.NORMALIZED, stage.ENRICHED))
-Sequences = defaultdict[tuple[tuple[Stage, ...], bytes], list[int]]
+_HOPS: Final = frozenset((stage.RAW, stage.NORMALIZED, stage.ENRICHED))
+TIMES: Final = (ACCEPTED, TIME, IN)
+"""The headers that the times of a hop are measured by."""
+RECEIPT_TIMES: Final = (*TIMES, SENT, ANSWERED)
+Timed: TypeAlias = tuple[Any, ...]
+"""A record whose times are measured: identity, append time in milliseconds, and these headers, None where missing."""
+
+
+class Group:
+    """The records of a batch that show the same stages of the same epoch's events, in one cell."""
+
+    # No reference back to its place: a cycle would keep each batch until the collector comes.
+    __slots__ = ("cell", "epoch", "first", "last", "passed", "shown", "stages", "through", "timed")
+
+    def __init__(
+        self,
+        cell: Cell,
+        through: int,
+        stages: tuple[Stage, ...],
+        epoch: bytes,
+        timed: list[Timed] | None,
+    ) -> None:
+        self.cell = cell
+        self.through = through
+        """Records below this offset were counted before a restart."""
+        self.first = -1
+        """Offset of the first record that counts; -1: none does."""
+        self.last = -1
+        self.stages = stages
+        self.epoch = epoch.decode("ascii", "replace")
+        self.shown: list[int] = []
+        """Sequences that were seen."""
+        self.passed: list[int] = []
+        """Sequences whose records the reading node had committed past already."""
+        self.timed = timed
+        """Where its records go that are measured, together with those of other groups; None: they are not."""
 
 
 @dataclass(slots=True)
@@ -27,89 +66,101 @@ class Place:
     cell: Cell
     through: int
     """Records below this offset were counted before a restart."""
-    shown: Sequences = field(default_factory=lambda: defaultdict(list))
-    passed: Sequences = field(default_factory=lambda: defaultdict(list))
-    rows: list[tuple[bytes, int, int, int, int]] = field(default_factory=list)
-    """Of a hop: identity, in, append, accepted, event time; all in microseconds."""
-    receipts: defaultdict[bytes, list[tuple[bytes, int, int, int, int, int]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    """Destination to identity, in, sent, answered, accepted, event time."""
+    groups: dict[tuple[tuple[Stage, ...], bytes], Group] = field(default_factory=dict)
+    hop: list[Timed] = field(default_factory=list)
+    delivered: dict[str, list[Timed]] = field(default_factory=dict)
+    """By destination."""
 
-    def enter(self) -> None:
+    def group(self, kind: str, stages: tuple[Stage, ...], epoch: bytes) -> Group:
+        """The group of a record."""
+        group = self.groups.get((stages, epoch))
+        if group is None:
+            timed = None
+            if kind in _HOPS:
+                timed = self.hop
+            elif stages[0].kind == "delivered":
+                timed = self.delivered.setdefault(stages[0].who, [])
+            group = self.groups[stages, epoch] = Group(self.cell, self.through, stages, epoch, timed)
+        return group
+
+    def enter(self, topic: str) -> None:
         """Put the sequences into the cell."""
-        for (stages, epoch), sequences in self.shown.items():
-            self.cell.show(stages, epoch.decode("ascii", "replace"), sequences)
-        for (stages, epoch), sequences in self.passed.items():
-            self.cell.pass_by(stages[0], epoch.decode("ascii", "replace"), sequences)
-
-    def measured(
-        self,
-        kind: str,
-        headers: Mapping[str, bytes],
-        identity: bytes,
-        append_ms: int,
-        stages: tuple[Stage, ...],
-    ) -> None:
-        """Note the times of a record.
-
-        Raises:
-            KeyError, ValueError: a time is missing or malformed.
-        """
-        if kind in _HOPS:
-            accepted_us = int(headers[ACCEPTED])
-            event_us = measures.event_time_us(headers, accepted_us)
-            self.rows.append((identity, int(headers[IN]), append_ms * 1000, accepted_us, event_us))
-        elif stages[0].kind == "delivered" and SENT in headers:
-            accepted_us = int(headers[ACCEPTED])
-            times = (
-                int(headers.get(IN, headers[SENT])),
-                int(headers[SENT]),
-                int(headers[ANSWERED]),
-                accepted_us,
-                measures.event_time_us(headers, accepted_us),
-            )
-            self.receipts[stages[0].who.encode()].append((identity, *times))
+        shown = [group for group in self.groups.values() if group.shown]
+        if shown:
+            self.cell.span(topic, min(group.first for group in shown))
+            self.cell.span(topic, max(group.last for group in shown))
+        for group in shown:
+            self.cell.show(group.stages, group.epoch, group.shown)
+        for group in self.groups.values():
+            if group.passed:
+                self.cell.pass_by(group.stages[0], group.epoch, group.passed)
 
     def measure(self, kind: str, transit: Transit) -> list[int]:
         """Put all durations into the cell; returns the end-to-end lags from accepted time, microseconds."""
-        if self.rows:
+        if self.hop:
             self._hop(kind, transit)
         ends: list[int] = []
-        for name, rows in self.receipts.items():
-            self._fetched(kind, transit, [(row[0], row[1]) for row in rows])
-            ends += self._deliveries(name.decode(), rows)
+        for name, timed in self.delivered.items():
+            ends += self._deliveries(kind, name, timed, transit)
         return ends
 
     def _hop(self, kind: str, transit: Transit) -> None:
-        node, put, rows = stage.WRITERS[kind], self.cell.measure, self.rows
-        put(node + ".in.event", [row[1] - row[4] for row in rows])
-        put(node + ".in.accepted", [row[1] - row[3] for row in rows])
-        put(node + ".process", [max(0, row[2] - row[1]) for row in rows])
-        put(node + ".out.event", [row[2] - row[4] for row in rows])
-        put(node + ".out.accepted", [row[2] - row[3] for row in rows])
-        self._fetched(kind, transit, [(row[0], row[1]) for row in rows])
-        known = transit.appended(kind, ((row[0], row[2]) for row in rows))
+        rows = []
+        for identity, append_ms, accepted, time, fetched in self.hop:
+            try:
+                accepted_us, in_us = int(accepted), int(fetched)
+            except (TypeError, ValueError):
+                continue  # a time is missing or malformed: it is not measured
+            event_us = measures.event_time_us(time, accepted_us)
+            rows.append((identity, in_us, append_ms * 1000, accepted_us, event_us))
+        if not rows:
+            return
+        identities, ins, appends, accepts, events = zip(*rows, strict=True)
+        node, put = stage.WRITERS[kind], self.cell.measure
+        put(node + ".in.event", map(sub, ins, events))
+        put(node + ".in.accepted", map(sub, ins, accepts))
+        put(node + ".process", _spans(ins, appends))
+        put(node + ".out.event", map(sub, appends, events))
+        put(node + ".out.accepted", map(sub, appends, accepts))
+        self._fetched(kind, transit, zip(identities, ins, strict=True))
+        known = transit.appended(kind, zip(identities, appends, strict=True))
         if known:
             put(stage.READERS[kind] + ".transit", known)
 
-    def _fetched(self, kind: str, transit: Transit, fetched: list[tuple[bytes, int]]) -> None:
+    def _fetched(self, kind: str, transit: Transit, fetched: Iterable[tuple[bytes, int]]) -> None:
         before = _BEFORE.get(kind)
         if before is not None:
             known = transit.fetched(before, fetched)
             if known:
                 self.cell.measure(stage.READERS[before] + ".transit", known)
 
-    def _deliveries(self, name: str, rows: list[tuple[bytes, int, int, int, int, int]]) -> list[int]:
+    def _deliveries(self, kind: str, name: str, timed: list[Timed], transit: Transit) -> list[int]:
+        rows = []
+        for identity, _, accepted, time, fetched, sent, answered in timed:
+            try:
+                sent_us, answered_us, accepted_us = int(sent), int(answered), int(accepted)
+                in_us = int(fetched) if fetched is not None else sent_us
+            except (TypeError, ValueError):
+                continue
+            event_us = measures.event_time_us(time, accepted_us)
+            rows.append((identity, in_us, sent_us, answered_us, accepted_us, event_us))
+        if not rows:
+            return []
+        identities, ins, sents, answers, accepts, events = zip(*rows, strict=True)
+        self._fetched(kind, transit, zip(identities, ins, strict=True))
         put = self.cell.measure
-        ends = [answered - accepted for _, _, _, answered, accepted, _ in rows]
-        ends_from_event = [answered - event for _, _, _, answered, _, event in rows]
-        put("egest.in.event", [in_us - event for _, in_us, _, _, _, event in rows])
-        put("egest.in.accepted", [in_us - accepted for _, in_us, _, _, accepted, _ in rows])
-        put("egest.process", [max(0, sent - in_us) for _, in_us, sent, _, _, _ in rows])
+        ends, ends_from_event = list(map(sub, answers, accepts)), list(map(sub, answers, events))
+        put("egest.in.event", map(sub, ins, events))
+        put("egest.in.accepted", map(sub, ins, accepts))
+        put("egest.process", _spans(ins, sents))
         put("egest.out.event", ends_from_event)
         put("egest.out.accepted", ends)
-        put(f"expel/{name}", [max(0, answered - sent) for _, _, sent, answered, _, _ in rows])
+        put(f"expel/{name}", _spans(sents, answers))
         put(f"end.event/{name}", ends_from_event)
         put(f"end.accepted/{name}", ends)
         return ends
+
+
+def _spans(begins: Iterable[int], ends: Iterable[int]) -> list[int]:
+    """From each beginning to its end, at least 0."""
+    return [max(0, length) for length in map(sub, ends, begins)]

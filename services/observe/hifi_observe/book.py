@@ -3,7 +3,6 @@
 No input or output, no clock, no Kafka client: whoever drives it brings records, snapshots and the time.
 """
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from typing import Any, Protocol
 from hifi.errors import NotAnEvent
 from hifi.event import MINUTE, PIPE, REASON, REPLAY, SEQ, STATUS
 from hifi_observe import facts, hops, measures, stage, tally
-from hifi_observe.backlog import Backlog
-from hifi_observe.batch import Place
+from hifi_observe.backlog import Backlog, Row
+from hifi_observe.batch import RECEIPT_TIMES, TIMES, Group, Place
 from hifi_observe.cell import Cell, Count
 from hifi_observe.closing import Rules, Snapshot, closable
 from hifi_observe.ids import IdSet, union
@@ -211,63 +210,84 @@ class Book:
             age_s > self.rules.amend_s + self.rules.settle_s and not cell.unresolved
         )
 
-    def _take_events(  # noqa: C901 - the hot path: each call that it saves is saved for every record
+    def _take_events(  # noqa: C901, PLR0912 - the hot path: each call that it saves is saved for every record
         self, topic: str, kind: str, records: Sequence[Seen]
     ) -> None:
+        """Sort the records into groups, then enter each group at once."""
         backlog = self._backlog(topic) if kind in stage.READERS else None
-        stages_of = facts.stages_of(kind)
+        committed = backlog.committed if backlog is not None else 0
+        names = (PIPE, MINUTE, *facts.deciding(kind))
+        times = RECEIPT_TIMES if kind == stage.RECEIPTS else TIMES
         places: dict[tuple[bytes, bytes], Place | None] = {}
+        groups: dict[tuple[bytes | None, ...], Group | None] = {}
+        waiting: list[Row] = []
         for record in records:
             headers = dict(record.headers)
             offset = record.offset
             try:
                 identity = headers[SEQ]
-                whose = (headers[PIPE], headers[MINUTE])
                 epoch, _, text = identity.partition(b":")
                 sequence = int(text)
-                stages = stages_of(headers)
-                if whose not in places:
-                    places[whose] = self._place(topic, whose, offset)
+                alike = (epoch, *map(headers.get, names))
+                if alike not in groups:
+                    groups[alike] = self._group(topic, kind, headers, epoch, offset, places)
             except (KeyError, ValueError):
                 self.foreign[topic] += 1
                 continue
-            place = places[whose]
-            if place is None:
+            group = groups[alike]
+            if group is None:
                 continue
-            counted = offset < place.through
+            counted = offset < group.through
             if headers.get(REPLAY, b"0") != b"0":
                 # A replay stays out of loss and lag; it only moves its delivery from dead-lettered to delivered.
-                if not counted and stages[0].kind == "delivered":
-                    place.cell.replay(stages[0].who, epoch.decode("ascii", "replace"), sequence)
+                if not counted and group.stages[0].kind == "delivered":
+                    group.cell.replay(group.stages[0].who, group.epoch, sequence)
                 continue
             if not counted:
-                place.cell.span(topic, offset)
-                place.shown[stages, epoch].append(sequence)
-                with contextlib.suppress(KeyError, ValueError):
-                    place.measured(kind, headers, identity, record.timestamp, stages)
+                if group.first < 0:
+                    group.first = offset
+                group.last = offset
+                group.shown.append(sequence)
+                if group.timed is not None:
+                    group.timed.append((identity, record.timestamp, *map(headers.get, times)))
                 if kind == stage.RECEIPTS:
-                    self._outcome(place.cell.pipe, stages[0], headers, record.timestamp)
-            if backlog is not None and offset < backlog.committed:
-                place.passed[stages, epoch].append(sequence)
-            elif backlog is not None:
-                backlog.put(
-                    offset,
-                    record.timestamp,
-                    place.cell,
-                    stages[0],
-                    epoch.decode("ascii", "replace"),
-                    sequence,
-                )
+                    self._outcome(group.cell.pipe, group.stages[0], headers, record.timestamp)
+            if backlog is None:
+                continue
+            if offset < committed:
+                group.passed.append(sequence)
+            else:
+                waiting.append((offset, record.timestamp, sequence, group))
+        if backlog is not None:
+            backlog.put(waiting)
         self.live.newest_ms = max(self.live.newest_ms, records[-1].timestamp)
-        for place in places.values():
-            if place is not None:
-                self._enter(kind, place)
+        for one in places.values():
+            if one is not None:
+                self._enter(topic, kind, one)
 
-    def _enter(self, kind: str, place: Place) -> None:
-        place.enter()
+    def _group(
+        self,
+        topic: str,
+        kind: str,
+        headers: Mapping[str, bytes],
+        epoch: bytes,
+        offset: int,
+        places: dict[tuple[bytes, bytes], Place | None],
+    ) -> Group | None:
+        """Where a record belongs; None: nowhere any more. Raises KeyError and ValueError where it is not hifi's."""
+        whose = (headers[PIPE], headers[MINUTE])
+        stages = facts.stages_of(kind)(headers)
+        if whose not in places:
+            places[whose] = self._place(topic, whose, offset)
+        place = places[whose]
+        return place.group(kind, stages, epoch) if place is not None else None
+
+    def _enter(self, topic: str, kind: str, place: Place) -> None:
+        place.enter(topic)
         pipe = place.cell.pipe
-        for (stages, _), sequences in place.shown.items():
-            self.live.note(pipe, stages[0], len(sequences))
+        for group in place.groups.values():
+            if group.shown:
+                self.live.note(pipe, group.stages[0], len(group.shown))
         ends = place.measure(kind, self._transit)
         if ends:
             self.live.lags(pipe, ends)

@@ -109,7 +109,7 @@ class Cell:
             self.dirty = True
         self.passed.setdefault(stage, IdSet()).add(epoch, sequences)
 
-    def measure(self, name: str, values_us: list[int]) -> None:
+    def measure(self, name: str, values_us: Iterable[int]) -> None:
         """Durations of a measure, microseconds."""
         sketch = self.sketches.get(name)
         if sketch is None:

@@ -10,6 +10,17 @@ Stages = Callable[[Mapping[str, bytes]], tuple[Stage, ...]]
 """The stages that a record's headers show. Raises KeyError where a header is missing."""
 
 
+def deciding(kind: str) -> tuple[str, ...]:
+    """The headers that `stages_of` looks at: records that are alike in these show the same stages."""
+    if kind == stage.ENRICHED:
+        return (TO,)
+    if kind == stage.RECEIPTS:
+        return (DESTINATION, OUTCOME, PASS)
+    if kind in (stage.RETRY_IN, stage.RETRY_OUT):
+        return (DESTINATION, PASS)
+    return (DESTINATION, NODE) if kind == stage.DEAD_LETTER else ()
+
+
 def stages_of(kind: str) -> Stages:
     """How to read the records of a kind of topic."""
     if kind == stage.ENRICHED:

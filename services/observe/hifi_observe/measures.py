@@ -6,15 +6,12 @@ time), `<node>.process`, `<node>.transit` (from the append to the topic before t
 whole milliseconds, so what is measured with them may be 1 ms too low; durations are never below 0.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 
-from hifi.event import TIME
 
-
-def event_time_us(headers: Mapping[str, bytes], accepted_us: int) -> int:
+def event_time_us(text: bytes | None, accepted_us: int) -> int:
     """The event's own time, microseconds since 1970 UTC; its accepted time where it has none."""
-    text = headers.get(TIME)
     if text is None:
         return accepted_us
     try:

@@ -6,8 +6,10 @@ Sparse, since most minutes of most pipes have few events; why not the `ddsketch`
 
 import itertools
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 RELATIVE_ERROR: Final = 0.01
@@ -22,6 +24,25 @@ def _key(value: int) -> int:
     if value > 0:
         return math.ceil(math.log(value) * _PER_LOG) + 1
     return 0 if value == 0 else -(math.ceil(math.log(-value) * _PER_LOG) + 1)
+
+
+def _bounds(longest: int) -> list[int]:
+    """Bin to the largest value in it (of an empty bin: of those before), for the bins of 0 to about `longest`."""
+    bounds, bound = [0], 1.0
+    while bounds[-1] < longest:
+        value = int(bound)
+        while _key(value + 1) <= len(bounds):
+            value += 1
+        while _key(value) > len(bounds):
+            value -= 1
+        bounds.append(value)
+        bound *= _GAMMA
+    return bounds
+
+
+_BOUNDS: Final = _bounds(86_400_000_000)
+_key_of_usual: Final = partial(bisect_left, _BOUNDS)
+"""`_key` of 0 to a day and no other values: a search is several times as fast as a logarithm."""
 
 
 def _value(key: int) -> float:
@@ -73,7 +94,8 @@ class Sketch:
         self._max = high if self._count == 0 else max(self._max, high)
         self._count += len(values)
         self._sum += sum(values)
-        self._bins.update(map(_key, values))
+        usual = low >= 0 and high <= _BOUNDS[-1]
+        self._bins.update(map(_key_of_usual if usual else _key, values))
         self._pending = []
 
     def merge(self, other: "Sketch") -> None:

@@ -3,10 +3,10 @@
 import math
 
 import orjson
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hifi_observe.sketch import RELATIVE_ERROR, Sketch
+from hifi_observe.sketch import _BOUNDS, RELATIVE_ERROR, Sketch, _key, _key_of_usual
 
 VALUES = st.lists(st.integers(-(10**7), 10**13), min_size=1, max_size=300)
 SHARES = st.sampled_from([0.0, 0.5, 0.9, 0.95, 0.99, 1.0])
@@ -52,3 +52,15 @@ def test_one_value_many_times_counts_that_often() -> None:
 
 def test_an_empty_sketch_is_zero() -> None:
     assert (Sketch().quantile_us(0.95), Sketch().mean_us, len(Sketch())) == (0.0, 0.0, 0)
+
+
+@given(st.integers(0, 2 * 86_400_000_000))
+def test_a_search_finds_the_bin_that_the_logarithm_gives(value: int) -> None:
+    assume(value <= _BOUNDS[-1])
+    assert _key_of_usual(value) == _key(value)
+
+
+def test_a_search_is_right_at_the_edge_of_every_bin() -> None:
+    for bound in _BOUNDS[:-1]:
+        for value in (bound, bound + 1):
+            assert _key_of_usual(value) == _key(value)
