@@ -167,10 +167,10 @@ def _fields(enrich: Enrich) -> str | None:
     values = ", ".join(f"`hifi data`.`{name}`" for name in enrich.fields)
     array = let("hifi data", f"from_json({TEXT}, '{schema}')", f"array({values})") if values else "array('')"
     valid = f"is_valid_utf8({TEXT}) and startswith(ltrim(' \\t\\r\\n', {TEXT}), '{{')"
-    # Spark's JSON parsers stop after the first value. With a member behind the data that nobody can guess, text that
-    # goes on after its object is found out, since the member is then outside of what was parsed, or nothing parses.
-    wrapped = f"concat('{{\"data\":', {TEXT}, ',\"{_NONCE}\":1}}')"
-    whole = f"try_variant_get(try_parse_json({wrapped}), '$.{_NONCE}', 'bigint') = 1"
+    # Spark's JSON parsers stop after the first value. With an element behind the data that nobody can guess, text that
+    # goes on after its object is found out, since that element is then not the second one, or nothing parses.
+    wrapped = f"concat('[', {TEXT}, ',{{\"{_NONCE}\":1}}]')"
+    whole = f"try_variant_get(try_parse_json({wrapped}), '$[1].{_NONCE}', 'bigint') = 1"
     return f"case when {valid} and {whole} then {array} end"
 
 

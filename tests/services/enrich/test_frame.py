@@ -85,6 +85,8 @@ def test_fields_cannot_be_added_to_what_is_no_json_object(bench: Bench) -> None:
         b'{"a":1} {"b":2}',
         b'{"a":1}x',
         b'{"a":1},{"b":2}',
+        b'{"a":1},"b":{}',
+        b'{"a":1}],[{"b":2}',
         b"\xef\xbb\xbf{}",
         b"[" * 10_000 + b"]" * 10_000,
     ]
