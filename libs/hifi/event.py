@@ -86,11 +86,10 @@ class Record(NamedTuple):
 
     def size_bytes(self) -> int:
         """Bytes of key, value and headers, without Kafka's own framing."""
-        return (
-            len(self.key or b"")
-            + len(self.value or b"")
-            + sum([len(name) + len(value) for name, value in self.headers])  # a list is a third faster
-        )
+        size = len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            size += len(name) + len(value)
+        return size
 
 
 class Identity(NamedTuple):
@@ -156,5 +155,4 @@ def number(headers: Mapping[str, bytes], name: str, default: int | None = None) 
 def with_headers(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, bytes | None]) -> Headers:
     """A copy of headers in which each name of `changes` is set once, or removed where the value is None."""
     kept = [header for header in headers if header[0] not in changes]
-    kept.extend((name, value) for name, value in changes.items() if value is not None)
-    return kept
+    return kept + [(name, value) for name, value in changes.items() if value is not None]

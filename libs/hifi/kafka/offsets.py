@@ -39,8 +39,10 @@ class Offsets:
 
     def finish_through(self, offset: int) -> None:
         """All offsets up to and with this one are finished."""
-        while self._order and self._order[0] <= offset:
-            self.finish(self._order[0])
+        order, finished = self._order, self._finished
+        while order and (order[0] <= offset or order[0] in finished):
+            finished.discard(order[0])
+            self._committable = order.popleft() + 1
 
     @property
     def committable(self) -> int | None:

@@ -97,7 +97,7 @@ class Producer:
         self._next_s = 0.0
         self._next: asyncio.Future[None] | None = None
         self._client: AIOKafkaProducer | None = None
-        self._broken = asyncio.Event()
+        self._broken: asyncio.Future[None] | None = None
         self._rebuilding = asyncio.Lock()
         self._stopped = False
 
@@ -216,12 +216,19 @@ class Producer:
             raise
         return client
 
+    def _given_up(self) -> asyncio.Future[None]:
+        """What is done as soon as the client of this moment is given up; one for all batches, and no task each."""
+        if self._broken is None:
+            self._broken = asyncio.get_running_loop().create_future()
+        return self._broken
+
     async def _rebuild(self, failed: AIOKafkaProducer | None) -> None:
         async with self._rebuilding:
             if self._client is not failed:
                 return
-            self._broken.set()
-            self._broken = asyncio.Event()
+            if self._broken is not None:
+                self._broken.set_result(None)
+            self._broken = None
             self._client = None
             metrics.PRODUCER_REBUILDS.inc()
             if failed is not None:
@@ -242,18 +249,16 @@ class Producer:
             batch[:] = [sending for sending in batch if not sending.acknowledged.cancelled()]
             if not batch:
                 return
-            client, broken = self._client, self._broken
+            client = self._client
             if client is None:
                 await self._rebuild(None)
                 continue
             for sending in batch:
                 sending.handed_over = True
             acknowledged = asyncio.ensure_future(self._attempt(client, batch, topic, partition))
-            given_up = asyncio.ensure_future(broken.wait())
             try:
-                await asyncio.wait({acknowledged, given_up}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({acknowledged, self._given_up()}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                given_up.cancel()
                 if not acknowledged.done():
                     acknowledged.cancel()
             if acknowledged.done() and not acknowledged.cancelled():
@@ -271,17 +276,13 @@ class Producer:
         self, client: AIOKafkaProducer, batch: list[Sending], topic: str, partition: int
     ) -> None:
         builders = [client.create_batch()]
+        append = builders[-1].append
         for sending in batch:
-            for record in sending.records:
-                fields: dict[str, Any] = {
-                    "timestamp": None,
-                    "key": record.key,
-                    "value": record.value,
-                    "headers": record.headers,
-                }
-                if builders[-1].append(**fields) is None:
+            for key, value, headers in sending.records:
+                if append(timestamp=None, key=key, value=value, headers=headers) is None:
                     builders.append(client.create_batch())
-                    builders[-1].append(**fields)
+                    append = builders[-1].append
+                    append(timestamp=None, key=key, value=value, headers=headers)
         async with asyncio.timeout(self._ack_timeout_s * 1.5):
             futures = [await client.send_batch(builder, topic, partition=partition) for builder in builders]
             for future in futures:

@@ -47,12 +47,12 @@ def _change(mask: Mask) -> Callable[[Any], Any] | None:
         return None
     if mask == "redact":
         return lambda _: REDACTED
-    key = mask.hash.read().encode()
-    return lambda value: value if is_null(value) else keyed_hash(key, value)
+    keyed = hmac.new(mask.hash.read().encode(), digestmod="sha256")
+    return lambda value: value if is_null(value) else keyed_hash(keyed, value)
 
 
-def keyed_hash(key: bytes, value: Any) -> str:
-    """HMAC-SHA256 (RFC 2104) of a value, lower-case hex.
+def keyed_hash(keyed: hmac.HMAC, value: Any) -> str:
+    """HMAC-SHA256 (RFC 2104) of a value, lower-case hex; `keyed` has the key, and nothing to hash yet.
 
     Text is hashed as its UTF-8, a number or boolean as its JSON text, an object or array as JSON without white space
     and with sorted names; so equal values have equal hashes however they were written down.
@@ -64,4 +64,6 @@ def keyed_hash(key: bytes, value: Any) -> str:
         message = _CANONICAL.encode(plain(Raw(encode(content))))
     else:
         message = bytes(value) if isinstance(value, Raw) else encode(value)
-    return hmac.digest(key, message, "sha256").hex()
+    hashed = keyed.copy()  # preparing the key takes longer than hashing a short value
+    hashed.update(message)
+    return hashed.hexdigest()

@@ -107,7 +107,7 @@ class Memory:
     def judge(self, partition: Partition, given: Given) -> tuple[Verdict, int]:
         """See `Window.judge`."""
         verdict, offset = partition.window.judge(given)
-        if verdict in (Verdict.NEW, Verdict.REUSED):
+        if verdict is Verdict.NEW or verdict is Verdict.REUSED:
             partition.unwritten.append(given)
         return verdict, offset
 

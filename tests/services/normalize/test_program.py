@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,38 @@ def test_times_become_utc_with_microseconds(rule: dict[str, str], value: str, wa
         assert rejected(text, fields={"t": {"time": rule}}) == ("time", "/t")
     else:
         assert run(text, fields={"t": {"time": rule}}) == b'{"t":"' + wanted.encode() + b'"}'
+
+
+FORMATS = [
+    "%d/%m/%Y %H:%M",
+    "%Y-%m-%dT%H:%M:%SZ",
+    "%Y.%m.%d",
+    "%H:%M %d-%m-%Y",
+    "%d-%m %H:%M",
+    "%Y-%m-%d %M",
+    "%Y%m%d",
+]
+
+
+@pytest.mark.parametrize("declared", FORMATS)
+@given(texts=st.data())
+def test_a_format_reads_what_strptime_reads(declared: str, texts: st.DataObject) -> None:
+    number = st.sampled_from(
+        ["0", "00", "1", "7", "07", " 7", "12", "13", "24", "31", "32", "59", "60", "61", "٣"]
+    )
+    year = st.sampled_from(["2013", "0001", "0000", "2012", "13", "9999"])
+    text = re.sub("%(.)", lambda part: texts.draw(year if part[1] == "Y" else number), declared)
+    text = texts.draw(st.sampled_from([text, text.lower(), text.replace(" ", "  "), text + "x", f" {text} "]))
+    try:
+        wanted = datetime.strptime(text.strip(), declared).replace(tzinfo=UTC)
+    except ValueError:
+        assert rejected(orjson.dumps({"t": text}), fields={"t": {"time": {"format": declared}}}) == (
+            "time",
+            "/t",
+        )
+        return
+    found = run(orjson.dumps({"t": text}), fields={"t": {"time": {"format": declared}}})
+    assert datetime.fromisoformat(orjson.loads(found or b"")["t"]) == wanted
 
 
 @given(st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=st.timezones()))  # noqa: DTZ001
