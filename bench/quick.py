@@ -43,7 +43,7 @@ def _too_high() -> set[str]:
     found = {}
     for name in (CHAIN, MESH):
         print(f"{name}, {RATE:,.0f} ev/s", flush=True)
-        step = one_step(replace(CASES[name], first=RATE), SECONDS, WARM_UP_S)
+        step = one_step(replace(CASES[name], first=RATE, env={}), SECONDS, WARM_UP_S)
         tell(step, why := why_not(step, SLO_MS))
         if step.events == 0 or not step.whole or step.lag_ms["p95"] is None:
             sys.exit(f"{name}: {why}")
