@@ -57,25 +57,6 @@ async def partition_counts(bootstrap: str, names: list[str]) -> dict[str, int]:
         await admin.close()
 
 
-async def members(bootstrap: str, group: str, *, timeout_s: float = 2) -> int:
-    """How many members a group has now.
-
-    Raises:
-        KafkaError, OSError, TimeoutError: Kafka did not say so within `timeout_s` seconds.
-    """
-    async with asyncio.timeout(timeout_s):
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-        try:
-            await _start(admin)
-            [answer] = await admin.describe_consumer_groups([group])
-        finally:
-            await admin.close()
-    [(code, _, _, _, _, found, *_)] = answer.groups
-    if code:
-        raise for_code(code)(group)
-    return len(found)
-
-
 async def matching_partitions(bootstrap: str, names: list[str], partitions: int, health: Health) -> None:
     """Return once all of the topics have as many partitions as the stream says; not ready until then."""
     while True:

@@ -3,12 +3,9 @@
 normalized > [pipes, lookups] > Spark > enriched, dead-letter
 """
 
-import contextlib
-
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi.topics import Topics
-from hifi_enrich import priority
 from hifi_enrich.engine import Engine
 from hifi_enrich.leader import Leadership
 from hifi_enrich.lookup.tables import Tables
@@ -24,13 +21,11 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
         registry = PipeRegistry(settings.kafka, topics, service.health)
         tables = Tables(temp)
         engine = Engine(settings, topics, registry, tables, temp)
-        leadership = Leadership(settings, topics)
-        supervisor = Supervisor(service, settings, topics, registry, engine, leadership)
+        supervisor = Supervisor(service, settings, topics, registry, engine, Leadership(settings, topics))
         tables.on_change(supervisor.changed)
         try:
             if await service.unless_stopped(registry.start()):
-                async with priority.low() if await leadership.contested() else contextlib.nullcontext():
-                    await engine.start(registry.partitions or 1)
+                await engine.start(registry.partitions or 1)
                 await supervisor.run()
         finally:
             await registry.stop()

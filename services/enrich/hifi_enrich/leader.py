@@ -9,7 +9,6 @@ from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi import log
-from hifi.kafka.admin import members
 from hifi.kafka.cooperative import CooperativeConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
@@ -38,13 +37,6 @@ class Leadership:
         self.idle = asyncio.Event()
         """Set by who leads whenever nothing of it runs; others wait for that on an orderly hand-over."""
         self.idle.set()
-
-    async def contested(self) -> bool:
-        """Whether others take part already; False where Kafka does not say."""
-        try:
-            return await members(self._settings.kafka, self._topics.group(_NODE)) > 0
-        except (KafkaError, OSError, TimeoutError):
-            return False
 
     def start(self) -> None:
         """Begin to take part."""
