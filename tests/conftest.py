@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import hypothesis
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
@@ -20,6 +21,10 @@ from hifi_infra.ports import free_port
 ROOT = Path(__file__).parents[1]
 LEADERS_WITHIN_S = 20
 CONTAINER_WITHIN_S = 180
+
+
+hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("hifi")
 
 
 class MakeTopic(Protocol):

@@ -252,7 +252,7 @@ class KafkaCluster:
             if not process.running:
                 code = process.returncode
                 raise BrokerFailed(_told(f"{process.name} ended with code {code} while it started", process))
-            numbers = await _brokers_seen_by(self.address(broker))
+            numbers = await brokers_seen_by(self.address(broker))
             if broker in numbers and len(numbers) >= seen:
                 return
             await asyncio.sleep(POLL_S)
@@ -264,7 +264,7 @@ def _told(what: str, process: Process) -> str:
     return f"{what}. Its log {process.log} ends with:\n{lines}"
 
 
-async def _brokers_seen_by(address: str) -> set[int]:
+async def brokers_seen_by(address: str) -> set[int]:
     """The brokers that the one at this address lists as alive; none where it does not answer."""
     host, _, port = address.partition(":")
     # The admin client logs an error for each refused connection: it is asked once somebody listens.

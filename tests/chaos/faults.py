@@ -15,6 +15,7 @@ import psutil
 from tests.chaos.judge import Window
 from tests.chaos.rig import ASYNCIO, DISK_BYTES, HOUR_S, Rig
 
+from hifi_infra.broker import brokers_seen_by
 from hifi_infra.mesh import Mesh, processes
 from hifi_infra.process import Process
 
@@ -192,24 +193,31 @@ FAULTS: Final[dict[str, Fault]] = {
 
 
 async def settled(mesh: Mesh, within_s: float = 90) -> float:
-    """Wait until every instance is ready; seconds that took.
+    """Wait until every broker answers and every instance is ready; seconds that took.
 
     Raises:
         TimeoutError: it took longer than `within_s` seconds.
     """
     start_s = time.monotonic()
     async with asyncio.timeout(within_s):
+        while not await _brokers_answer(mesh):
+            await asyncio.sleep(0.1)
         # The mesh's own view is up to two seconds old, so ask twice with a fresh look between.
         for _ in range(2):
             await asyncio.gather(*(instance.look() for instance in mesh.all()))
-            while not (mesh.ready and _brokers_run(mesh)):
+            while not mesh.ready:
                 await asyncio.sleep(0.1)
                 await asyncio.gather(*(instance.look() for instance in mesh.all()))
     return time.monotonic() - start_s
 
 
-def _brokers_run(mesh: Mesh) -> bool:
-    return mesh.cluster is None or all(process.running for process in mesh.cluster.processes.values())
+async def _brokers_answer(mesh: Mesh) -> bool:
+    """Each broker knows of all."""
+    if mesh.cluster is None:
+        return True
+    everyone = set(mesh.cluster.processes)
+    seen = await asyncio.gather(*(brokers_seen_by(mesh.cluster.address(number)) for number in everyone))
+    return all(numbers == everyone for numbers in seen)
 
 
 def _instance(scene: Scene, service: str | None = None) -> tuple[str, Process]:

@@ -6,6 +6,7 @@ worked on, and make all of them late. How long this process has waited for a cor
 elsewhere the time stays the shortest).
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -52,7 +53,7 @@ class Pace:
             self._next_s = now_s + _SAMPLE_S
             self._sample()
         over = min(max(self._share - _CALM, 0) / (_SHORT - _CALM), 1)
-        return SHORTEST_S * (LONGEST_S / SHORTEST_S) ** over
+        return SHORTEST_S * math.pow(LONGEST_S / SHORTEST_S, over)
 
     def _sample(self) -> None:
         try:

@@ -377,5 +377,5 @@ class GroupStory(RuleBasedStateMachine):
         assert not could_be_evener({name: client.claim() for name, client in self.members.items()}, shares)
 
 
-GroupStory.TestCase.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+GroupStory.TestCase.settings = settings(max_examples=300, stateful_step_count=30)
 TestGroupStory = GroupStory.TestCase

@@ -367,7 +367,6 @@ _JSON = st.recursive(
 @settings(
     max_examples=2,
     phases=[Phase.generate],
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

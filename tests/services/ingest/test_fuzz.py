@@ -146,7 +146,7 @@ HEADER = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.sampled_from(
         ["/v1/events", "/v1/pipes/flights/events", "/v1/pipes/orders/events", "/v1/pipes//events"]

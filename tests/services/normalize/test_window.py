@@ -71,7 +71,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestModel.settings = settings(max_examples=200, stateful_step_count=40)
 
 
 @drawn(st.lists(st.integers(1, 200), min_size=1, max_size=50), st.integers(1, 9))

@@ -145,7 +145,7 @@ def check(observer: Observer) -> None:
         assert said <= mesh.dropped[where], f"false loss at {where}"
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), steps=st.integers(20, 160), restarts=st.booleans())
 def test_whatever_happens_the_very_ids_that_were_lost_are_named_and_no_others(
     seed: int, steps: int, restarts: bool
@@ -153,7 +153,7 @@ def test_whatever_happens_the_very_ids_that_were_lost_are_named_and_no_others(
     check(run(seed, steps=steps, restarts=restarts))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32))
 def test_with_nothing_dropped_nothing_is_ever_said_to_be_lost(seed: int) -> None:
     observer = run(seed, steps=200, restarts=True, drop=0.0, crash=0.3)
