@@ -121,7 +121,7 @@ def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
     assert {one.raw.parent_span_id for name, one in found.items() if name != "count"} == {
         found["count"].raw.span_id
     }
-    assert found["expel"].attributes["http.response.status_code"] == 200
+    assert found["expel"].attributes["http.response.status_code"] == 204
     assert {one.raw.trace_id.hex() for one in traces.spans} == {trace}, "no other event is sampled"
 
 
