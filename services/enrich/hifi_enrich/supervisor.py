@@ -25,6 +25,7 @@ _BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 _LOOKUP_AGAIN_S: Final = 2.0
 _BROKEN_AGAIN_S: Final = 10.0
 _VERSION_S: Final = 30.0
+_ALIVE_S: Final = 1.0
 _CONDITION: Final = "query"
 
 logger = log.get(__name__)
@@ -126,7 +127,8 @@ class Supervisor:
     async def _stand_by(self) -> None:
         self._say("standby")
         self._health.hold(_CONDITION)
-        await self._either(self._leadership.held, self._changed)
+        await self._either(self._leadership.held, self._changed, timeout_s=_ALIVE_S)
+        self._raise_if_spark_died()  # nothing else would show it before this instance is needed
         if self._changed.is_set() and not self._stopping:
             await self._replan()
             await self._engine.clean()

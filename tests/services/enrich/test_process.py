@@ -7,8 +7,10 @@ import signal
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from enriching import make_pipe
 from serving import BOUND_S, Stream
@@ -89,6 +91,32 @@ async def test_it_says_what_it_waits_for_then_runs_and_drains_on_sigterm(
     _, errors = await asyncio.wait_for(process.communicate(), BOUND_S)
     assert process.returncode == 0, errors.decode()
     assert {len(records) for records in found.values()} == {1}
+
+
+@pytest.mark.timeout(200)
+async def test_a_standby_whose_spark_died_ends_so_that_a_new_one_can_start(
+    kafka: str, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    stream = await Stream(kafka).create()
+    processes = []
+    try:
+        for state in ("running", "standby"):
+            port = unused_tcp_port_factory()
+            process = await start(stream, port)
+            processes.append(process)
+            async with asyncio.timeout(BOUND_S):
+                while (await asyncio.to_thread(readyz, port))[1].get("state") != state:
+                    await asyncio.sleep(0.1)
+        [java] = [one for one in psutil.Process(process.pid).children(recursive=True) if "java" in one.name()]
+        java.kill()
+        _, errors = await asyncio.wait_for(process.communicate(), BOUND_S)
+        assert process.returncode not in (0, None)
+        assert b"Spark's JVM ended" in errors
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
 
 
 @pytest.mark.timeout(60)
