@@ -21,7 +21,7 @@ SEEN = {
     "CPU of an event: mesh over FastStream chain": 1.3,
     "CPU of an event: normalize over aiokafka's send and getmany": 38.0,
     "CPU of an event: egest over aiokafka's send and getmany": 33.0,
-    "p95: mesh over FastStream chain": 2.3,
+    "p50: mesh over FastStream chain": 1.5,
 }
 
 
@@ -45,24 +45,25 @@ def _too_high() -> set[str]:
         print(f"{name}, {RATE:,.0f} ev/s", flush=True)
         step = one_step(replace(CASES[name], first=RATE, env={}), SECONDS, WARM_UP_S)
         tell(step, why := why_not(step, SLO_MS))
-        if step.events == 0 or not step.whole or step.lag_ms["p95"] is None:
+        if step.events == 0 or not step.whole or not step.lag_ms["p50"]:
             sys.exit(f"{name}: {why}")
         found[name] = step
     mesh, chain = (found[name].per_million for name in (MESH, CHAIN))
     node = sum(alone[way]["cpu_seconds_per_million"] for way in ("send", "getmany"))
-    lags = [found[name].lag_ms["p95"] or 0.0 for name in (MESH, CHAIN)]
+    lags = [found[name].lag_ms["p50"] or 0.0 for name in (MESH, CHAIN)]
     ratios = {
         "CPU of an event: mesh over FastStream chain": sum(mesh.values()) / sum(chain.values()),
         "CPU of an event: normalize over aiokafka's send and getmany": mesh["normalize"] / node,
         "CPU of an event: egest over aiokafka's send and getmany": mesh["egest"] / node,
-        "p95: mesh over FastStream chain": lags[0] / lags[1],
+        "p50: mesh over FastStream chain": lags[0]
+        / lags[1],  # p95 is how the pause of a batch every 30 s falls
     }
     print("\nCPU-seconds a million events")
     for name, costs in (("mesh", mesh), ("chain", chain)):
         parts = ", ".join(f"{service} {cost:,.0f}" for service, cost in costs.items())
         print(f"  {name} {sum(costs.values()):,.0f}: {parts}")
     print(f"  aiokafka alone {node:,.0f}")
-    print(f"p95: mesh {lags[0]:,.0f} ms, chain {lags[1]:,.0f} ms, both at {RATE:,.0f} ev/s\n")
+    print(f"p50: mesh {lags[0]:,.0f} ms, chain {lags[1]:,.0f} ms, both at {RATE:,.0f} ev/s\n")
     for name, ratio in ratios.items():
         verdict = "TOO HIGH" if ratio > SEEN[name] * WORSE else "good"
         bound = f"(seen {SEEN[name]:.2f}, bound {SEEN[name] * WORSE:.2f})"
