@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from cases import Case, scene
-from measure import WARM_UP_S, Keep, attempt, in_scene
+from cases import Case, in_scene, scene
+from measure import WARM_UP_S, Keep, attempt
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe

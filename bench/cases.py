@@ -4,13 +4,14 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from chain import Chain, ChainScene
 
+from hifi.errors import Retryable
 from hifi_cli.demo.scene import Scene
 from hifi_cli.demo.stage import Stage
 from hifi_cli.logfile import log_to
@@ -23,6 +24,7 @@ from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan
 from hifi_infra.ports import free_port
 
+T = TypeVar("T")
 ONE_STEP_S = 240.0
 """Start, warm-up and one step are over by then, or something hangs."""
 
@@ -62,8 +64,14 @@ CASES = {
 
 def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
     """Run a case; gives the report of `hifi rate`."""
-    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
-        return asyncio.run(_rate(case, Path(folder), seconds, slo_ms))
+
+    async def work(made: Scene) -> dict[str, Any]:
+        ladder = Ladder(case.first, case.factor, case.most_tries)
+        rating = Rating(made, ladder, Load(case.batch, *case.size), seconds, slo_ms, tell)
+        await rating.run()
+        return report(rating, os.cpu_count() or 1, None)
+
+    return in_scene(lambda folder: scene(case, folder), work)
 
 
 def scene(
@@ -92,34 +100,39 @@ def scene(
 
 def one_step(case: Case, seconds: float, warm_up_s: float) -> Step:
     """Run a case at its first rate alone, warmed up before."""
+
+    async def work(made: Scene) -> Step:
+        rating = Rating(made, Ladder(case.first, 2), Load(case.batch, *case.size), seconds, 60_000, tell)
+        await rating.begin(warm_up_s)
+        return await rating.step(case.first, seconds)
+
+    return in_scene(lambda folder: scene(case, folder), work, ONE_STEP_S)
+
+
+def in_scene(
+    make: Callable[[Path], Scene], work: Callable[[Scene], Awaitable[T]], limit_s: float | None = None
+) -> T:
+    """Do something with a scene in a temporary folder; nothing of it is left.
+
+    Raises:
+        HifiError: it failed, or was not over within the limit, seconds.
+    """
     with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
-        return asyncio.run(_one_step(case, Path(folder), seconds, warm_up_s))
+        return asyncio.run(_in_scene(make, work, Path(folder), limit_s))
 
 
-async def _one_step(case: Case, folder: Path, seconds: float, warm_up_s: float) -> Step:
-    made = scene(case, folder)
-    rating = Rating(made, Ladder(case.first, 2), Load(case.batch, *case.size), seconds, 60_000, tell)
+async def _in_scene(
+    make: Callable[[Path], Scene], work: Callable[[Scene], Awaitable[T]], folder: Path, limit_s: float | None
+) -> T:
+    made = make(folder)
     try:
-        async with asyncio.timeout(ONE_STEP_S):
-            await rating.begin(warm_up_s)
-            return await rating.step(case.first, seconds)
-    except Exception:
+        async with asyncio.timeout(limit_s) as limit:
+            return await work(made)
+    except Exception as error:
         show_logs(folder)
-        raise
-    finally:
-        await made.kill()
-        await asyncio.get_running_loop().shutdown_default_executor()
-
-
-async def _rate(case: Case, folder: Path, seconds: float, slo_ms: float) -> dict[str, Any]:
-    made = scene(case, folder)
-    ladder = Ladder(case.first, case.factor, case.most_tries)
-    rating = Rating(made, ladder, Load(case.batch, *case.size), seconds, slo_ms, tell)
-    try:
-        await rating.run()
-        return report(rating, os.cpu_count() or 1, None)
-    except Exception:
-        show_logs(folder)
+        if limit.expired():
+            doing = f"mesh: {made.mesh.phase}; load: {made.progress.phase}"
+            raise Retryable(f"not over within {limit_s:.0f} s ({doing})") from error
         raise
     finally:
         await made.kill()

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from cases import Case, scene
+from cases import Case, in_scene, scene
 from many import Many
-from measure import WARM_UP_S, Keep, attempt, described, in_scene, rating_of, steps
+from measure import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
 
 from hifi.errors import Retryable
 from hifi_cli.demo.scene import Scene
@@ -19,7 +19,7 @@ TENTH_S = 20.0
 
 def dead(keep: Keep) -> None:
     """The tenth is a process of its own and is killed: connections to it are refused. About 2.5 minutes."""
-    attempt(keep, DEAD, lambda: in_scene(_made, lambda made: _measure(made, keep)))
+    attempt(keep, DEAD, lambda: in_scene(_made, lambda made: _measure(made, keep), LIMIT_S))
 
 
 def _made(folder: Path) -> Scene:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from cases import Case, scene
-from measure import WARM_UP_S, Keep, attempt, in_scene
+from cases import Case, in_scene, scene
+from measure import WARM_UP_S, Keep, attempt
 
 from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.scene import Scene

@@ -1,14 +1,10 @@
 """One mesh of its own for one row: started, warmed up, measured, ended within a bound."""
 
-import asyncio
-import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cases import Case, scene, show_logs, tell
+from cases import Case, in_scene, scene, tell
 
-from hifi.errors import Retryable
 from hifi_cli.demo.scene import Scene
 from hifi_cli.rate.ladder import Ladder
 from hifi_cli.rate.load import Load
@@ -25,36 +21,6 @@ Keep = Callable[[str, Mapping[str, Any]], None]
 """Takes a row's name and what was found as soon as it is there."""
 
 
-def in_scene(
-    make: Callable[[Path], Scene], work: Callable[[Scene], Awaitable[None]], limit_s: float = LIMIT_S
-) -> None:
-    """Do something with a scene in a temporary folder; nothing of it is left.
-
-    Raises:
-        HifiError: it failed, or was not over within the limit.
-    """
-    with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
-        asyncio.run(_in_scene(make, work, Path(folder), limit_s))
-
-
-async def _in_scene(
-    make: Callable[[Path], Scene], work: Callable[[Scene], Awaitable[None]], folder: Path, limit_s: float
-) -> None:
-    made = make(folder)
-    try:
-        async with asyncio.timeout(limit_s) as limit:
-            await work(made)
-    except Exception as error:
-        show_logs(folder)
-        if limit.expired():
-            doing = f"mesh: {made.mesh.phase}; load: {made.progress.phase}"
-            raise Retryable(f"not over within {limit_s:.0f} s ({doing})") from error
-        raise
-    finally:
-        await made.kill()
-        await asyncio.get_running_loop().shutdown_default_executor()
-
-
 def row(keep: Keep, name: str, load: Load, case: Case, secrets: Mapping[str, str] | None = None) -> None:
     """A row of its own mesh: what the load costs once the mesh is warm. A failure is kept as such."""
     print(f"{name}: starting", flush=True)
@@ -65,7 +31,7 @@ def row(keep: Keep, name: str, load: Load, case: Case, secrets: Mapping[str, str
         print(f"{name}: ready after {rating.start_seconds:.1f} s, warm", flush=True)
         keep(name, described(rating, warm_up, await steps(rating, case.first)))
 
-    attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder, secrets), work))
+    attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder, secrets), work, LIMIT_S))
 
 
 def attempt(keep: Keep, name: str, work: Callable[[], None]) -> None:

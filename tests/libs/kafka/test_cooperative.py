@@ -104,7 +104,6 @@ class Ours(ConsumerRebalanceListener):  # type: ignore[misc]
             session_timeout_ms=SESSION_S * 1000,
             heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
             rebalance_timeout_ms=REBALANCE_S * 1000,
-            fetch_max_wait_ms=50,
         )
         self.consumer.subscribe(list(topics), listener=self)
         self.calls: list[tuple[str, set[TopicPartition]]] = []
