@@ -10,6 +10,7 @@ was with handing over requests (`late_max_ms`, and `late_share` that were more t
 
 import asyncio
 import json
+import math
 import os
 import sys
 import time
@@ -25,10 +26,16 @@ from urllib.parse import SplitResult, urlsplit
 import httptools
 import uvloop
 
-MOST_CONNECTIONS = 128
+MOST_CONNECTIONS = 1024
+READY_S = 0.25
+"""Connections for the requests of so many seconds are opened before the first request, as producers' pools are open."""
+OPENING = 16
+"""Connections that are opened at a time: of hundreds at once some would lose their first packets."""
 ANSWER_S = 30.0
 """Without an answer for so long an event's fate is unknown, and the sender ends."""
 LATE_NS = 50_000_000
+TURN_S = 0.002
+"""Requests leave in turns of so many seconds at least: to wake up for each would cost more than to send it."""
 TIME_BYTES = len("2026-01-01T00:00:00.000000+00:00")
 
 
@@ -107,11 +114,16 @@ class Sender:
             self._idle.pop().send(sending)
             return
         self._waiting.append(sending)
-        if self._connections < MOST_CONNECTIONS:
-            self._connections += 1
-            task = asyncio.create_task(self._connect())
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+        self._open()
+
+    async def open_ahead(self, count: int) -> None:
+        """Have so many connections open; fewer when one is refused."""
+        while (missing := min(count, MOST_CONNECTIONS) - self._connections) > 0:
+            before = self._connections
+            self._connections += (turn := min(missing, OPENING))
+            await asyncio.gather(*[self._connect() for _ in range(turn)])
+            if self._connections < before + turn:
+                return
 
     def free(self, connection: Connection) -> None:
         """A connection can take the next one."""
@@ -131,6 +143,18 @@ class Sender:
         self.open -= 1
         rest = f"\t{sending.due_ns}\t{sending.sent_ns}\t{time.time_ns()}\t{status}\n"
         self._books.writelines(name + rest for name in sending.ids)
+
+    def _open(self) -> None:
+        """Open one more connection where some request waits for one."""
+        if self._waiting and self._connections < MOST_CONNECTIONS and len(self._opening) < OPENING:
+            self._connections += 1
+            task = asyncio.create_task(self._connect())
+            self._opening.add(task)
+            task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening.discard(task)
+        self._open()
 
     async def _connect(self) -> None:
         try:
@@ -192,12 +216,13 @@ def _key(event: Any) -> str:
 async def run(url: SplitResult, rate: float, lines: Iterator[str], books: TextIO, batch: int) -> None:
     """Send every line at its moment, then wait for the last answers."""
     sender = Sender(url, books)
+    await sender.open_ahead(math.ceil(min(rate / batch * READY_S, MOST_CONNECTIONS)))
     count = late = latest_ns = 0
     start_ns, start_s, cpu_s = time.time_ns(), time.monotonic(), time.process_time()
     for ids, pieces in requests(url, os.environ["KEY"], lines, batch):
         due_s = count * batch / rate
         while (early_s := start_s + due_s - time.monotonic()) > 0:
-            await asyncio.sleep(early_s)
+            await asyncio.sleep(max(early_s, TURN_S))
         now = datetime.now(UTC).isoformat(timespec="microseconds").encode()
         due_ns = start_ns + int(due_s * 1e9)
         sender.send(Sending(ids, now.join(pieces), due_ns))

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 SHORTEST_S: Final = 0.005
-LONGEST_S: Final = 0.06
-_CALM: Final = 0.2
+LONGEST_S: Final = 0.12
+_CALM: Final = 0.3
 """A process that waits for a core in up to this share of the time in which it could run gathers shortest."""
 _SHORT: Final = 0.7
-"""From this share on it gathers longest. Between the two each step is the same factor: 17 ms in the middle."""
+"""From this share on it gathers longest. Between the two each step is the same factor: 24 ms in the middle."""
 _SAMPLE_S: Final = 0.25
 _MEMORY: Final = 0.75
 """What is left of the share of before after one more sample: it follows a change within about a second."""

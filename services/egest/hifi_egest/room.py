@@ -10,6 +10,8 @@ from typing import Final
 
 QUICK_S: Final = 1.0
 """A lane that needs no longer than this for all that it holds is fast, seconds."""
+SHORT_OF_CPU_S: Final = 3.0
+"""The same for a lane that is kept from it by a want of CPU, if only its destination's answers counted, seconds."""
 PATIENCE_S: Final = 5.0
 """The longest that a fast lane may keep the others waiting at a stretch, seconds; it recovers at half that speed."""
 MOVING_S: Final = 3.0
@@ -71,10 +73,10 @@ class Flow:
             if self._shortest_s < math.inf:
                 return held <= self._could_per_second() * QUICK_S
             return now_s - self._window_s < BEGINNING_S
-        if held <= self._per_second * QUICK_S:
-            return self._waited_until(now_s) < PATIENCE_S
-        # It is slow. If that is for want of CPU, the retrier would only cost more of it.
-        return saturated and held <= self._could_per_second() * QUICK_S
+        if held <= self._per_second * QUICK_S and self._waited_until(now_s) < PATIENCE_S:
+            return True
+        # It is slow, or the others have waited for long. If that is for want of CPU, the retrier only costs more of it.
+        return saturated and held <= self._could_per_second() * SHORT_OF_CPU_S
 
     def _could_per_second(self) -> float:
         """What the destination would take (Little's law). The shortest answer has waited least for this process."""

@@ -117,6 +117,13 @@ def test_for_want_of_cpu_a_fast_destination_is_waited_for_and_a_slow_one_is_not(
     assert not limited.may_wait(1000, 4.0, alone=False, saturated=True)
 
 
+def test_for_want_of_cpu_patience_does_not_run_out() -> None:
+    fast, now_s = moving(2000)
+    fast.waited(2 * PATIENCE_S, now_s)
+    assert fast.may_wait(1000, now_s, alone=False, saturated=True)
+    assert not fast.may_wait(1000, now_s, alone=False, saturated=False)
+
+
 def test_patience_runs_out_and_comes_back() -> None:
     fast, now_s = moving(2000)
     fast.waited(PATIENCE_S, now_s)
