@@ -68,6 +68,18 @@ def test_a_rate_has_failed_when_it_failed_twice_in_a_row():
     assert 200 < ladder.next() < 400
 
 
+def test_what_failed_while_the_mesh_was_cold_is_tried_again_in_the_end():
+    ladder, limit, tried = Ladder(100, 2), 150, []
+    while (rate := ladder.next()) is not None:
+        tried.append(round(rate))
+        ladder.took(rate, held=rate <= limit)
+        limit = 300 if len(tried) == 5 else limit
+    assert tried[:3] == [100, 200, 200]
+    assert tried.count(200) == 3, "it holds the third time, and what is above is looked at"
+    assert ladder.held <= 300 < ladder.failed <= ladder.held * 1.12
+    assert tried[-1] == round(ladder.failed), "the last try was of what failed, and it failed again"
+
+
 def test_a_mesh_that_never_fails_is_not_tried_for_ever():
     assert len(climb(float("inf"))[0]) == 20
 
