@@ -15,8 +15,9 @@ from hifi_cli.demo.verify import Books, sent
 
 EVENTS = 1001
 DOWN_S = 6.0
-QUIET_S = 15.0
-"""Nothing more arrives for so long: it is gone. Longer than the first tier of the mesh's retrier."""
+QUIET_S = 150.0
+"""Nothing more arrives for so long: it is gone. Longer than each of the first three tiers of the mesh's retrier, 5, 30
+and 120 s: what finds the circuit breaker open again goes to the next tier."""
 WAYS = (
     "FastStream, its default (acknowledge first)",
     "FastStream, acknowledged after the work",
