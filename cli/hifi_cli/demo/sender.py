@@ -118,11 +118,10 @@ class Sender:
 
     async def open_ahead(self, count: int) -> None:
         """Have so many connections open; fewer when one is refused."""
-        while (missing := min(count, MOST_CONNECTIONS) - self._connections) > 0:
-            before = self._connections
-            self._connections += (turn := min(missing, OPENING))
-            await asyncio.gather(*[self._connect() for _ in range(turn)])
-            if self._connections < before + turn:
+        for opened in range(count):
+            self._connections += 1
+            await self._connect()
+            if self._connections <= opened:
                 return
 
     def free(self, connection: Connection) -> None:
