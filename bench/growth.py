@@ -16,6 +16,7 @@ TITLES = {
     "instances": "Instances of each service on the same cores, real-time (of enrich 1, then 2: one works)",
 }
 Runs = Sequence[Mapping[str, Any]]
+_NOTHING = {"lost": 0, "wrong": 0, "refused": 0}
 ALIVE, DEAD = "ten destinations", "the last of them dead"
 
 
@@ -23,8 +24,8 @@ def trouble(found: Mapping[str, Any]) -> str:
     """Why nothing of a result may be shown; empty: it may."""
     if "failed" in found:
         return str(found["failed"]).splitlines()[0]
-    steps = [*found.get("steps", ()), *([found["warm_up"]] if "warm_up" in found else [])]
-    for step in steps:
+    steps = found.get("steps", ())
+    for step in [*steps, {**found.get("warm_up", _NOTHING), "refused": 0}]:  # the warm-up's: see _remarks
         if not sound(step):
             return f"{step['lost']} lost, {step['wrong']} wrong, {step['refused']} not accepted"
     if not steps and (found.get("lost") or found.get("wrong")):
@@ -51,9 +52,11 @@ def _of(runs: Runs, name: str) -> list[Mapping[str, Any]]:
     return [run["points"][name] for run in runs if name in run["points"] and not trouble(run["points"][name])]
 
 
-def _troubles(runs: Runs, name: str) -> list[str]:
-    found = (trouble(run["points"][name]) for run in runs if name in run["points"])
-    return [f"a run went wrong: {why}" for why in dict.fromkeys(found) if why]
+def _remarks(runs: Runs, name: str) -> list[str]:
+    points = [run["points"][name] for run in runs if name in run["points"]]
+    found = [f"a run went wrong: {why}" for why in dict.fromkeys(map(trouble, points)) if why]
+    cold = max((point.get("warm_up", _NOTHING)["refused"] for point in points), default=0)
+    return [*found, *([f"cold, it refused {cold:,} events of the warm-up"] if cold else [])]
 
 
 def _cost(point: Mapping[str, Any]) -> float | None:
@@ -82,7 +85,7 @@ def _growth(runs: Runs, *, by_instance: bool) -> str:
     for name in names:
         points = _of(runs, name)
         steps = [step for point in points for step in point["steps"]]
-        remarks = [*dict.fromkeys(step["failed"] for step in steps if step["failed"]), *_troubles(runs, name)]
+        remarks = [*dict.fromkeys(step["failed"] for step in steps if step["failed"]), *_remarks(runs, name)]
         rows.append(
             [
                 name,
@@ -141,7 +144,7 @@ def _dead(runs: Runs) -> str:
         points = _of(runs, name)
         lags = [ms(median(_lag(point, which) for point in points)) for which in ("p50", "p95", "p99")]
         rate = median(step["rate"] for point in points for step in point["steps"])
-        rows.append([name, len(points), count(rate), *lags, "; ".join(_troubles(runs, name)) or DASH])
+        rows.append([name, len(points), count(rate), *lags, "; ".join(_remarks(runs, name)) or DASH])
     harm = _over(runs, DEAD, ALIVE, lambda point: _lag(point, "p95"))
     return (
         "## One dead destination among ten\n\nAll ten want every event; the last one's process is killed, so that "
@@ -156,7 +159,7 @@ def _backlog(runs: Runs) -> str:
     text = "## A destination comes back after hours\n"
     for name in _names(runs):
         points = _of(runs, name)
-        text += "".join(f"\n- {name}: {why}\n" for why in _troubles(runs, name))
+        text += "".join(f"\n- {name}: {why}\n" for why in _remarks(runs, name))
         if not points:
             continue
         tiers, configured = points[0]["tiers"], points[0]["configured"]
@@ -191,7 +194,7 @@ def _start(runs: Runs) -> str:
     for name in _names(runs):
         seconds = [one for point in _of(runs, name) for one in point["seconds"]]
         rows.append(
-            [name, len(seconds), one_digit(median(seconds)), "; ".join(_troubles(runs, name)) or DASH]
+            [name, len(seconds), one_digit(median(seconds)), "; ".join(_remarks(runs, name)) or DASH]
         )
     return (
         "## Start: from `hifi up` to ready\n\nReal-time, the demo's pipe, one broker, observe too; the system's file "
@@ -213,7 +216,7 @@ def _restart(runs: Runs) -> str:
                     count(sum(one.get(key, 0) for one in points))
                     for key in ("not_accepted", "lost", "duplicates", "wrong")
                 ),
-                "; ".join(_troubles(runs, name)) or DASH,
+                "; ".join(_remarks(runs, name)) or DASH,
             ]
         )
     head = [

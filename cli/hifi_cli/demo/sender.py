@@ -100,7 +100,8 @@ class Sender:
     def __init__(self, url: SplitResult, books: TextIO) -> None:
         self._url = url
         self._books = books
-        self._idle: list[Connection] = []
+        self._idle: deque[Connection] = deque()
+        """The longest idle first: servers close connections that stay silent, maybe just when one is used again."""
         self._waiting: deque[Sending] = deque()
         self._connections = 0
         self._opening: set[asyncio.Task[None]] = set()
@@ -111,7 +112,7 @@ class Sender:
         """Send one as soon as a connection is free."""
         self.open += 1
         if self._idle:
-            self._idle.pop().send(sending)
+            self._idle.popleft().send(sending)
             return
         self._waiting.append(sending)
         self._open()

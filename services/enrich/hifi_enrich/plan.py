@@ -38,6 +38,7 @@ class Compiled:
     udf: Call | None
     known: Known | None
     """What it was compiled from; None where a failure stands in for it."""
+    texts: sql.Texts
 
 
 @dataclass(slots=True)
@@ -81,11 +82,15 @@ class Served:
 
 
 class Compiler:
-    """Turns pipes into plans, and remembers what it compiled."""
+    """Turns pipes into plans, and remembers what it compiled. Pipes of one template share its expressions."""
 
     def __init__(self, catalyst: Catalyst) -> None:
         self._catalyst = catalyst
         self._compiled: dict[str, Compiled] = {}
+        self._expressions: dict[str, Java] = {}
+        """By text."""
+        self._sound: set[str] = set()
+        """Users' texts with nothing in them that is refused."""
 
     def plan(
         self, pipes: Sequence[Known], version: int, tables: Served, copies: int, broken: Mapping[str, str]
@@ -137,7 +142,14 @@ class Compiler:
             self._compile_group(fresh[start : start + GROUP], tables, broken)
         names = {known.pipe.pipe for known in pipes}
         self._compiled = {name: one for name, one in self._compiled.items() if name in names}
+        self._forget()
         return [self._compiled[known.pipe.pipe] for known in pipes]
+
+    def _forget(self) -> None:
+        """Drop what no pipe in force has any more."""
+        texts = {text for one in self._compiled.values() for text in one.texts.all()}
+        self._expressions = {text: one for text, one in self._expressions.items() if text in texts}
+        self._sound &= {text for known in self.in_force() for _, text in sql.user_texts(known.pipe)}
 
     def _usable(self, name: str, tables: AbstractSet[str], version: int | None = None) -> bool:
         """Whether a pipe has been compiled (in that version) and its lookups are there."""
@@ -174,15 +186,22 @@ class Compiler:
 
     def _texts(self, pipe: Pipe) -> sql.Texts:
         for path, text in sql.user_texts(pipe):
+            if text in self._sound:
+                continue
             for problem in refusals(self._catalyst.parse(text)):
                 raise SqlProblem(f"{path}: {problem}")
+            self._sound.add(text)
         try:
             return sql.write(pipe)
         except ValueError as error:
             raise SqlProblem(f"the default of a lookup does not fit: {error}") from None
 
     def _keep(self, group: Sequence[Known], texts: Sequence[sql.Texts]) -> None:
-        expressions = iter(self._catalyst.compile([text for one in texts for text in one.all()]))
+        wanted = [text for one in texts for text in one.all()]
+        fresh = list(dict.fromkeys(text for text in wanted if text not in self._expressions))
+        if fresh:
+            self._expressions |= zip(fresh, self._catalyst.compile(fresh), strict=True)
+        expressions = iter([self._expressions[text] for text in wanted])
         for known, one in zip(group, texts, strict=True):
             fields = next(expressions) if one.fields else None
             keys = tuple(next(expressions) for _ in one.keys)
@@ -201,5 +220,6 @@ class Compiler:
                 next(expressions),
                 udf,
                 known if known.version != _NO_VERSION else None,
+                one,
             )
             self._compiled[compiled.name] = compiled

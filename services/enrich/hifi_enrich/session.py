@@ -41,7 +41,6 @@ _FAST: Final = {
     "spark.sql.streaming.ui.enabled": "false",
     "spark.metrics.appStatusSource.enabled": "false",
     "spark.appStatusStore.diskStoreDir": "",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -136,8 +135,13 @@ def start(
     else:
         own = {**own, "spark.jars": ",".join(map(str, jar_paths))}
     if settings.enrich_trigger == "micro-batch":
-        # Generating the plan's source anew in every task of every batch costs more than it saves.
-        own = {**own, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+        # Generating the plan's source anew in every task of every batch costs more than it saves; in real time a task
+        # lives for half a minute.
+        own = {
+            **own,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.codegen.wholeStage": "false",
+        }
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(f"hifi-enrich-{settings.stream}")

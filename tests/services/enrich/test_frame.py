@@ -352,6 +352,28 @@ def test_a_broken_new_version_is_refused_and_the_old_one_goes_on(bench: Bench) -
     assert written.value == b'{"x":1}'
 
 
+def test_pipes_of_one_template_share_its_expressions_and_others_do_not(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    compile_texts = bench.catalyst.compile
+
+    def noted(texts: Sequence[str], *columns: str) -> list[Any]:
+        compiled.extend(texts)
+        return compile_texts(texts, *columns)
+
+    monkeypatch.setattr(bench.catalyst, "compile", noted)
+    compiler = Compiler(bench.catalyst)
+    like = [make_pipe(f"like{number}", derive={"x": "1"}) for number in range(120)]
+    bench.plan([*like, make_pipe("other", derive={"x": "2"})], compiler=compiler)
+    assert len(compiled) == len(set(compiled))
+    plan = bench.plan([*like[:2], make_pipe("other", derive={"x": "1"})], version=1, compiler=compiler)
+    assert len(compiled) == len(set(compiled))
+    names = ("like0", "like1", "other")
+    written = bench.run(plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in names])
+    assert [one.value for one in written] == [b'{"x":1}'] * 3
+
+
 _JSON = st.recursive(
     st.none()
     | st.booleans()
