@@ -193,9 +193,7 @@ def _start(runs: Runs) -> str:
     rows = []
     for name in _names(runs):
         seconds = [one for point in _of(runs, name) for one in point["seconds"]]
-        rows.append(
-            [name, len(seconds), one_digit(median(seconds)), "; ".join(_remarks(runs, name)) or DASH]
-        )
+        rows.append([name, len(seconds), one_digit(median(seconds)), "; ".join(_remarks(runs, name)) or DASH])
     return (
         "## Start: from `hifi up` to ready\n\nReal-time, the demo's pipe, one broker, observe too; the system's file "
         "cache as it was.\n\n" + table(["start", "starts", "seconds to ready", "remark"], rows)

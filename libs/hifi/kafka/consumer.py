@@ -110,6 +110,8 @@ class Reading:
     pending_records: int = 2000
     """Unfinished records of a partition beyond which no more are taken."""
     partition_fetch_bytes: int = 1024 * 1024
+    gather_s: float = 0
+    """A fetch after one that brought something may take so long at least, seconds."""
     tries: int = 3
     """Times that a step may fail on one record before the record is poisoned."""
     stuck_s: float = 60
@@ -180,6 +182,7 @@ class Consumer:
             rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1000),
             max_poll_interval_ms=2**31 - 1,  # the watchdog below sees to that
             max_partition_fetch_bytes=reading.partition_fetch_bytes,
+            fetch_max_wait_ms=round(reading.gather_s * 1000),
             request_timeout_ms=15_000,
             metadata_max_age_ms=int(reading.stuck_s * 1000),
         )

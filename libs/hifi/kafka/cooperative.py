@@ -68,7 +68,8 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
     """An AIOKafkaConsumer that rebalances cooperatively with others of its kind, Java's and librdkafka's.
 
     Its constructor is AIOKafkaConsumer's, except: it needs a group and `subscribe` (for `assign` there is
-    AIOKafkaConsumer), ignores `partition_assignment_strategy`, and does not commit by itself.
+    AIOKafkaConsumer), ignores `partition_assignment_strategy`, does not commit by itself, and `fetch_max_wait_ms` is
+    0 by default and has another meaning: see PatientFetcher.
 
     The listener's methods, which may be coroutines, are called one at a time and awaited:
 
@@ -95,6 +96,7 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
             raise Misconfigured("enable_auto_commit would commit records before the work on them is done")
         check_aiokafka()
         options.pop("partition_assignment_strategy", None)
+        options.setdefault("fetch_max_wait_ms", 0)
         super().__init__(*topics, **options)
 
     async def start(self) -> None:
@@ -143,6 +145,7 @@ class PatientFetcher(Fetcher):  # type: ignore[misc]
     `hifi.kafka.pace`, or `FLOW_BYTES` if they are sooner there, instead of every record by itself. Where none came,
     asking again and again would be all that an idle mesh does; but a broker answers one fetch at a time, and a
     partition whose records are still being worked on is not in it, so while there is one the fetch must end soon.
+    Soon is the pace, or `fetch_max_wait_ms` where that is longer: for who works on records for seconds.
     """
 
     FLOW_BYTES: Final = 256 * 1024
@@ -150,12 +153,14 @@ class PatientFetcher(Fetcher):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._least_wait_ms: int = options["fetch_max_wait_ms"]
         self._flows = False
 
     def _get_actions_per_node(self, assignment: Assignment) -> Any:
         self._fetch_min_bytes = self.FLOW_BYTES if self._flows else 1
         brief = self._flows or self._records
-        self._fetch_max_wait_ms = round(PACE.seconds * 1000) if brief else self.IDLE_WAIT_MS
+        brief_ms = max(round(PACE.seconds * 1000), self._least_wait_ms)
+        self._fetch_max_wait_ms = brief_ms if brief else self.IDLE_WAIT_MS
         return super()._get_actions_per_node(assignment)
 
     async def _proc_fetch_request(self, assignment: Assignment, node_id: int, request: Any) -> Any:

@@ -127,7 +127,6 @@ class PipeRegistry:
             bootstrap_servers=self._bootstrap,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            fetch_max_wait_ms=100,
         )
         tp = TopicPartition(self._topics.pipes, 0)
         await consumer.start()

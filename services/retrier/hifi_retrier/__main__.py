@@ -4,6 +4,7 @@ from hifi.kafka.consumer import Consumer, Reading
 from hifi.kafka.producer import Producer
 from hifi.service import Service, run
 from hifi.settings import ServiceSettings
+from hifi_retrier.due import turn_s
 from hifi_retrier.step import NODE, Retrier
 
 
@@ -19,6 +20,7 @@ async def retrier(service: Service, settings: ServiceSettings) -> None:
         batch_records=500,
         pending_records=1,
         partition_fetch_bytes=128 * 1024,
+        gather_s=turn_s(topics.tiers),
     )
     consumer = Consumer(service, settings, reading, bringer.step, bringer.poisoned)
     if await service.unless_stopped(producer.connect(service.health)):

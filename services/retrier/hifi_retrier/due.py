@@ -1,6 +1,14 @@
 """When a waiting delivery is due: pure."""
 
+import math
+from collections.abc import Sequence
+from typing import Final
+
 from hifi.clock import MICROSECONDS
+from hifi.topics import Tier
+
+_TURN_S: Final = 0.25
+_TURNS_A_DELAY: Final = 20
 
 
 def due_s(appended_ms: int, delay_s: float, now_us: int, monotonic_s: float) -> float:
@@ -17,3 +25,17 @@ def due_s(appended_ms: int, delay_s: float, now_us: int, monotonic_s: float) -> 
     """
     wait_s = appended_ms / 1000 + delay_s - now_us / MICROSECONDS
     return monotonic_s + min(max(0.0, wait_s), delay_s)
+
+
+def turn_s(tiers: Sequence[Tier]) -> float:
+    """How far apart the moments are at which deliveries are brought back, seconds.
+
+    What is due between two of them goes at the second one, from all partitions in one request: each by itself would
+    cost everybody else more than it is worth after such a delay. A twentieth of the shortest delay at most.
+    """
+    return min([_TURN_S, *(tier.delay_s / _TURNS_A_DELAY for tier in tiers)])
+
+
+def next_turn_s(when_s: float, turn_s: float) -> float:
+    """The first such moment that is not before `when_s`, on the same clock."""
+    return math.ceil(when_s / turn_s) * turn_s if turn_s else when_s

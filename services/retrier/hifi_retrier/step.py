@@ -17,7 +17,7 @@ from hifi.event import DESTINATION, IN, PASS, RETRY, Record, identity, number, w
 from hifi.kafka.consumer import Batch, Work
 from hifi.kafka.producer import Producer
 from hifi.topics import Tier, Topics
-from hifi_retrier.due import due_s
+from hifi_retrier.due import due_s, next_turn_s, turn_s
 
 NODE: Final = "retrier"
 
@@ -29,6 +29,7 @@ class Retrier:
         self._topics = topics
         self._producer = producer
         self._tiers: dict[str, Tier] = {topics.retry_in(tier): tier for tier in topics.tiers}
+        self._turn_s = turn_s(topics.tiers)
 
     async def step(self, work: Work, batch: Batch) -> None:
         """Bring records back as they become due; what is not due when the partition is taken away stays."""
@@ -37,7 +38,7 @@ class Retrier:
         times = [due_s(record.timestamp, tier.delay_s, fetched_us, fetched_s) for record in batch]
         start = 0
         while start < len(batch):
-            if not await _until(times[start], work):
+            if not await _until(next_turn_s(times[start], self._turn_s), work):
                 work.leave()
                 return
             now_s = monotonic_s()

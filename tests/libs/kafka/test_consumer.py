@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from hifi import metrics
 from hifi.event import Record
 from hifi.kafka.consumer import Batch, Consumer, Reading, Work
+from hifi.kafka.cooperative import PatientFetcher
 from hifi.kafka.producer import Producer
 from hifi.service import Service
 from hifi.settings import ServiceSettings
@@ -38,6 +40,7 @@ class Node:
         name: str,
         bad: bytes | None = None,
         stuck_s: float = 60,
+        gather_s: float = 0,
     ) -> None:
         self.settings = ServiceSettings(
             kafka=kafka, instance=name, commit_interval_s=0.1, session_timeout_s=6
@@ -47,9 +50,8 @@ class Node:
         self.seen: list[tuple[int, int]] = []
         self.poisoned: list[bytes] = []
         self.source, self.target, self.bad = source, target, bad
-        self.consumer = Consumer(
-            self.service, self.settings, Reading([source], group, stuck_s=stuck_s), self.step, self.put_away
-        )
+        reading = Reading([source], group, stuck_s=stuck_s, gather_s=gather_s)
+        self.consumer = Consumer(self.service, self.settings, reading, self.step, self.put_away)
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> "Node":
@@ -301,6 +303,39 @@ async def test_a_topic_that_is_deleted_is_told_and_when_it_is_made_again_all_of_
 
 
 @pytest.mark.timeout(400)
+async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(partitions=2), await topic(partitions=2)
+    node = Node(kafka, source, target, "g." + source, "n1", gather_s=0.2)
+    works, go_on = asyncio.Event(), asyncio.Event()
+    asked_s: list[float] = []
+    ask, step = PatientFetcher._proc_fetch_request, node.step
+
+    async def noted(self: PatientFetcher, *request: Any) -> Any:
+        asked_s.append(time.monotonic())
+        return await ask(self, *request)
+
+    async def slow(work: Work, records: Batch) -> None:
+        works.set()
+        await go_on.wait()
+        await step(work, records)
+
+    monkeypatch.setattr(PatientFetcher, "_proc_fetch_request", noted)
+    monkeypatch.setattr(node.consumer, "_step", slow)
+    await node.start()
+    await node.producer.deliver(source, 0, [Record(b"k", b"1", [])])
+    await works.wait()
+    await node.producer.deliver(source, 0, [Record(b"k", b"2", [])])
+    await until(lambda: bool(node.consumer.member._fetcher._records))  # it waits behind the first one
+    asked_s.clear()
+    await until(lambda: len(asked_s) > 4)
+    assert asked_s[4] - asked_s[0] > 4 * 0.2 * 0.8
+    go_on.set()
+    await until(lambda: len(node.seen) == 2)
+    await node.stop()
+
+
 async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path / "kafka") as cluster:
         admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)

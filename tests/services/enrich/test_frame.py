@@ -1,6 +1,7 @@
 """What becomes of each event: added fields, destinations, dead letters, and nothing else touched."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
