@@ -11,6 +11,7 @@ from hifi.clock import monotonic_s, now_us
 from hifi.errors import HifiError
 from hifi.health import Health
 from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi_observe import conditions, figures, metrics
 from hifi_observe.alarm import Alarm
@@ -67,11 +68,14 @@ class Observatory:
 
     def limits(self) -> dict[str, Limits]:
         """Pipe to what it promises."""
-        silence_s = self.settings.observe_silence_s
-        return {
-            known.pipe.pipe: Limits(round(known.pipe.slo.p95 * 1e6), known.pipe.slo.loss, silence_s)
-            for known in self.registry.all()
-        }
+        return {known.pipe.pipe: self._limits(known.pipe) for known in self.registry.all()}
+
+    def _limits(self, pipe: Pipe) -> Limits:
+        return Limits(round(pipe.slo.p95 * 1e6), pipe.slo.loss, self.settings.observe_silence_s)
+
+    def _limits_of(self, name: str) -> Limits | None:
+        known = self.registry.get(name)
+        return self._limits(known.pipe) if known is not None else None
 
     def destinations(self) -> dict[str, set[str]]:
         """Pipe to the destinations that it declares."""
@@ -158,12 +162,13 @@ class Observatory:
         owner = Owner(
             self.store,
             self.partitions,
-            lambda pipe: self.limits().get(pipe),
+            self._limits_of,
             keep_h=settings.observe_keep_h,
             amend_s=settings.observe_amend_s,
         )
         while True:
-            pipes = set(self.limits()) | {pipe for pipe, _ in self.store.changed}
+            pipes = {known.pipe.pipe for known in self.registry.all()}
+            pipes.update(pipe for pipe, minutes in self.store.changed.items() if minutes)
             for pipe in owner.owned(sorted(pipes), self.mine):
                 records = owner.merge(pipe)
                 if records:

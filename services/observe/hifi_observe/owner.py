@@ -50,10 +50,13 @@ class Owner:
 
     def merge(self, pipe: str) -> Records:
         """Records to write for the minutes of a pipe that closed or changed."""
-        closed = self._store.closed_minute(self._partitions)
-        limits = self._limits(pipe) or Limits(2**62, 2**62)
-        due = {minute for name, minute in self._store.changed if name == pipe and minute <= closed}
-        if closed >= 0 and self._limits(pipe) is not None:
+        closed, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
+        if not changed and self._merged_to.get(pipe) == closed:
+            return []
+        promised = self._limits(pipe)
+        limits = promised or Limits(2**62, 2**62)
+        due = {minute for minute in changed if minute <= closed}
+        if closed >= 0 and promised is not None:
             known = self._store.minutes.get(pipe, {})
             last = self._merged_to.get(pipe, max(known, default=closed - 1))
             due.update(
@@ -72,15 +75,13 @@ class Owner:
                 if before is not None:
                     moved[minute // DAY_MINUTES][before] -= 1
                 self._store.take(keys.minute(pipe, minute), orjson.dumps(merged))
-            self._store.changed.discard((pipe, minute))
+            changed.discard(minute)
         for number, states in sorted(moved.items()):
             records.append((keys.day(pipe, number), self._day(pipe, number, states, closed - self._keep)))
         return records + self._old(pipe, closed)
 
     def _merged(self, pipe: str, minute: int, limits: Limits) -> dict[str, Any] | None:
-        parts = [
-            load_part(orjson.loads(value)) for value in self._store.parts.get((pipe, minute), {}).values()
-        ]
+        parts = [load_part(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()]
         before = self._store.minute(pipe, minute)
         if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
             return None
@@ -113,11 +114,9 @@ class Owner:
         ]:
             gone.append((keys.minute(pipe, minute), None))
             self._store.take(keys.minute(pipe, minute), None)
-        for name, minute in [
-            at for at in self._store.parts if at[0] == pipe and at[1] < closed - self._amend
-        ]:
-            for partition, value in list(self._store.parts[name, minute].items()):
+        for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:
+            for partition, value in list(self._store.parts[pipe][minute].items()):
                 if minute < closed - self._keep or not orjson.loads(value)["cell"]["unresolved"]:
-                    gone.append((keys.part(name, minute, partition), None))
-                    self._store.take(keys.part(name, minute, partition), None)
+                    gone.append((keys.part(pipe, minute, partition), None))
+                    self._store.take(keys.part(pipe, minute, partition), None)
         return gone

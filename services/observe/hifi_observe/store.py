@@ -32,8 +32,8 @@ class Store:
         """Pipe to minutes that are down."""
         self.days: defaultdict[str, dict[int, dict[str, int]]] = defaultdict(dict)
         """Pipe to day to minutes up, down and unknown."""
-        self.parts: defaultdict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
-        """Pipe and minute to partition to its share."""
+        self.parts: defaultdict[str, dict[int, dict[int, bytes]]] = defaultdict(dict)
+        """Pipe to minute to partition to its share."""
         self.markers: dict[int, dict[str, Any]] = {}
         """Partition number to how far it is closed."""
         self.gaps: dict[int, dict[int, int]] = defaultdict(dict)
@@ -44,8 +44,8 @@ class Store:
         """Partition number to its momentary figures."""
         self.before: dict[int, dict[str, Any]] = {}
         """The momentary figures before those, for rates."""
-        self.changed: set[tuple[str, int]] = set()
-        """Pipes and minutes that have shares, and whose shares changed since they were last merged."""
+        self.changed: defaultdict[str, set[int]] = defaultdict(set)
+        """Pipe to minutes that have shares, and whose shares changed since they were last merged."""
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """One record of the topic."""
@@ -54,7 +54,7 @@ class Store:
             case "minute", [pipe, minute]:
                 self._minute(pipe, int(minute), value)
             case "part", [pipe, minute, partition]:
-                self._part((pipe, int(minute)), int(partition), value)
+                self._part(pipe, int(minute), int(partition), value)
             case "day", [pipe, number]:
                 if value is None:
                     self.days[pipe].pop(int(number), None)
@@ -84,16 +84,16 @@ class Store:
         if known is None or down.lost > known.lost or down.causes - known.causes:
             self.downs[pipe][minute] = down
 
-    def _part(self, at: tuple[str, int], partition: int, value: bytes | None) -> None:
+    def _part(self, pipe: str, minute: int, partition: int, value: bytes | None) -> None:
+        shares = self.parts[pipe].setdefault(minute, {})
         if value is None:
-            self.parts[at].pop(partition, None)
-            if not self.parts[at]:
-                del self.parts[at]
-                self.changed.discard(at)
-            return
-        if self.parts[at].get(partition) != value:
-            self.parts[at][partition] = value
-            self.changed.add(at)
+            shares.pop(partition, None)
+            if not shares:
+                del self.parts[pipe][minute]
+                self.changed[pipe].discard(minute)
+        elif shares.get(partition) != value:
+            shares[partition] = value
+            self.changed[pipe].add(minute)
 
     def _marker(self, partition: int, marker: dict[str, Any]) -> None:
         self.markers[partition] = marker

@@ -51,7 +51,7 @@ def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stay
     store.take(keys.day("flights", DAY), orjson.dumps({"up": 1, "down": 0, "unknown": 0}))
     store.take(old, None)
     close(store, FIRST + 3 * DAY_MINUTES)
-    assert not store.changed
+    assert not store.changed["flights"]
     records = dict(owner(store).merge("flights"))
     assert keys.minute("flights", FIRST) not in records
     assert keys.day("flights", DAY) not in records
@@ -66,8 +66,8 @@ def test_an_instance_that_does_not_own_a_pipe_forgets_what_changed_with_the_shar
             store.take(keys.part("flights", minute, 0), part(minute))
             close(store, minute)
         follow(other, owning.merge("flights"))
-    assert not mine.changed
-    assert len(other.changed) <= 80
+    assert not mine.changed["flights"]
+    assert len(other.changed["flights"]) <= 80
 
 
 def test_a_share_older_than_what_is_kept_is_not_merged() -> None:
@@ -75,7 +75,7 @@ def test_a_share_older_than_what_is_kept_is_not_merged() -> None:
     store.take(keys.part("flights", FIRST, 0), part(FIRST, lost=1))
     close(store, FIRST + 3 * DAY_MINUTES)
     assert keys.minute("flights", FIRST) not in dict(owner(store).merge("flights"))
-    assert not store.changed
+    assert not store.changed["flights"]
 
 
 def test_a_day_counts_each_minute_once_when_minutes_are_let_go_before_its_end() -> None:
