@@ -1,6 +1,7 @@
 """Everything that runs in an instance of observe: reading, closing, merging, telling; each outlives Kafka's absence."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _AGAIN_S: Final = 2.0
 _TELL_S: Final = 1.0
+_SHOW_S: Final = 5.0
 _LIVE_LOOKS: Final = 15
 
 logger = log.get(__name__)
@@ -188,7 +190,7 @@ class Observatory:
 
     async def _tell(self) -> None:
         """The instance that holds partition 0 tells alarms; without Kafka, whoever held it last."""
-        telling = False
+        telling, shown_s = False, -math.inf
         thresholds = conditions.Thresholds(
             max(15.0, self.settings.observe_look_s * 5 + self.settings.observe_live_s),
             self.settings.observe_silence_s,
@@ -206,7 +208,9 @@ class Observatory:
                 self.store, self.limits(), self.destinations(), now_us(), self.partitions, thresholds
             )
             await self.herald.step(found, self.publisher if self.mine else None)
-            metrics.show(self.store, self.limits(), self.herald.alarms.active)
+            if monotonic_s() - shown_s >= _SHOW_S:  # with many pipes it costs more than all the rest
+                shown_s = monotonic_s()
+                metrics.show(self.store, self.limits(), self.herald.alarms.active)
 
     @property
     def silent_s(self) -> float:
