@@ -41,6 +41,7 @@ _FAST: Final = {
     "spark.sql.streaming.ui.enabled": "false",
     "spark.metrics.appStatusSource.enabled": "false",
     "spark.appStatusStore.diskStoreDir": "",
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # Java never compiles a longer one: then a projection at a time
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
