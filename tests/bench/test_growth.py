@@ -74,8 +74,19 @@ def test_no_figure_of_a_run_that_went_wrong(what):
     assert "4,321" not in text
     assert "Not known" in text
     assert "a run went wrong: " in text
-    warm = point(step(4321)) | {"warm_up": step(**{what: 1})}
-    assert trouble(warm)
+
+
+@pytest.mark.parametrize("what", ["lost", "wrong"])
+def test_no_figure_where_the_warm_up_went_wrong(what):
+    assert trouble(point(step(4321)) | {"warm_up": step(**{what: 1})})
+
+
+def test_a_cold_mesh_may_refuse_events_and_that_is_told():
+    cold = point(step(4321)) | {"warm_up": step(refused=1536)}
+    assert not trouble(cold)
+    text = shown("pipes", {"one": point(step()), "many": cold})
+    assert "4,321" in text
+    assert "cold, it refused 1,536 events of the warm-up" in text
 
 
 def test_a_row_that_failed_says_why_and_the_others_stay():
