@@ -154,10 +154,12 @@ class PatientFetcher(Fetcher):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._least_wait_ms: int = options["fetch_max_wait_ms"]
+        # One full partition is enough: a backlog must not wait for the others.
+        self._flow_bytes: int = min(self.FLOW_BYTES, options["max_partition_fetch_bytes"])
         self._flows = False
 
     def _get_actions_per_node(self, assignment: Assignment) -> Any:
-        self._fetch_min_bytes = self.FLOW_BYTES if self._flows else 1
+        self._fetch_min_bytes = self._flow_bytes if self._flows else 1
         brief = self._flows or self._records
         brief_ms = max(round(PACE.seconds * 1000), self._least_wait_ms)
         self._fetch_max_wait_ms = brief_ms if brief else self.IDLE_WAIT_MS

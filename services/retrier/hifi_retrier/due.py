@@ -36,6 +36,12 @@ def turn_s(tiers: Sequence[Tier]) -> float:
     return min([_TURN_S, *(tier.delay_s / _TURNS_A_DELAY for tier in tiers)])
 
 
-def next_turn_s(when_s: float, turn_s: float) -> float:
-    """The first such moment that is not before `when_s`, on the same clock."""
-    return math.ceil(when_s / turn_s) * turn_s if turn_s else when_s
+def next_turn_s(when_s: float, now_s: float, turn_s: float) -> float:
+    """The first such moment that is not before `when_s`; what is late already, as a backlog is, waits for none.
+
+    Args:
+        when_s: of the monotonic clock, seconds.
+        now_s: of the same.
+        turn_s: how far apart they are, seconds; 0: every moment is one.
+    """
+    return math.ceil(when_s / turn_s) * turn_s if when_s > now_s and turn_s else when_s

@@ -38,7 +38,7 @@ class Retrier:
         times = [due_s(record.timestamp, tier.delay_s, fetched_us, fetched_s) for record in batch]
         start = 0
         while start < len(batch):
-            if not await _until(next_turn_s(times[start], self._turn_s), work):
+            if not await _until(next_turn_s(times[start], monotonic_s(), self._turn_s), work):
                 work.leave()
                 return
             now_s = monotonic_s()

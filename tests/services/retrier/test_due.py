@@ -32,7 +32,7 @@ def test_the_head_is_always_the_next_that_is_due(ages_ms: list[int], delay_s: fl
 def test_what_is_due_waits_for_the_next_turn_and_never_long(when_s: float, delays: list[float]) -> None:
     turn = turn_s([Tier(f"{number}", delay_s) for number, delay_s in enumerate(delays)])
     assert turn <= min(0.25, min(delays) / 20)
-    later_s = next_turn_s(when_s, turn)
+    later_s = next_turn_s(when_s, when_s - 1, turn)
     assert -1e-6 <= later_s - when_s <= turn + 1e-6
     number = later_s / turn
     assert abs(number - round(number)) < 1e-3  # the same moments for all partitions
@@ -40,4 +40,9 @@ def test_what_is_due_waits_for_the_next_turn_and_never_long(when_s: float, delay
 
 def test_a_tier_without_a_delay_waits_for_no_turn() -> None:
     turn = turn_s([Tier("0s", 0), Tier("5s", 5)])
-    assert next_turn_s(12.34, turn) == 12.34
+    assert next_turn_s(12.34, 12, turn) == 12.34
+
+
+def test_a_backlog_waits_for_no_turn() -> None:
+    assert next_turn_s(12.34, 12.35, 0.25) == 12.34
+    assert next_turn_s(12.34, 12.33, 0.25) == 12.5
