@@ -302,7 +302,6 @@ async def test_a_topic_that_is_deleted_is_told_and_when_it_is_made_again_all_of_
     assert (await stored(kafka, target, 1))[0] == list(range(120))
 
 
-@pytest.mark.timeout(400)
 async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +335,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
     await node.stop()
 
 
+@pytest.mark.timeout(400)
 async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path / "kafka") as cluster:
         admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
