@@ -5,6 +5,7 @@ docs/decisions/enrich-offsets.md.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,16 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from hifi_enrich.session import slots
 from hifi_enrich.settings import EnrichSettings
 
 BATCH_EVERY_MS: Final = 300
 """A batch costs most by beginning, so more of them make events later where cores are few."""
+TASKS_PER_CORE: Final = 2
+"""Of a micro-batch in this process: one waits for Kafka while the other works."""
+_FETCH_WAIT_MS: Final = 1
+"""Of a bounded read, whose records are all there. Spark's reader asks for the partition's offsets after each fetch, on
+the connection on which Kafka's client already has the next fetch waiting for records that are not there yet."""
 
 PartitionOffsets = Mapping[int, int]
 """Partition to the offset of the next record."""
@@ -36,34 +43,44 @@ class Done:
 
 
 def read(spark: SparkSession, settings: EnrichSettings, topic: str, start: PartitionOffsets) -> DataFrame:
-    """A stream of a topic's records with headers, from given offsets of all its partitions."""
-    options = {
-        "kafka.bootstrap.servers": settings.kafka,
-        "kafka.client.id": settings.instance,
-        "assign": json.dumps({topic: sorted(start)}),
-        "startingOffsets": offsets_json(topic, start),
-        "includeHeaders": "true",
-        # Records that retention took away end the query, and the supervisor says which ones are lost.
-        "failOnDataLoss": "true",
+    """A stream of a topic's records with headers, from given offsets of all its partitions.
+
+    A task of a micro-batch reads one partition after the other, so that many partitions are not as many tasks.
+    """
+    options = source_options(settings, topic, start) | {"kafka.client.id": settings.instance}
+    if settings.enrich_trigger == "real-time":
+        return spark.readStream.format("kafka").options(**options).load()
+    options |= {
+        "maxOffsetsPerTrigger": str(settings.enrich_max_offsets_per_trigger),
+        "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
     }
-    if settings.enrich_trigger == "micro-batch":
-        options["maxOffsetsPerTrigger"] = str(settings.enrich_max_offsets_per_trigger)
-    return spark.readStream.format("kafka").options(**options).load()
+    records = spark.readStream.format("kafka").options(**options).load()
+    if slots(spark.sparkContext.master) is None:
+        return records  # a cluster has cores for all of them
+    return records.coalesce(TASKS_PER_CORE * (os.cpu_count() or 1))
 
 
 def read_range(
     spark: SparkSession, settings: EnrichSettings, topic: str, start: PartitionOffsets, end: PartitionOffsets
 ) -> DataFrame:
     """The records of a topic from `start` up to, not including, `end`, at once."""
-    options = {
+    options = source_options(settings, topic, start) | {
+        "endingOffsets": offsets_json(topic, end),
+        "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def source_options(settings: EnrichSettings, topic: str, start: PartitionOffsets) -> dict[str, str]:
+    """Options of Spark's Kafka source."""
+    return {
         "kafka.bootstrap.servers": settings.kafka,
         "assign": json.dumps({topic: sorted(start)}),
         "startingOffsets": offsets_json(topic, start),
-        "endingOffsets": offsets_json(topic, end),
         "includeHeaders": "true",
+        # Records that retention took away end the query, and the supervisor says which ones are lost.
         "failOnDataLoss": "true",
     }
-    return spark.read.format("kafka").options(**options).load()
 
 
 def sink_options(settings: EnrichSettings) -> dict[str, str]:
