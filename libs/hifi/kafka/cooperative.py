@@ -11,8 +11,8 @@ import contextlib
 import inspect
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from types import CodeType, FunctionType
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import CodeType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import aiokafka
@@ -50,7 +50,7 @@ from hifi.kafka.assignor import (
     decode_member,
     encode_member,
 )
-from hifi.kafka.pace import PACE
+from hifi.kafka.patient import PatientFetcher, start_with
 
 Offsets: TypeAlias = Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata]
 
@@ -101,7 +101,7 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Connect, join the group, and wait until the assignment is known (possibly empty)."""
-        await _start_with({"GroupCoordinator": self._make_coordinator, "Fetcher": PatientFetcher})(self)
+        await start_with({"GroupCoordinator": self._make_coordinator, "Fetcher": PatientFetcher})(self)
 
     def _make_coordinator(self, *arguments: Any, **options: Any) -> "CooperativeCoordinator":
         return CooperativeCoordinator(*arguments, fetcher=self._fetcher, **options)
@@ -136,38 +136,6 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
         stands still when a rebalance waits for this member too long, however well heartbeats are answered.
         """
         return -math.inf if self._coordinator is None else self._coordinator.lease.last_heartbeat_s
-
-
-class PatientFetcher(Fetcher):  # type: ignore[misc]
-    """A Fetcher that asks Kafka as seldom as nobody notices: requests cost, records hardly do.
-
-    A lone record comes at once. Where records just came, more will: then a fetch takes what comes within the time of
-    `hifi.kafka.pace`, or `FLOW_BYTES` if they are sooner there, instead of every record by itself. Where none came,
-    asking again and again would be all that an idle mesh does; but a broker answers one fetch at a time, and a
-    partition whose records are still being worked on is not in it, so while there is one the fetch must end soon.
-    Soon is the pace, or `fetch_max_wait_ms` where that is longer: for who works on records for seconds.
-    """
-
-    FLOW_BYTES: Final = 256 * 1024
-    IDLE_WAIT_MS: Final = 200
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._least_wait_ms: int = options["fetch_max_wait_ms"]
-        # One full partition is enough: a backlog must not wait for the others.
-        self._flow_bytes: int = min(self.FLOW_BYTES, options["max_partition_fetch_bytes"])
-        self._flows = False
-
-    def _get_actions_per_node(self, assignment: Assignment) -> Any:
-        self._fetch_min_bytes = self._flow_bytes if self._flows else 1
-        brief = self._flows or self._records
-        brief_ms = max(round(PACE.seconds * 1000), self._least_wait_ms)
-        self._fetch_max_wait_ms = brief_ms if brief else self.IDLE_WAIT_MS
-        return super()._get_actions_per_node(assignment)
-
-    async def _proc_fetch_request(self, assignment: Assignment, node_id: int, request: Any) -> Any:
-        self._flows = await super()._proc_fetch_request(assignment, node_id, request)
-        return self._flows
 
 
 class Lease:
@@ -502,8 +470,8 @@ _TAKEN_FOR_GRANTED: Final[Mapping[type, Mapping[str, str]]] = {
     TopicPartitionState: {"__init__": "_assignment _position _position_fut _committed_futs"},
     Fetcher: {
         "__init__": "_records _wait_consume_future",
-        "_get_actions_per_node": "tps state_value _records _fetch_max_wait_ms _fetch_min_bytes",
-        "_proc_fetch_request": "state_value has_valid_position",
+        "_get_actions_per_node": "tps state_value _records _fetch_max_wait_ms",
+        "_proc_fetch_request": "topics state_value has_valid_position highwater",
     },
 }
 """Of aiokafka's classes: the methods that are replaced, called or relied on here, and names each uses."""
@@ -532,13 +500,3 @@ def check_aiokafka() -> None:
 def _names(function: Any) -> tuple[str, ...]:
     code = getattr(function, "__code__", None)
     return code.co_names + code.co_varnames if isinstance(code, CodeType) else ()
-
-
-def _start_with(parts: Mapping[str, Callable[..., Any]]) -> Callable[[Any], Awaitable[None]]:
-    """AIOKafkaConsumer's `start`, in which the names of some classes mean these; the original stays as it is.
-
-    `start` names the classes and offers no way in. The names could be changed in its module for a while, but
-    that would be for every consumer that happens to start then.
-    """
-    start: Any = AIOKafkaConsumer.start
-    return FunctionType(start.__code__, {**start.__globals__, **parts})

@@ -21,7 +21,7 @@ from hifi_enrich.settings import EnrichSettings
 
 BATCH_EVERY_MS: Final = 300
 """A batch costs most by beginning, so more of them make events later where cores are few."""
-TASKS_PER_CORE: Final = 2
+_TASKS_PER_CORE: Final = 2
 """Of a micro-batch in this process: one waits for Kafka while the other works."""
 _FETCH_WAIT_MS: Final = 1
 """Of a bounded read, whose records are all there. Spark's reader asks for the partition's offsets after each fetch, on
@@ -55,9 +55,14 @@ def read(spark: SparkSession, settings: EnrichSettings, topic: str, start: Parti
         "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
     }
     records = spark.readStream.format("kafka").options(**options).load()
-    if slots(spark.sparkContext.master) is None:
+    if slots(spark.sparkContext.master or "") is None:
         return records  # a cluster has cores for all of them
-    return records.coalesce(TASKS_PER_CORE * (os.cpu_count() or 1))
+    return records.coalesce(most_tasks())
+
+
+def most_tasks() -> int:
+    """Of a micro-batch, where this process does the work."""
+    return _TASKS_PER_CORE * (os.cpu_count() or 1)
 
 
 def read_range(

@@ -40,7 +40,7 @@ class Follower:
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka went away.
         """
-        consumer: Any = bare_consumer(self._settings, wait_ms=200, at_least_bytes=64 * 1024)
+        consumer: Any = bare_consumer(self._settings, wait_ms=200)
         await consumer.start()
         try:
             tps = [TopicPartition(self._topics.minutes, one) for one in range(partitions)]

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import IllegalStateError, KafkaError
 
 from hifi import log
 from hifi.clock import monotonic_s, now_us
+from hifi.kafka.patient import PatientConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.asking import Asking, read_topics
@@ -27,17 +27,14 @@ _FETCH_BYTES: Final = 1024 * 1024
 logger = log.get(__name__)
 
 
-def bare_consumer(
-    settings: ServiceSettings, *, wait_ms: int = 500, at_least_bytes: int = _FETCH_BYTES
-) -> Any:
+def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
     """A consumer without a group. Large fetches: a record may wait `wait_ms`, and the CPU is left to the mesh."""
-    return AIOKafkaConsumer(
+    return PatientConsumer(
         bootstrap_servers=settings.kafka,
         client_id=settings.instance,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         fetch_max_wait_ms=wait_ms,
-        fetch_min_bytes=at_least_bytes,
         fetch_max_bytes=4 * 1024 * 1024,
         max_partition_fetch_bytes=_FETCH_BYTES,
         metadata_max_age_ms=60_000,

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.protocol.fetch import FetchRequest
 
 from hifi import metrics
 from hifi.event import Record
 from hifi.kafka.consumer import Batch, Consumer, Reading, Work
-from hifi.kafka.cooperative import PatientFetcher
+from hifi.kafka.patient import PatientConsumer, PatientFetcher
 from hifi.kafka.producer import Producer
 from hifi.service import Service
 from hifi.settings import ServiceSettings
@@ -333,6 +334,84 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
     go_on.set()
     await until(lambda: len(node.seen) == 2)
     await node.stop()
+
+
+@contextlib.asynccontextmanager
+async def patient(
+    kafka: str, topic: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, **options: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """Reads partition 0; notes for each fetch that Kafka gets how many records had been handed out."""
+    consumer = PatientConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest", **options)
+    await consumer.start()
+    send = consumer._client.send
+
+    async def noted(node_id: int, request: Any, **more: Any) -> Any:
+        if isinstance(request, FetchRequest):
+            assert request._min_bytes == 1  # no fetch is looked at again for each record
+            [(_, [(_, offset, _)])] = request._topics
+            asked.append(offset)
+        return await send(node_id, request, **more)
+
+    monkeypatch.setattr(consumer._client, "send", noted)
+    consumer.assign([TopicPartition(topic, 0)])
+    try:
+        yield consumer
+    finally:
+        await consumer.stop()
+
+
+async def test_records_that_flow_are_gathered_before_kafka_is_asked(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = await topic(partitions=1)
+    asked: list[int] = []
+    gathered: list[int] = []
+    async with (
+        sender(kafka, source, 1, per_second=100),
+        patient(kafka, source, asked, monkeypatch, fetch_max_wait_ms=300) as consumer,
+    ):
+        async with asyncio.timeout(40):
+            while sum(gathered) < 200:
+                gathered += [len(records) for records in (await consumer.getmany(timeout_ms=1000)).values()]
+    assert len(asked) <= len(gathered) + 2
+    assert sorted(gathered[1:])[len(gathered) // 2] > 10  # about 30 came in 300 ms, 1 or 2 would without
+
+
+async def test_a_backlog_is_fetched_without_gathering(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = await topic(partitions=1)
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    for number in range(60):
+        await producer.deliver(source, 0, [Record(b"k", b"%02d" % number + bytes(2000), [])])
+    await producer.stop()
+    asked: list[int] = []
+    slow_ms = 30_000  # two such waits and the test is over its time
+    options = {"fetch_max_wait_ms": slow_ms, "request_timeout_ms": 2 * slow_ms}
+    async with patient(
+        kafka, source, asked, monkeypatch, max_partition_fetch_bytes=5000, **options
+    ) as consumer:
+        found = 0
+        async with asyncio.timeout(slow_ms / 1000):
+            while found < 60:
+                found += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
+    assert len(asked) > 20
+
+
+async def test_a_consumer_that_gathers_stops_at_once(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = await topic(partitions=1)
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    await producer.deliver(source, 0, [Record(b"k", b"1", [])])
+    await producer.stop()
+    options = {"fetch_max_wait_ms": 30_000, "request_timeout_ms": 60_000}
+    async with asyncio.timeout(25), patient(kafka, source, [], monkeypatch, **options) as consumer:
+        assert await consumer.getone()
+        assert not await consumer.getmany(timeout_ms=500)
+        assert consumer._fetcher._in_flight  # it gathers for the next one
 
 
 @pytest.mark.timeout(400)

@@ -13,6 +13,7 @@ from serving import PARTITIONS, Instance, Stream, serving
 from hifi import event
 from hifi.event import Record
 from hifi.pipe.registry import deletion_record, pipe_record
+from hifi_enrich import query
 from hifi_enrich.offsets import GroupOffsets
 
 pytestmark = pytest.mark.timeout(300)
@@ -28,10 +29,11 @@ def numbered(numbers: Sequence[int]) -> list[bytes]:
     return [b'{"n":%d}' % number for number in numbers]
 
 
-@pytest.mark.parametrize("trigger", ["micro-batch", "real-time"])
+@pytest.mark.parametrize(("trigger", "tasks"), [("micro-batch", 2), ("micro-batch", 1), ("real-time", 2)])
 async def test_events_pass_once_in_order_with_key_headers_and_partition(
-    kafka: str, spark: SparkSession, tmp_path: Path, trigger: str
+    kafka: str, spark: SparkSession, tmp_path: Path, trigger: str, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(query, "most_tasks", lambda: tasks)
     stream = await Stream(kafka).create(PIPE)
     async with serving(stream, spark, tmp_path, enrich_trigger=trigger, enrich_batch_s=5) as one:
         await one.until_state("running")
