@@ -70,10 +70,11 @@ def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
     first, last = runs[0], runs[-1]
     loads = ", ".join(f"{run['load_average']:.1f}" for run in runs)
     commits = ", ".join(dict.fromkeys(run["commit"] for run in runs))
+    cpus = ", later ".join(dict.fromkeys(run["cpu"] for run in runs))
     versions = ", ".join(f"{key} {value}" for key, value in last["versions"].items())
     return (
         f"Measured from {first['at']} to {last['at']} (commit {commits}) on {last['cores']} cores "
-        f"({last['cpu']}), {last['memory_mib']:,} MiB, {last['system']}; {versions}. Load average of the machine "
+        f"({cpus}), {last['memory_mib']:,} MiB, {last['system']}; {versions}. Load average of the machine "
         f"before each part of the run: {loads}. Sender, Kafka (one broker), every service with Spark and observe, "
         f"and the destination share the cores. Raw results: bench/results/{name}.\n\n"
         "The job: real flights (280 B, or 200 B to 64 KiB where it says so) come in over HTTP, are checked, renamed, "
