@@ -104,6 +104,15 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
         await producer.stop()
 
 
+async def append(kafka: str, topic: str, *batches: list[Record]) -> None:
+    """To partition 0, each batch when the one before is there."""
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    for batch in batches:
+        await producer.deliver(topic, 0, batch)
+    await producer.stop()
+
+
 async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]]:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest"
@@ -294,10 +303,7 @@ async def test_a_topic_that_is_deleted_is_told_and_when_it_is_made_again_all_of_
     await admin.create_topics([NewTopic(source, 1, 1)])
     await admin.close()
     await until(lambda: node.service.health.ready)
-    producer = Producer(kafka, "sender")
-    await producer.start()
-    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100, 120)])
-    await producer.stop()
+    await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(100, 120)])
     await until(lambda: len(node.seen) == 120)
     await node.stop()
     assert (await stored(kafka, target, 1))[0] == list(range(120))
@@ -340,7 +346,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
 async def patient(
     kafka: str, topic: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Reads partition 0; notes for each fetch that Kafka gets how many records had been handed out."""
+    """Reads partition 0, and notes the offset of each fetch that is sent."""
     consumer = PatientConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest", **options)
     await consumer.start()
     send = consumer._client.send
@@ -381,13 +387,9 @@ async def test_a_backlog_is_fetched_without_gathering(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = await topic(partitions=1)
-    producer = Producer(kafka, "sender")
-    await producer.start()
-    for number in range(60):
-        await producer.deliver(source, 0, [Record(b"k", b"%02d" % number + bytes(2000), [])])
-    await producer.stop()
+    await append(kafka, source, *([Record(b"k", b"%02d" % n + bytes(2000), [])] for n in range(60)))
     asked: list[int] = []
-    slow_ms = 30_000  # two such waits and the test is over its time
+    slow_ms = 30_000  # one such wait and the test is over its time
     options = {"fetch_max_wait_ms": slow_ms, "request_timeout_ms": 2 * slow_ms}
     async with patient(
         kafka, source, asked, monkeypatch, max_partition_fetch_bytes=5000, **options
@@ -403,10 +405,7 @@ async def test_a_consumer_that_gathers_stops_at_once(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = await topic(partitions=1)
-    producer = Producer(kafka, "sender")
-    await producer.start()
-    await producer.deliver(source, 0, [Record(b"k", b"1", [])])
-    await producer.stop()
+    await append(kafka, source, [Record(b"k", b"1", [])])
     options = {"fetch_max_wait_ms": 30_000, "request_timeout_ms": 60_000}
     async with asyncio.timeout(25), patient(kafka, source, [], monkeypatch, **options) as consumer:
         assert await consumer.getone()
