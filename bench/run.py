@@ -16,6 +16,7 @@ from typing import Any
 import ack
 import machine
 import orjson
+import passing
 import raw
 import tables
 from cases import CASES, rate
@@ -23,6 +24,8 @@ from chain import needed
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench/results"
+ALONE = {"raw": ("aiokafka", raw.measure), "passing": ("nodes", passing.measure)}
+"""What is measured without a mesh: kind to the name of its results and the measurement."""
 
 
 def main() -> None:
@@ -46,9 +49,7 @@ def main() -> None:
     if options.fresh:
         _forget(results, wanted)
     for _ in range(options.runs):
-        if wanted("raw"):
-            print("raw", flush=True)
-            _keep(results, options.into, "raw", "aiokafka", raw.measure())
+        _alone(results, options.into, wanted)
         for name, case in CASES.items():
             if wanted(name):
                 print(name, flush=True)
@@ -60,11 +61,19 @@ def main() -> None:
     (ROOT / "docs/benchmarks.md").write_text(tables.page(results, options.into.name))
 
 
+def _alone(results: dict[str, Any], into: Path, wanted: Callable[[str], bool]) -> None:
+    for kind, (what, measure) in ALONE.items():
+        if wanted(kind):
+            print(kind, flush=True)
+            _keep(results, into, kind, what, measure())
+
+
 def _forget(results: dict[str, Any], wanted: Callable[[str], bool]) -> None:
     """Earlier results of what is measured now, those with other settings too, as in `NAME (SETTINGS)`."""
     results.pop("notes", None)
-    if wanted("raw"):
-        results.pop("raw", None)
+    for kind in ALONE:
+        if wanted(kind):
+            results.pop(kind, None)
     results["rates"] = {
         name: runs
         for name, runs in results.get("rates", {}).items()

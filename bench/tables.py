@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import growth
+import passing
 from figures import count, goal, median, ms, percent, sound, table
 
 MESH, TUNED, SINGLE = (
@@ -25,6 +26,7 @@ CASES = (
     "mesh, real-time, single events of 200 B to 64 KiB",
     "FastStream, tuned batches, single events of 200 B to 64 KiB",
 )
+ALONE = ("raw", "passing")
 KINDS = (*growth.TITLES, "dead", "backlog", "start", "restart")
 BUSY = 2.0
 """Load average for each core above which somebody else was at work, too."""
@@ -41,7 +43,9 @@ def page(results: Mapping[str, Any], name: str) -> str:
     if rates:
         parts += [_ratings(rates), _ratios(rates), _cost(rates), _fixed(rates), _outside(rates)]
     if "raw" in results:
-        parts.append(_raw(results["raw"]["aiokafka"], rates))
+        parts.append(_raw(results["raw"]["aiokafka"]))
+    if "passing" in results:
+        parts.append(passing.section(results["passing"]["nodes"]))
     if results.get("ack"):
         parts.append(_ack(results["ack"]))
     if "rows" in results:
@@ -60,7 +64,8 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
             "so compare neighbours, and no figure with another day's."
         )
     rates, rows = results.get("rates", {}), results.get("rows", {})
-    missing = [name for name in CASES if name not in rates] + [kind for kind in KINDS if kind not in rows]
+    missing = [kind for kind in ALONE if kind not in results]
+    missing += [name for name in CASES if name not in rates] + [kind for kind in KINDS if kind not in rows]
     if missing:
         notes.append("Not measured yet: " + "; ".join(missing) + ".")
     return [f"- {note}\n" for note in notes]
@@ -219,7 +224,7 @@ def _outside(rates: Mapping[str, Any]) -> str:
     return "\n## Headroom at the rating\n\n" + table(head, rows)
 
 
-def _raw(runs: Sequence[Mapping[str, Any]], rates: Mapping[str, Any]) -> str:
+def _raw(runs: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for way in ("send", "send_batch", "getmany"):
         figures = [
@@ -228,17 +233,9 @@ def _raw(runs: Sequence[Mapping[str, Any]], rates: Mapping[str, Any]) -> str:
         ]
         rows.append([way, len(runs), *map(count, figures)])
     head = ["aiokafka", "runs", "messages/s", "its CPU-s a million", "broker's CPU-s a million"]
-    text = f"\n## Kafka's own share\n\nOne process, messages of {runs[0]['bytes']} B, acks=all.\n\n" + table(
+    return f"\n## Kafka's own share\n\nOne process, messages of {runs[0]['bytes']} B, acks=all.\n\n" + table(
         head, rows
     )
-    nodes = [run["rated"] for run in rates.get(MESH, []) if run["rated"]]
-    if nodes:
-        least = (median(run["getmany"]["cpu_seconds_per_million"] for run in runs) or 0) + (
-            median(run["send_batch"]["cpu_seconds_per_million"] for run in runs) or 0
-        )
-        cost = median(node["cpu_seconds_per_million"]["normalize"] for node in nodes) or 0
-        text += f"\nnormalize takes {cost:,.0f} CPU-s a million; getmany and send_batch alone take {least:,.0f}.\n"
-    return text
 
 
 def _ack(ways: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from growth import DEAD as SHOWN_DEAD
 from growth import TITLES, sections, trouble
 from killed import flowing
 from many import FLEET, Many
+from passing import NODES, section
 from rows import KINDS
 from tables import CASES as SHOWN_CASES
 from tables import KINDS as SHOWN_KINDS
@@ -132,6 +133,22 @@ def test_the_drain_rate_is_of_the_drain_alone():
     assert found["per_second"] == pytest.approx(500)
     assert found["fullest_second"] == 500
     assert found["drained_s"] == 10
+
+
+def passed(**costs):
+    way = {"per_second": 9000, "cpu_seconds_per_million": 50.0, "broker_cpu_seconds_per_million": 40.0}
+    return {
+        name: {each: way | {"cpu_seconds_per_million": costs.get(name, 50.0)} for each in ("flow", "at_once")}
+        for name in NODES
+    }
+
+
+def test_a_node_stands_beside_its_bare_means_of_the_same_run():
+    text = section([passed(), passed(normalize=90.0), passed(normalize=400.0)])
+    assert "| normalize | 3 | 90 | 1.80 | 40 | 9,000 | 90 | 1.80 | 40 |" in text
+    assert "at 2,000 messages/s, at most 2 times. It is 1.80 times: reached, 10% below the bound" in text
+    assert "missed" not in text
+    assert "It is 4.00 times: missed" in section([passed(normalize=200.0)])
 
 
 def test_starts_and_kills():

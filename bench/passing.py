@@ -1,0 +1,290 @@
+"""A node that only passes events on, beside its bare means: the CPU of a message in each, same broker, same events.
+
+`python bench/passing.py [NODE...]` prints what one run finds. Each node is a process of its own with topics of its own;
+one runs at a time. First it gets a steady flow, then as many messages at once as it finds after a pause. Every message
+must come out once. `bench/peers/bare` says what is bare.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import orjson
+import uvloop
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from figures import count, goal, median, table, times
+
+from hifi.clock import now_us
+from hifi.event import Record, seq_text
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import read
+from hifi.topics import Topics
+from hifi_cli.demo import flights
+from hifi_cli.logfile import log_to
+from hifi_infra.broker import KafkaCluster
+from hifi_infra.java import find_java
+from hifi_infra.plan import Place, Plan, command, environment
+from hifi_infra.ports import free_port
+from hifi_infra.process import Process
+from hifi_infra.stream import prepare, put_in_force
+
+ROOT: Final = Path(__file__).parent.parent
+BARE: Final = ROOT / "bench/peers/bare"
+PARTITIONS: Final = 4
+RATE: Final = 2000
+"""Messages a second of the flow: what a mesh on two cores carries within its rating."""
+WARM_UP_S, FLOW_S = 20.0, 12.0
+AT_ONCE: Final = 60_000
+"""Messages that wait for a node that was paused."""
+TURN_S: Final = 0.005
+LIMIT_S: Final = 180.0
+PIPE: Final = Pipe.model_validate(
+    {
+        "pipe": "passing",
+        "source": {"keys": [{"sha256": "0" * 64}]},
+        "destinations": [{"name": "nowhere", "url": "http://127.0.0.1:9/"}],
+    }
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """`service`: of the mesh, with its trigger; else `script` of the bare ones. `over`: its bare means."""
+
+    reads: str
+    writes: str
+    service: str = ""
+    script: str = ""
+    trigger: str = "micro-batch"
+    over: str = ""
+
+
+NODES: Final = {
+    "aiokafka alone": Node("raw", "normalized", script="aiokafka_node.py"),
+    "normalize": Node("raw", "normalized", "normalize", over="aiokafka alone"),
+    "Spark alone, micro-batch": Node("normalized", "enriched", script="spark_node.py"),
+    "enrich, micro-batch": Node("normalized", "enriched", "enrich", over="Spark alone, micro-batch"),
+    "Spark alone, real-time": Node("normalized", "enriched", script="spark_node.py", trigger="real-time"),
+    "enrich, real-time": Node(
+        "normalized", "enriched", "enrich", trigger="real-time", over="Spark alone, real-time"
+    ),
+}
+MOST: Final = 2.0
+"""Times the CPU of bare aiokafka that an asyncio node may take."""
+
+
+class Feed:
+    """Puts events on a topic, as the node before would, and counts what comes out of the node."""
+
+    def __init__(self, kafka: str, source: str, target: str, version: int) -> None:
+        self.sent = 0
+        self._source = source
+        self._targets = [TopicPartition(target, number) for number in range(PARTITIONS)]
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=kafka, acks="all", enable_idempotence=True, linger_ms=5
+        )
+        self._looker = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+        self._bodies = [orjson.dumps(flights.event(*row)) for row in flights.rows(1000)]
+        self._version = version
+
+    async def __aenter__(self) -> Self:
+        await self._producer.start()
+        await self._looker.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._looker.stop()
+        await self._producer.stop()
+
+    async def put(self, number: int) -> None:
+        """So many events, acknowledged."""
+        waiting = []
+        for _ in range(number):
+            one, place = self._event(self.sent), self.sent % PARTITIONS
+            self.sent += 1
+            waiting.append(
+                await self._producer.send(
+                    self._source, one.value, key=one.key, headers=one.headers, partition=place
+                )
+            )
+            if len(waiting) == 2000:
+                await asyncio.gather(*waiting)
+                waiting = []
+        await asyncio.gather(*waiting)
+
+    async def flow(self, rate: float, seconds: float) -> None:
+        """So many a second, however slowly they are acknowledged."""
+        began_s, putting, put = time.monotonic(), set(), 0
+        while (passed_s := time.monotonic() - began_s) < seconds:
+            due = int(rate * passed_s) - put
+            putting.add(task := asyncio.create_task(self.put(due)))
+            task.add_done_callback(putting.discard)
+            put += due
+            await asyncio.sleep(TURN_S)
+        await asyncio.gather(*putting)
+
+    async def all_out(self) -> None:
+        """Until as many came out as went in.
+
+        Raises:
+            RuntimeError: more did.
+            TimeoutError: fewer did.
+        """
+        async with asyncio.timeout(LIMIT_S):
+            while (out := await self._out()) < self.sent:
+                await asyncio.sleep(0.02)
+        if out > self.sent:
+            raise RuntimeError(f"{out:,} messages came out, {self.sent:,} went in")
+
+    async def _out(self) -> int:
+        return sum((await self._looker.end_offsets(self._targets)).values())
+
+    def _event(self, number: int) -> Record:
+        """As ingest writes one that came as plain JSON, with what normalize adds."""
+        now = now_us()
+        drawn = uuid.UUID(int=(now // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
+        headers = [
+            ("ce_id", str(drawn).encode()),
+            ("ce_source", b"/v1/pipes/passing/events"),
+            ("ce_specversion", b"1.0"),
+            ("ce_type", b"passing"),
+            ("content-type", b"application/json"),
+            ("hifi_pipe", b"passing"),
+            ("hifi_pipe_version", b"%d" % self._version),
+            ("hifi_accepted", b"%d" % now),
+            ("hifi_seq", seq_text(1, number)),
+            ("hifi_minute", b"%d" % (now // 60_000_000)),
+            ("hifi_in", b"%d" % now),
+            ("hifi_raw", b"%d" % (number // PARTITIONS)),
+        ]
+        return Record(b"%d" % number, self._bodies[number % len(self._bodies)], headers)
+
+
+def measure(names: Sequence[str] = tuple(NODES)) -> dict[str, Any]:
+    """CPU-seconds of a million messages in the flow and at once, for each node, as JSON."""
+    with tempfile.TemporaryDirectory(prefix="hifi-passing-", ignore_cleanup_errors=True) as folder:
+        log_to(Path(folder) / "own.log")
+        return uvloop.run(_measure(Path(folder), names))
+
+
+async def _measure(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    cluster = KafkaCluster(folder / "kafka")
+    await cluster.start()
+    try:
+        return {name: await _passed(folder, cluster, name) for name in names}
+    finally:
+        await cluster.kill()
+
+
+async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, Any]:
+    node = NODES[name]
+    stream = "".join(letter if letter.isalnum() else "-" for letter in name.lower())
+    topics = Topics(stream)
+    await prepare(cluster.bootstrap, topics, PARTITIONS)
+    await put_in_force(cluster.bootstrap, topics, [PIPE])
+    version = (await read(cluster.bootstrap, topics)).pipes[PIPE.pipe].version
+    source, target = getattr(topics, node.reads), getattr(topics, node.writes)
+    process = _process(folder, cluster.bootstrap, stream, node, [source, target])
+    await process.start()
+    try:
+        async with Feed(cluster.bootstrap, source, target, version) as feed:
+            await feed.put(PARTITIONS)
+            await feed.all_out()
+            await feed.flow(RATE, WARM_UP_S)
+            await feed.all_out()
+            flow, before = Cost(process, cluster), feed.sent
+            await feed.flow(RATE, FLOW_S)
+            await feed.all_out()
+            found = {"flow": flow.found(feed.sent - before)}
+            process.pause()
+            await feed.put(AT_ONCE)
+            at_once = Cost(process, cluster)
+            process.resume()
+            await feed.all_out()
+            found["at_once"] = at_once.found(AT_ONCE)
+    except BaseException:
+        print(process.tail(20), file=sys.stderr)
+        raise
+    finally:
+        await process.kill()
+    print(f"  {name}: {orjson.dumps(found).decode()}", flush=True)
+    return found
+
+
+def _process(folder: Path, kafka: str, stream: str, node: Node, topics: Sequence[str]) -> Process:
+    plan = Plan(folder, stream=stream, trigger=node.trigger, env={"HIFI_ENRICH_COMPILE": "throughput"})
+    env = environment(plan, Place(node.service, 1, free_port()), kafka, find_java().home)
+    argv = command(node.service)
+    if node.script:
+        env["JAVA_HOME"] = str(find_java().home)
+        argv = [sys.executable, str(BARE / node.script), kafka, *topics]
+        argv += [node.trigger] if "spark" in node.script else []
+    return Process(stream, argv, env=env, log=folder / f"{stream}.log", cwd=folder)
+
+
+class Cost:
+    """What a node and the broker use from now on."""
+
+    def __init__(self, process: Process, cluster: KafkaCluster) -> None:
+        self._process, self._broker = process, cluster.processes[1]
+        self._began = self._now()
+
+    def found(self, messages: int) -> dict[str, float]:
+        """Since then, for so many messages."""
+        seconds, own_s, broker_s = (now - then for now, then in zip(self._now(), self._began, strict=True))
+        return {
+            "per_second": round(messages / seconds),
+            "cpu_seconds_per_million": round(own_s / messages * 1e6, 1),
+            "broker_cpu_seconds_per_million": round(broker_s / messages * 1e6, 1),
+        }
+
+    def _now(self) -> tuple[float, float, float]:
+        return time.monotonic(), self._process.cpu_seconds(), self._broker.cpu_seconds()
+
+
+def section(runs: Iterable[Mapping[str, Any]]) -> str:
+    """The part of the page that these runs make."""
+    runs = list(runs)
+    rows = []
+    text = ""
+    for name, node in NODES.items():
+        cells: list[str] = []
+        for way in ("flow", "at_once"):
+            ours = [run[name][way]["cpu_seconds_per_million"] for run in runs]
+            broker = median(run[name][way]["broker_cpu_seconds_per_million"] for run in runs)
+            ratio = (
+                median(
+                    cost / run[node.over][way]["cpu_seconds_per_million"]
+                    for cost, run in zip(ours, runs, strict=True)
+                )
+                if node.over
+                else None
+            )
+            if way == "at_once":
+                cells.append(count(median(run[name][way]["per_second"] for run in runs)))
+            cells += [count(median(ours)), times(ratio), count(broker)]
+            if node.service == "normalize":
+                how = f"at {RATE:,} messages/s" if way == "flow" else f"{AT_ONCE:,} messages at once"
+                text += "\n" + goal(f"normalize's CPU per message over aiokafka's, {how},", ratio, MOST)
+        rows.append([name, len(runs), *cells])
+    head = ["node", "runs"]
+    head += ["flow: CPU-s a million", "times its bare means", "broker's CPU-s a million"]
+    head += ["at once: messages/s", "CPU-s a million", "times its bare means", "broker's CPU-s a million"]
+    return (
+        "\n## A node that only passes events on, beside its bare means\n\n"
+        f"The pipe declares nothing, the events are flights, on {PARTITIONS} partitions. A node runs alone with the "
+        f"broker: {RATE:,} messages/s for {FLOW_S:.0f} s after {WARM_UP_S:.0f} s of them, then {AT_ONCE:,} that wait "
+        "for it. `bench/peers/bare` says what is bare; Java's second compiler is on in all four with Spark.\n\n"
+        + table(head, rows)
+        + text
+    )
+
+
+if __name__ == "__main__":
+    measure(sys.argv[1:] or tuple(NODES))
