@@ -33,15 +33,16 @@ def times(value: float | None) -> str:
     return DASH if value is None else f"{value:.2f}"
 
 
-def goal(what: str, value: float | None, bound: float) -> str:
+def goal(what: str, value: float | None, bound: float, unit: str = "times") -> str:
     """A sentence: the figure, its bound, and how far it is from there."""
     if value is None:
-        return f"Goal: {what} at most {bound:g} times. Not known: a run that it needs is missing or went wrong.\n"
+        return f"Goal: {what} at most {bound:g} {unit}. Not known: a run that it needs is missing or went wrong.\n"
     far = abs(value / bound - 1)
     verdict = (
         f"reached, {far:.0%} below the bound" if value <= bound else f"missed, {far:.0%} above the bound"
     )
-    return f"Goal: {what} at most {bound:g} times. It is {value:.2f} times: {verdict}.\n"
+    shown = times(value) if unit == "times" else ms(value)
+    return f"Goal: {what} at most {bound:g} {unit}. It is {shown} {unit}: {verdict}.\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

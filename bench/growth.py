@@ -17,6 +17,7 @@ TITLES = {
 }
 Runs = Sequence[Mapping[str, Any]]
 _NOTHING = {"lost": 0, "wrong": 0, "refused": 0}
+LAG_GOALS_MS = {"mesh, real-time": 40.0, "mesh, micro-batch": 700.0}
 ALIVE, DEAD = "ten destinations", "the last of them dead"
 
 
@@ -38,7 +39,13 @@ def sections(kinds: Mapping[str, Runs]) -> Iterator[str]:
     for kind, title in TITLES.items():
         if kind in kinds:
             yield f"## {title}\n\n" + _growth(kinds[kind], by_instance=kind == "instances")
-    for kind, section in (("dead", _dead), ("backlog", _backlog), ("start", _start), ("restart", _restart)):
+    for kind, section in (
+        ("lag", _lags),
+        ("dead", _dead),
+        ("backlog", _backlog),
+        ("start", _start),
+        ("restart", _restart),
+    ):
         if kind in kinds:
             yield section(kinds[kind])
 
@@ -136,6 +143,43 @@ def _shares(runs: Runs, names: Sequence[str]) -> str:
         *SERVICES,
     ]
     return table(head, rows)
+
+
+def _lags(runs: Runs) -> str:
+    rows, goals = [], ""
+    for name in _names(runs):
+        points = _of(runs, name)
+        steps = [step for point in points for step in point["steps"]]
+        p95 = median(_lag(point, "p95") for point in points)
+        rows.append(
+            [
+                name,
+                len(points),
+                count(median(step["rate"] for step in steps)),
+                *(ms(median(_lag(point, which) for point in points)) for which in ("p50", "p95", "p99")),
+                ms(median(step["longest_pause_ms"] for step in steps)),
+                ms(median(step["answer_ms"]["p95"] for step in steps)),
+                count(median(_cost(point) for point in points)),
+                "; ".join(_remarks(runs, name)) or DASH,
+            ]
+        )
+        if name in LAG_GOALS_MS:
+            goals += "\n" + goal(f"{name}: p95", p95, LAG_GOALS_MS[name], "ms")
+    head = [
+        "chain",
+        "runs",
+        "ev/s",
+        "p50, ms",
+        "p95, ms",
+        "p99, ms",
+        "longest pause, ms",
+        "ingest's answer p95, ms",
+    ]
+    head += ["CPU-s a million events", "remark"]
+    return (
+        "## Lag of single events, every setting as it is by default\n\nWithout Java's second compiler, which ratings "
+        "are made with; after 30 s of load.\n\n" + table(head, rows) + goals
+    )
 
 
 def _dead(runs: Runs) -> str:

@@ -21,7 +21,16 @@ Keep = Callable[[str, Mapping[str, Any]], None]
 """Takes a row's name and what was found as soon as it is there."""
 
 
-def row(keep: Keep, name: str, load: Load, case: Case, secrets: Mapping[str, str] | None = None) -> None:
+def row(
+    keep: Keep,
+    name: str,
+    load: Load,
+    case: Case,
+    secrets: Mapping[str, str] | None = None,
+    *,
+    count: int = STEPS,
+    seconds: float = SECONDS,
+) -> None:
     """A row of its own mesh: what the load costs once the mesh is warm. A failure is kept as such."""
     print(f"{name}: starting", flush=True)
 
@@ -29,7 +38,7 @@ def row(keep: Keep, name: str, load: Load, case: Case, secrets: Mapping[str, str
         rating = rating_of(made, load, case.first)
         warm_up = await rating.begin(WARM_UP_S)
         print(f"{name}: ready after {rating.start_seconds:.1f} s, warm", flush=True)
-        keep(name, described(rating, warm_up, await steps(rating, case.first)))
+        keep(name, described(rating, warm_up, await steps(rating, case.first, count, seconds)))
 
     attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder, secrets), work, LIMIT_S))
 

@@ -25,9 +25,22 @@ from many import Many
 from measure import Keep, row
 from start import start
 
+from hifi_cli.rate.load import Load
+
 ROOT = Path(__file__).parent.parent
 RATE = 300.0
+LAGS = {
+    "mesh, real-time": "real-time",
+    "mesh, micro-batch": "micro-batch",
+    "FastStream, tuned batches": "batch",
+}
 ASYNCIO = ("ingest", "normalize", "egest", "retrier", "observe")
+
+
+def lag(keep: Keep) -> None:
+    """Single events at 500 a second, no setting changed; each chain in turn."""
+    for name, kind in LAGS.items():
+        row(keep, name, Load(), Case(kind, first=500), count=2, seconds=20)
 
 
 def partitions(keep: Keep) -> None:
@@ -71,7 +84,19 @@ def instances(keep: Keep) -> None:
 
 KINDS = {
     one.__name__: one
-    for one in (partitions, pipes, destinations, lookups, brokers, instances, dead, backlog, start, restart)
+    for one in (
+        lag,
+        partitions,
+        pipes,
+        destinations,
+        lookups,
+        brokers,
+        instances,
+        dead,
+        backlog,
+        start,
+        restart,
+    )
 }
 
 

@@ -27,7 +27,7 @@ CASES = (
     "FastStream, tuned batches, single events of 200 B to 64 KiB",
 )
 ALONE = ("raw", "passing")
-KINDS = (*growth.TITLES, "dead", "backlog", "start", "restart")
+KINDS = (*growth.TITLES, "lag", "dead", "backlog", "start", "restart")
 BUSY = 2.0
 """Load average for each core above which somebody else was at work, too."""
 

@@ -11,11 +11,11 @@ from dead import ALIVE, DEAD
 from figures import goal
 from growth import ALIVE as SHOWN_ALIVE
 from growth import DEAD as SHOWN_DEAD
-from growth import TITLES, sections, trouble
+from growth import LAG_GOALS_MS, TITLES, sections, trouble
 from killed import flowing
 from many import FLEET, Many
 from passing import NODES, section
-from rows import KINDS
+from rows import KINDS, LAGS
 from tables import CASES as SHOWN_CASES
 from tables import KINDS as SHOWN_KINDS
 from tables import page
@@ -30,6 +30,7 @@ def step(cpu=1000.0, p95=100.0, **changes):
     return {
         "rate": 300.0, "failed": None, "lost": 0, "wrong": 0, "refused": 0,
         "lag_ms": {"p50": 50.0, "p95": p95, "p99": 150.0, "max": 160.0},
+        "answer_ms": {"p95": 5.0}, "longest_pause_ms": 30.0,
         "cpu_seconds_per_million": {"ingest": cpu / 2, "enrich": cpu / 2},
         "core_shares": {"ingest": 0.4, "enrich": 0.2},
         "rss_bytes": {"enrich": 800 * 2**20},
@@ -99,6 +100,14 @@ def test_a_row_that_failed_says_why_and_the_others_stay():
 def test_instances_say_what_each_got():
     text = shown("instances", {"2 instances": point(step(), instances={"ingest": 2, "enrich": 1})})
     assert "| 2 instances | 20% | 0% | 20% |" in text
+
+
+def test_lag_has_goals_in_milliseconds():
+    text = shown("lag", {"mesh, real-time": point(step(p95=50)), "mesh, micro-batch": point(step(p95=490))})
+    assert "| mesh, real-time | 1 | 300 | 50 | 50 | 150 | 30 | 5.0 | 1,000 | - |" in text
+    assert "mesh, real-time: p95 at most 40 ms. It is 50 ms: missed, 25% above the bound" in text
+    assert "mesh, micro-batch: p95 at most 700 ms. It is 490 ms: reached, 30% below the bound" in text
+    assert set(LAG_GOALS_MS) <= set(LAGS)
 
 
 def test_one_dead_destination():
