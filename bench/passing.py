@@ -219,10 +219,11 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
 
 def _process(folder: Path, kafka: str, stream: str, node: Node, topics: Sequence[str]) -> Process:
     plan = Plan(folder, stream=stream, trigger=node.trigger, env={"HIFI_ENRICH_COMPILE": "throughput"})
-    env = environment(plan, Place(node.service, 1, free_port()), kafka, find_java().home)
+    java = find_java().home
+    env = environment(plan, Place(node.service, 1, free_port()), kafka, java)
     argv = command(node.service)
     if node.script:
-        env["JAVA_HOME"] = str(find_java().home)
+        env["JAVA_HOME"] = str(java)
         argv = [sys.executable, str(BARE / node.script), kafka, *topics]
         argv += [node.trigger] if "spark" in node.script else []
     return Process(stream, argv, env=env, log=folder / f"{stream}.log", cwd=folder)
