@@ -1,6 +1,6 @@
-"""A node that only passes events on, beside its bare means: the CPU of a message in each, same broker, same events.
+"""A service that only passes events on, beside its bare means: the CPU of a message in each, same broker, same events.
 
-`python bench/passing.py [NODE...]` prints what one run finds. Each node is a process of its own with topics of its own;
+`python bench/passing.py [SERVICE...]` prints what one run finds. Each service is a process of its own with topics of its own;
 one runs at a time. First it gets a steady flow, then as many messages at once as it finds after a pause. Every message
 must come out once. `bench/peers/bare` says what is bare.
 """
@@ -41,7 +41,7 @@ RATE: Final = 2000
 """Messages a second of the flow: what a mesh on two cores carries within its rating."""
 WARM_UP_S, FLOW_S = 20.0, 12.0
 AT_ONCE: Final = 60_000
-"""Messages that wait for a node that was paused."""
+"""Messages that wait for a service that was paused."""
 TURN_S: Final = 0.005
 LIMIT_S: Final = 180.0
 PIPE: Final = Pipe.model_validate(
@@ -54,7 +54,7 @@ PIPE: Final = Pipe.model_validate(
 
 
 @dataclass(frozen=True)
-class Node:
+class Service:
     """`service`: of the mesh, with its trigger; else `script` of the bare ones. `over`: its bare means."""
 
     reads: str
@@ -65,22 +65,22 @@ class Node:
     over: str = ""
 
 
-NODES: Final = {
-    "aiokafka alone": Node("raw", "normalized", script="aiokafka_node.py"),
-    "normalize": Node("raw", "normalized", "normalize", over="aiokafka alone"),
-    "Spark alone, micro-batch": Node("normalized", "enriched", script="spark_node.py"),
-    "enrich, micro-batch": Node("normalized", "enriched", "enrich", over="Spark alone, micro-batch"),
-    "Spark alone, real-time": Node("normalized", "enriched", script="spark_node.py", trigger="real-time"),
-    "enrich, real-time": Node(
+SERVICES: Final = {
+    "aiokafka alone": Service("raw", "normalized", script="aiokafka_node.py"),
+    "normalize": Service("raw", "normalized", "normalize", over="aiokafka alone"),
+    "Spark alone, micro-batch": Service("normalized", "enriched", script="spark_node.py"),
+    "enrich, micro-batch": Service("normalized", "enriched", "enrich", over="Spark alone, micro-batch"),
+    "Spark alone, real-time": Service("normalized", "enriched", script="spark_node.py", trigger="real-time"),
+    "enrich, real-time": Service(
         "normalized", "enriched", "enrich", trigger="real-time", over="Spark alone, real-time"
     ),
 }
 MOST: Final = 2.0
-"""Times the CPU of bare aiokafka that an asyncio node may take."""
+"""Times the CPU of bare aiokafka that an asyncio service may take."""
 
 
 class Feed:
-    """Puts events on a topic, as the node before would, and counts what comes out of the node."""
+    """Puts events on a topic, as the service before would, and counts what comes out of the service."""
 
     def __init__(self, kafka: str, source: str, target: str, version: int) -> None:
         self.sent = 0
@@ -166,8 +166,8 @@ class Feed:
         return Record(b"%d" % number, self._bodies[number % len(self._bodies)], headers)
 
 
-def measure(names: Sequence[str] = tuple(NODES)) -> dict[str, Any]:
-    """CPU-seconds of a million messages in the flow and at once, for each node, as JSON."""
+def measure(names: Sequence[str] = tuple(SERVICES)) -> dict[str, Any]:
+    """CPU-seconds of a million messages in the flow and at once, for each service, as JSON."""
     with tempfile.TemporaryDirectory(prefix="hifi-passing-", ignore_cleanup_errors=True) as folder:
         log_to(Path(folder) / "own.log")
         return uvloop.run(_measure(Path(folder), names))
@@ -183,14 +183,14 @@ async def _measure(folder: Path, names: Sequence[str]) -> dict[str, Any]:
 
 
 async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, Any]:
-    node = NODES[name]
+    service = SERVICES[name]
     stream = "".join(letter if letter.isalnum() else "-" for letter in name.lower())
     topics = Topics(stream)
     await prepare(cluster.bootstrap, topics, PARTITIONS)
     await put_in_force(cluster.bootstrap, topics, [PIPE])
     version = (await read(cluster.bootstrap, topics)).pipes[PIPE.pipe].version
-    source, target = getattr(topics, node.reads), getattr(topics, node.writes)
-    process = _process(folder, cluster.bootstrap, stream, node, [source, target])
+    source, target = getattr(topics, service.reads), getattr(topics, service.writes)
+    process = _process(folder, cluster.bootstrap, stream, service, [source, target])
     await process.start()
     try:
         async with Feed(cluster.bootstrap, source, target, version) as feed:
@@ -217,20 +217,20 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
     return found
 
 
-def _process(folder: Path, kafka: str, stream: str, node: Node, topics: Sequence[str]) -> Process:
-    plan = Plan(folder, stream=stream, trigger=node.trigger, env={"HIFI_ENRICH_COMPILE": "throughput"})
+def _process(folder: Path, kafka: str, stream: str, service: Service, topics: Sequence[str]) -> Process:
+    plan = Plan(folder, stream=stream, trigger=service.trigger, env={"HIFI_ENRICH_COMPILE": "throughput"})
     java = find_java().home
-    env = environment(plan, Place(node.service, 1, free_port()), kafka, java)
-    argv = command(node.service)
-    if node.script:
+    env = environment(plan, Place(service.service, 1, free_port()), kafka, java)
+    argv = command(service.service)
+    if service.script:
         env["JAVA_HOME"] = str(java)
-        argv = [sys.executable, str(BARE / node.script), kafka, *topics]
-        argv += [node.trigger] if "spark" in node.script else []
+        argv = [sys.executable, str(BARE / service.script), kafka, *topics]
+        argv += [service.trigger] if "spark" in service.script else []
     return Process(stream, argv, env=env, log=folder / f"{stream}.log", cwd=folder)
 
 
 class Cost:
-    """What a node and the broker use from now on."""
+    """What a service and the broker use from now on."""
 
     def __init__(self, process: Process, cluster: KafkaCluster) -> None:
         self._process, self._broker = process, cluster.processes[1]
@@ -254,32 +254,32 @@ def section(runs: Iterable[Mapping[str, Any]]) -> str:
     runs = list(runs)
     rows = []
     text = ""
-    for name, node in NODES.items():
+    for name, service in SERVICES.items():
         cells: list[str] = []
         for way in ("flow", "at_once"):
             ours = [run[name][way]["cpu_seconds_per_million"] for run in runs]
             broker = median(run[name][way]["broker_cpu_seconds_per_million"] for run in runs)
             ratio = (
                 median(
-                    cost / run[node.over][way]["cpu_seconds_per_million"]
+                    cost / run[service.over][way]["cpu_seconds_per_million"]
                     for cost, run in zip(ours, runs, strict=True)
                 )
-                if node.over
+                if service.over
                 else None
             )
             if way == "at_once":
                 cells.append(count(median(run[name][way]["per_second"] for run in runs)))
             cells += [count(median(ours)), times(ratio), count(broker)]
-            if node.service == "normalize":
+            if service.service == "normalize":
                 how = f"at {RATE:,} messages/s" if way == "flow" else f"{AT_ONCE:,} messages at once"
                 text += "\n" + goal(f"normalize's CPU per message over aiokafka's, {how},", ratio, MOST)
         rows.append([name, len(runs), *cells])
-    head = ["node", "runs"]
+    head = ["service", "runs"]
     head += ["flow: CPU-s a million", "times its bare means", "broker's CPU-s a million"]
     head += ["at once: messages/s", "CPU-s a million", "times its bare means", "broker's CPU-s a million"]
     return (
-        "\n## A node that only passes events on, beside its bare means\n\n"
-        f"The pipe declares nothing, the events are flights, on {PARTITIONS} partitions. A node runs alone with the "
+        "\n## A service that only passes events on, beside its bare means\n\n"
+        f"The pipe declares nothing, the events are flights, on {PARTITIONS} partitions. A service runs alone with the "
         f"broker: {RATE:,} messages/s for {FLOW_S:.0f} s after {WARM_UP_S:.0f} s of them, then {AT_ONCE:,} that wait "
         "for it. `bench/peers/bare` says what is bare; Java's second compiler is on in all four with Spark.\n\n"
         + table(head, rows)
@@ -288,4 +288,4 @@ def section(runs: Iterable[Mapping[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    measure(sys.argv[1:] or tuple(NODES))
+    measure(sys.argv[1:] or tuple(SERVICES))

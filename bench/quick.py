@@ -16,7 +16,7 @@ from hifi_cli.rate.step import why_not
 MESH, CHAIN = "mesh, real-time, single events", "FastStream, tuned batches, single events"
 RATE, SECONDS, WARM_UP_S, SLO_MS = 500.0, 8.0, 20.0, 60_000.0
 WORSE = 3.0
-# From the separate runs of docs/benchmarks.md at this rate: the nodes pay for small requests, aiokafka alone does not.
+# From the separate runs of docs/benchmarks.md at this rate: the services pay for small requests, aiokafka alone does not.
 SEEN = {
     "CPU of an event: mesh over FastStream chain": 1.3,
     "CPU of an event: normalize over aiokafka's send and getmany": 38.0,
@@ -49,12 +49,12 @@ def _too_high() -> set[str]:
             sys.exit(f"{name}: {why}")
         found[name] = step
     mesh, chain = (found[name].per_million for name in (MESH, CHAIN))
-    node = sum(alone[way]["cpu_seconds_per_million"] for way in ("send", "getmany"))
+    service = sum(alone[way]["cpu_seconds_per_million"] for way in ("send", "getmany"))
     lags = [found[name].lag_ms["p50"] or 0.0 for name in (MESH, CHAIN)]
     ratios = {
         "CPU of an event: mesh over FastStream chain": sum(mesh.values()) / sum(chain.values()),
-        "CPU of an event: normalize over aiokafka's send and getmany": mesh["normalize"] / node,
-        "CPU of an event: egest over aiokafka's send and getmany": mesh["egest"] / node,
+        "CPU of an event: normalize over aiokafka's send and getmany": mesh["normalize"] / service,
+        "CPU of an event: egest over aiokafka's send and getmany": mesh["egest"] / service,
         # Not p95: at 8 s that is how real time's pause of every 30 s falls.
         "p50: mesh over FastStream chain": lags[0] / lags[1],
     }
@@ -62,7 +62,7 @@ def _too_high() -> set[str]:
     for name, costs in (("mesh", mesh), ("chain", chain)):
         parts = ", ".join(f"{service} {cost:,.0f}" for service, cost in costs.items())
         print(f"  {name} {sum(costs.values()):,.0f}: {parts}")
-    print(f"  aiokafka alone {node:,.0f}")
+    print(f"  aiokafka alone {service:,.0f}")
     print(f"p50: mesh {lags[0]:,.0f} ms, chain {lags[1]:,.0f} ms, both at {RATE:,.0f} ev/s\n")
     for name, ratio in ratios.items():
         verdict = "TOO HIGH" if ratio > SEEN[name] * WORSE else "good"

@@ -24,7 +24,7 @@ from chain import needed
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench/results"
-ALONE = {"raw": ("aiokafka", raw.measure), "passing": ("nodes", passing.measure)}
+ALONE = {"raw": ("aiokafka", raw.measure), "passing": ("services", passing.measure)}
 """What is measured without a mesh: kind to the name of its results and the measurement."""
 
 

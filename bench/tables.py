@@ -45,7 +45,7 @@ def page(results: Mapping[str, Any], name: str) -> str:
     if "raw" in results:
         parts.append(_raw(results["raw"]["aiokafka"]))
     if "passing" in results:
-        parts.append(passing.section(results["passing"]["nodes"]))
+        parts.append(passing.section(results["passing"]["services"]))
     if results.get("ack"):
         parts.append(_ack(results["ack"]))
     if "rows" in results:
@@ -98,7 +98,7 @@ def _ratings(rates: Mapping[str, Any]) -> str:
         lags = [ms(median(one["lag_ms"][q] for one in rated)) for q in ("p50", "p95", "p99")]
         pause = ms(median(one["longest_pause_ms"] for one in rated))
         lost = sum(step["lost"] for run in runs for step in run["steps"])
-        nodes = {run["bottleneck"]["node"] for run in runs}
+        services = {run["bottleneck"]["service"] for run in runs}
         rows.append(
             [
                 name,
@@ -107,7 +107,7 @@ def _ratings(rates: Mapping[str, Any]) -> str:
                 *lags,
                 pause,
                 lost,
-                ", ".join(sorted(nodes)),
+                ", ".join(sorted(services)),
             ]
         )
     head = [

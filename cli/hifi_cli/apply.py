@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import read
+from hifi.pipe.registry import read_registry
 from hifi_cli.check import Folder, Quick, checked
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.output import console, print_json, table
@@ -66,7 +66,7 @@ async def _publish(
 ) -> tuple[Mapping[str, str], dict[str, int]]:
     """What became of each pipe, and the versions in force."""
     outcome = await put_in_force(target.kafka, target.topics, pipes, delete_missing=delete_missing)
-    published = await read(target.kafka, target.topics)
+    published = await read_registry(target.kafka, target.topics)
     return outcome, {name: known.version for name, known in published.pipes.items()}
 
 
@@ -80,7 +80,7 @@ async def pipes(
     hifi pipes --json | jq '.[].pipe.destinations[].url'
     """
     target = kafka_target(data, kafka, stream)
-    published = await read(target.kafka, target.topics)
+    published = await read_registry(target.kafka, target.topics)
     in_force = [published.pipes[name] for name in sorted(published.pipes)]
     if as_json:
         print_json(

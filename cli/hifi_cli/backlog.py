@@ -1,4 +1,4 @@
-"""How many records each node of a stream has still to read, by its committed offsets."""
+"""How many records each service of a stream has still to read, by its committed offsets."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ ANSWER_S: Final = 10.0
 
 
 def reads(topics: Topics) -> dict[str, Sequence[str]]:
-    """Node to the topics that it reads."""
+    """Service to the topics that it reads."""
     return {
         "normalize": [topics.raw],
         "enrich": [topics.normalized],
@@ -26,7 +26,7 @@ def reads(topics: Topics) -> dict[str, Sequence[str]]:
 
 
 async def backlog(bootstrap: str, topics: Topics) -> dict[str, int]:
-    """Node to the records that wait for it. For the retrier most of them are only not due yet.
+    """Service to the records that wait for it. For the retrier most of them are only not due yet.
 
     Raises:
         Retryable: Kafka does not answer.
@@ -52,7 +52,7 @@ async def _backlog(bootstrap: str, topics: Topics) -> dict[str, int]:
         await admin.start()
         await consumer.start()
         waiting = {}
-        for node, names in reads(topics).items():
+        for service, names in reads(topics).items():
             partitions = [
                 TopicPartition(one["topic"], part["partition"])
                 for one in await admin.describe_topics(list(names))
@@ -60,8 +60,8 @@ async def _backlog(bootstrap: str, topics: Topics) -> dict[str, int]:
             ]
             ends = await consumer.end_offsets(partitions)
             starts = await consumer.beginning_offsets(partitions)
-            committed = await _committed(admin, topics.group(node))
-            waiting[node] = sum(
+            committed = await _committed(admin, topics.group(service))
+            waiting[service] = sum(
                 end - max(starts[tp], committed[tp].offset if tp in committed else 0)
                 for tp, end in ends.items()
             )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hifi.pipe.files import Problem
+from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe
 from hifi_cli.checking import check_folder
 from hifi_cli.options import AsJson
@@ -54,7 +54,7 @@ def check(
         raise typer.Exit(FAILED)
 
 
-def tell(problems: list[Problem]) -> None:
+def tell(problems: list[PipeProblem]) -> None:
     """Print problems as `file:line: where: message`, and how many there are."""
     for problem in problems:
         print(problem)

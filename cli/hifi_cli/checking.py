@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hifi.errors import Misconfigured
-from hifi.pipe import files
-from hifi.pipe.files import Loaded, Problem
+from hifi.pipe import loader
+from hifi.pipe.loader import LoadedPipe, PipeProblem
 from hifi.pipe.model import Enrich, Pipe
 from hifi_infra.plan import Trigger
 
@@ -23,7 +23,7 @@ def check_folder(
     sql: bool = True,
     seen: Path | None = None,
     places: Sequence[Path] | None = None,
-) -> tuple[list[Pipe], list[Problem]]:
+) -> tuple[list[Pipe], list[PipeProblem]]:
     """Read a folder of pipes and check them.
 
     Args:
@@ -36,7 +36,7 @@ def check_folder(
     Returns:
         The pipes that could be read, and everything that is wrong.
     """
-    loaded, problems = files.load(folder)
+    loaded, problems = loader.load(folder)
     for one in loaded:
         problems += _functions(one, [folder] if places is None else places)
         problems += _lookups(one)
@@ -54,7 +54,7 @@ def check_folder(
     )
 
 
-def _functions(one: Loaded, places: Sequence[Path]) -> Iterator[Problem]:
+def _functions(one: LoadedPipe, places: Sequence[Path]) -> Iterator[PipeProblem]:
     """Functions named by import path must be there."""
     named: list[tuple[Sequence[str | int], str | None]] = [
         (("normalize", "function"), one.pipe.normalize.function),
@@ -80,7 +80,7 @@ def _cannot_import(function: str, places: Sequence[Path]) -> str | None:
     return None if callable(found) else f"{function} is no function"
 
 
-def _lookups(one: Loaded) -> Iterator[Problem]:
+def _lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
     """Files of lookups must be readable and have their columns; SQL tables are enrich's to reach."""
     from hifi_enrich.lookup.load import read
 
@@ -93,7 +93,7 @@ def _lookups(one: Loaded) -> Iterator[Problem]:
             yield one.problem(("enrich", "lookups", name, "file"), str(error))
 
 
-def _mapping(one: Loaded) -> Iterator[Problem]:
+def _mapping(one: LoadedPipe) -> Iterator[PipeProblem]:
     from hifi_normalize.mapping import mapper
 
     try:
@@ -102,7 +102,7 @@ def _mapping(one: Loaded) -> Iterator[Problem]:
         yield one.problem(("normalize", "fields"), str(error))
 
 
-def _destinations(one: Loaded) -> Iterator[Problem]:
+def _destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
     """Transforms and headers, as egest makes requests of them; secrets are looked at where egest runs."""
     from hifi_egest.binding import Binding
 
@@ -114,7 +114,7 @@ def _destinations(one: Loaded) -> Iterator[Problem]:
             yield one.problem(("destinations", index), str(error))
 
 
-def _sql(loaded: Sequence[Loaded], trigger: Trigger) -> list[Problem]:
+def _sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:
     loaded = [one for one in loaded if _has_sql(one.pipe)]
     if not loaded:
         return []
@@ -148,15 +148,15 @@ def _quiet() -> Iterator[None]:
             os.close(terminal)
 
 
-def _mark(one: Loaded, trigger: Trigger, seen: Path) -> Path:
+def _mark(one: LoadedPipe, trigger: Trigger, seen: Path) -> Path:
     text = f"{trigger} {one.pipe.model_dump_json()}"
     return seen / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _has_passed(one: Loaded, trigger: Trigger, seen: Path | None) -> bool:
+def _has_passed(one: LoadedPipe, trigger: Trigger, seen: Path | None) -> bool:
     return seen is not None and _mark(one, trigger, seen).exists()
 
 
-def _remember(one: Loaded, trigger: Trigger, seen: Path) -> None:
+def _remember(one: LoadedPipe, trigger: Trigger, seen: Path) -> None:
     seen.mkdir(parents=True, exist_ok=True)
     _mark(one, trigger, seen).touch()

@@ -12,9 +12,9 @@ from aiokafka.errors import KafkaError
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hifi.dead.letter import Letter, Wanted, parse_id
-from hifi.dead.read import letter, letters
-from hifi.dead.replay import replay as let_go
+from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
+from hifi.dead_letters.reader import letter, letters
+from hifi.dead_letters.replay import replay as let_go
 from hifi.errors import Misconfigured, Rejected
 from hifi.kafka.producer import Producer
 from hifi_cli.moment import milliseconds_since_1970
@@ -24,7 +24,7 @@ from hifi_cli.reported import FAILED, reported
 from hifi_cli.target import Target, kafka_target
 
 app = typer.Typer(
-    no_args_is_help=True, help="Events that no node could pass on: list them, look into one, replay them."
+    no_args_is_help=True, help="Events that no service could pass on: list them, look into one, replay them."
 )
 Pipe = Annotated[str | None, typer.Option("--pipe", help="Only of this pipe.")]
 Where = Annotated[str | None, typer.Option("--destination", help="Only of this destination.")]
@@ -52,7 +52,7 @@ async def list_(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters: which event, refused by which node, why, and whether it was replayed. Never its data.
+    """List dead letters: which event, refused by which service, why, and whether it was replayed. Never its data.
 
     hifi dead list
     hifi dead list --pipe orders --reason schema --since 2h
@@ -88,7 +88,7 @@ async def show(
     value: Annotated[
         bool,
         typer.Option(
-            "--value", help="Show the event's data too: as the node got it, before normalize unmasked."
+            "--value", help="Show the event's data too: as the service got it, before normalize unmasked."
         ),
     ] = False,
     as_json: AsJson = False,
@@ -137,7 +137,7 @@ async def replay(
     everything: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let dead letters go again, from the node that refused them on, once the cause is mended.
+    """Let dead letters go again, from the service that refused them on, once the cause is mended.
 
     What was replayed already is left out, so repeating the command is harmless, also after a Ctrl-C.
 
@@ -145,7 +145,7 @@ async def replay(
       hifi dead replay --pipe orders --destination warehouse --since 1d
     """
     wanted = _wanted(pipe, destination, reason, since, until)
-    if not names and wanted == Wanted() and not everything:
+    if not names and wanted == DeadLetterFilter() and not everything:
         raise Misconfigured("say which: ids, a filter such as --pipe, or --all")
     places = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
@@ -177,7 +177,7 @@ async def replay(
         raise typer.Exit(FAILED)
 
 
-async def _replayed(producer: Producer, target: Target, one: Letter) -> str:
+async def _replayed(producer: Producer, target: Target, one: DeadLetter) -> str:
     try:
         async for _, topic in let_go(producer, target.topics, [one]):
             return "replayed" if topic else "already"
@@ -201,9 +201,9 @@ async def _producer(target: Target) -> AsyncIterator[Producer]:
 
 def _wanted(
     pipe: str | None, destination: str | None, reason: str | None, since: str | None, until: str | None
-) -> Wanted:
+) -> DeadLetterFilter:
     now_s = time.time()
-    return Wanted(
+    return DeadLetterFilter(
         pipe,
         destination,
         reason,
@@ -212,13 +212,13 @@ def _wanted(
     )
 
 
-def _row(one: Letter) -> list[str]:
+def _row(one: DeadLetter) -> list[str]:
     facts = one.summary()
-    refused_by = facts["node"] + (f" for {facts['destination']}" if facts["destination"] else "")
+    refused_by = facts["service"] + (f" for {facts['destination']}" if facts["destination"] else "")
     detail = facts["detail"] + (f" at {facts['pointer']}" if facts["pointer"] else "")
     texts = [one.id, _clock(one), facts["pipe"], facts["event"], refused_by, facts["reason"], detail]
     return [*map(escape, texts), "yes" if facts["replayed"] else ""]
 
 
-def _clock(one: Letter) -> str:
+def _clock(one: DeadLetter) -> str:
     return f"{datetime.fromtimestamp(one.dead_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -194,7 +194,7 @@ def top_table(body: dict[str, Any]) -> Group:
         )
     status = body["status"]
     groups = ", ".join(
-        f"{one['node']} {one['topic']} {one['records']} ({one['seconds']:.1f} s)"
+        f"{one['service']} {one['topic']} {one['records']} ({one['seconds']:.1f} s)"
         for one in status["groups"]
         if one["records"]
     )

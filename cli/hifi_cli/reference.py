@@ -32,7 +32,7 @@ Each service is configured by environment variables. A wrong value ends it with 
 the variable. `hifi up` sets what it must and passes the rest of its own environment on.
 """
 _RUNBOOKS_INTRO: Final = """\
-The console of observe serves the same at `/runbooks`, so it is at hand offline. In commands PIPE, MINUTE, NODE and the
+The console of observe serves the same at `/runbooks`, so it is at hand offline. In commands PIPE, MINUTE, SERVICE and the
 like stand for what the alarm names.
 """
 _NAMES: Final = {

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.model import Source
-from hifi.pipe.registry import read
+from hifi.pipe.registry import read_registry
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Url
 from hifi_cli.output import console, errors, print_json
@@ -125,7 +125,7 @@ def _opened(file: str) -> Iterator[io.BufferedReader]:
 async def _source(data: Path, pipe: str) -> Source | None:
     """What the pipe declares of its source, where the mesh of the data folder knows it."""
     target = kafka_target(data, None, None)
-    published = await read(target.kafka, target.topics)
+    published = await read_registry(target.kafka, target.topics)
     known = published.pipes.get(pipe)
     if known is None:
         names = ", ".join(sorted(published.pipes)) or "none; `hifi apply DIR` publishes some"

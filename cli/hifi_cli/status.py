@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from hifi.errors import HifiError
-from hifi.pipe.registry import read
+from hifi.pipe.registry import read_registry
 from hifi_cli import scrape
 from hifi_cli.backlog import backlog
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
@@ -115,7 +115,7 @@ async def _instances(instances: list[RunningInstance], seconds: float) -> list[I
 
 async def _stream(target: Target) -> tuple[dict[str, int], list[dict[str, Any]], str | None]:
     try:
-        published = await read(target.kafka, target.topics)
+        published = await read_registry(target.kafka, target.topics)
         pipes = [
             {
                 "pipe": name,
@@ -141,9 +141,9 @@ def _show(found: dict[str, Any]) -> None:
     if found["instances"]:
         console.print(_instance_table(found["instances"]))
     if found["backlog"]:
-        rows = table("node", ">records waiting", title="\nBacklog")
-        for node, count in found["backlog"].items():
-            rows.add_row(node, f"{count:,}")
+        rows = table("service", ">records waiting", title="\nBacklog")
+        for service, count in found["backlog"].items():
+            rows.add_row(service, f"{count:,}")
         console.print(rows)
     rows = table("pipe", ">version", "destinations", "description", title="\nPipes")
     for pipe in found["pipes"]:

@@ -37,7 +37,7 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
 
 
 def _topics(stream: str) -> Topics:
-    """Of a stream, with the retry tiers that HIFI_TIERS tells every node."""
+    """Of a stream, with the retry tiers that HIFI_TIERS tells every service."""
     return Topics(stream, load(StreamSettings).tiers)
 
 

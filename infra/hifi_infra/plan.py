@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def topics(self) -> Topics:
-        """The stream's topics; the retry tiers are told to every node by the variable HIFI_TIERS."""
+        """The stream's topics; the retry tiers are told to every service by the variable HIFI_TIERS."""
         return Topics(self.stream, load(StreamSettings).tiers)
 
     @property

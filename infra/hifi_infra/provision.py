@@ -17,7 +17,7 @@ from pydantic import Field
 
 from hifi import log
 from hifi.errors import HifiError, Misconfigured, Retryable
-from hifi.pipe import files
+from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi.settings import ServiceSettings, load
 from hifi_infra.stream import prepare, put_in_force
@@ -65,7 +65,7 @@ async def provision(settings: ProvisionSettings) -> None:
 def _pipes(folder: Path | None) -> list[Pipe]:
     if folder is None:
         return []
-    loaded, problems = files.load(folder)
+    loaded, problems = loader.load(folder)
     if problems:
         raise Misconfigured("no pipe was put in force:\n" + "\n".join(f"  {problem}" for problem in problems))
     return [one.pipe for one in loaded]

@@ -10,7 +10,15 @@ from aiokafka.errors import KafkaError
 from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import Known, Published, deletion_record, pipe_record, publish, read, stream_record
+from hifi.pipe.registry import (
+    PipeVersion,
+    RegistrySnapshot,
+    deletion_record,
+    pipe_record,
+    publish,
+    read_registry,
+    stream_record,
+)
 from hifi.topics import Topics
 from hifi_infra.kraft import replication
 
@@ -38,7 +46,7 @@ async def prepare(bootstrap: str, topics: Topics, partitions: int | None) -> int
             existing = await partition_counts(bootstrap, [topics.raw])
             count = partitions or existing.get(topics.raw, DEFAULT_PARTITIONS)
             await create_topics(bootstrap, topics, partitions=count, replication=copies)
-            if (await read(bootstrap, topics)).partitions is None:
+            if (await read_registry(bootstrap, topics)).partitions is None:
                 await publish(bootstrap, topics, [stream_record(count)])
             return count
     except (TimeoutError, KafkaError, OSError, Retryable) as error:
@@ -57,7 +65,7 @@ async def put_in_force(
     Returns:
         Pipe to what became of it: `new`, `changed`, `unchanged` or `deleted`.
     """
-    published = await read(bootstrap, topics)
+    published = await read_registry(bootstrap, topics)
     outcome = compare(published, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}
     records = [
@@ -70,9 +78,9 @@ async def put_in_force(
     return outcome
 
 
-def compare(published: Published, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
+def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
     """Pipe to `new`, `changed`, `unchanged` or `deleted`, by name."""
-    known: Mapping[str, Known] = published.pipes
+    known: Mapping[str, PipeVersion] = published.pipes
 
     def change(pipe: Pipe) -> str:
         if pipe.pipe not in known:

@@ -14,19 +14,19 @@ from starlette.routing import Route
 class Health:
     """The conditions of being ready, each with the reason why it does not hold yet."""
 
-    def __init__(self, node: str, instance: str) -> None:
-        self.node = node
+    def __init__(self, service: str, instance: str) -> None:
+        self.service = service
         self.instance = instance
         self.state = "starting"
         """One word for a person: starting, running, standby, draining."""
         self._waiting: dict[str, str] = {}
         self._warnings: dict[str, str] = {}
 
-    def wait(self, condition: str, reason: str) -> None:
+    def block(self, condition: str, reason: str) -> None:
         """A condition does not hold; the reason is one sentence for a person."""
         self._waiting[condition] = reason
 
-    def hold(self, condition: str) -> None:
+    def unblock(self, condition: str) -> None:
         """A condition holds (again)."""
         self._waiting.pop(condition, None)
 
@@ -64,9 +64,9 @@ class Health:
     def routes(self) -> list[Route]:
         """The pages /healthz and /readyz, for a service that shows them on a port of its own too."""
         about = {
-            "node": self.node,
+            "service": self.service,
             "instance": self.instance,
-            "version": version(self.node),
+            "version": version(self.service),
             "commit": commit(),
         }
 
@@ -89,10 +89,10 @@ class Health:
         return [Route("/healthz", healthz), Route("/readyz", readyz)]
 
 
-def version(node: str) -> str:
-    """Version of the installed package of a node."""
+def version(service: str) -> str:
+    """Version of the installed package of a service."""
     try:
-        return metadata.version(f"hifi-{node}")
+        return metadata.version(f"hifi-{service}")
     except metadata.PackageNotFoundError:
         return "unknown"
 

@@ -9,7 +9,7 @@ import structlog
 
 
 def configure(
-    node: str,
+    service: str,
     instance: str,
     *,
     format: Literal["auto", "json", "console"] = "auto",  # noqa: A002 - as the setting is called
@@ -40,7 +40,7 @@ def configure(
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(node=node, instance=instance)
+    structlog.contextvars.bind_contextvars(service=service, instance=instance)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING), force=True)

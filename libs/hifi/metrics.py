@@ -1,4 +1,4 @@
-"""Every metric of the services, in one table. Labels are bounded: nodes, pipes, destinations, never ids.
+"""Every metric of the services, in one table. Labels are bounded: services, pipes, destinations, never ids.
 
 Names follow Prometheus' conventions: base units, `_total` for counters.
 """
@@ -15,11 +15,11 @@ ACCEPTED = Counter("hifi_ingest_accepted_events_total", "Events acknowledged to 
 INGEST_SECONDS = Histogram(
     "hifi_ingest_seconds", "Last byte of a request in to first byte of its answer out.", buckets=_SECONDS
 )
-# Every asyncio node
+# Every asyncio service
 READ = Counter("hifi_records_read_total", "Records read from a topic.", ["topic"])
 WRITTEN = Counter("hifi_records_written_total", "Records that Kafka acknowledged.", ["topic"])
 DEAD_LETTERS = Counter(
-    "hifi_dead_letters_total", "Events put to the dead letters.", ["pipe", "node", "reason"]
+    "hifi_dead_letters_total", "Events put to the dead letters.", ["pipe", "service", "reason"]
 )
 PARTITIONS = Gauge("hifi_assigned_partitions", "Partitions assigned to this instance.", ["topic"])
 REBALANCES = Counter("hifi_rebalances_total", "Times that partitions were added, revoked or lost.", ["kind"])
@@ -61,7 +61,7 @@ DELIVERY_SECONDS = Histogram(
     buckets=_SECONDS,
 )
 COPIES = Counter(
-    "hifi_copies_dropped_total", "Records that a restarted node wrote again, dropped.", ["topic"]
+    "hifi_copies_dropped_total", "Records that a restarted service wrote again, dropped.", ["topic"]
 )
 LANE_EVENTS = Gauge("hifi_lane_events", "Deliveries queued or running in a lane.", ["pipe", "destination"])
 BREAKER_OPEN = Gauge(

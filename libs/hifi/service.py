@@ -9,9 +9,10 @@ from typing import TypeVar
 
 import uvloop
 
-from hifi import http, log
+from hifi import log
 from hifi.errors import Misconfigured
 from hifi.health import Health, commit, version
+from hifi.http.server import listen, serve
 from hifi.settings import ServiceSettings, load
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -19,11 +20,11 @@ logger = log.get(__name__)
 
 
 class Service:
-    """What a node's main function gets: its health, and the moment to stop."""
+    """What a service's main function gets: its health, and the moment to stop."""
 
-    def __init__(self, node: str, settings: ServiceSettings) -> None:
-        self.node = node
-        self.health = Health(node, settings.instance)
+    def __init__(self, name: str, settings: ServiceSettings) -> None:
+        self.name = name
+        self.health = Health(name, settings.instance)
         self.stopping = asyncio.Event()
         """Set on SIGTERM or SIGINT: take nothing new, finish, commit, leave."""
 
@@ -48,42 +49,42 @@ class Service:
             await asyncio.wait({doing, stop})
 
 
-def run(node: str, settings_type: type[S], main: Callable[[Service, S], Awaitable[None]]) -> None:
+def run(name: str, settings_type: type[S], main: Callable[[Service, S], Awaitable[None]]) -> None:
     """Run a service until SIGTERM or SIGINT; never returns.
 
     Exit status 0 after draining, 1 when a bound was passed or the service failed, 2 when it is misconfigured.
     """
     if "--version" in sys.argv[1:]:
-        print(f"hifi-{node} {version(node)}" + (f" ({commit()})" if commit() else ""))
+        print(f"hifi-{name} {version(name)}" + (f" ({commit()})" if commit() else ""))
         sys.exit(0)
     try:
         settings = load(settings_type)
         _calm_collector()
-        log.configure(node, settings.instance, format=settings.log_format, level=settings.log_level)
+        log.configure(name, settings.instance, format=settings.log_format, level=settings.log_level)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            status = runner.run(_run(node, settings, main))
+            status = runner.run(_run(name, settings, main))
     except Misconfigured as error:
-        print(f"hifi-{node}: {error}", file=sys.stderr)
+        print(f"hifi-{name}: {error}", file=sys.stderr)
         status = 2
     sys.exit(status)
 
 
 def _calm_collector() -> None:
-    """Look for garbage cycles less often: batches of events are many objects and no cycles (8 % of a node's time)."""
+    """Look for garbage cycles less often: batches of events are many objects and no cycles (8 % of a service's time)."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
-async def _run(node: str, settings: S, main: Callable[[Service, S], Awaitable[None]]) -> int:
-    service = Service(node, settings)
+async def _run(name: str, settings: S, main: Callable[[Service, S], Awaitable[None]]) -> int:
+    service = Service(name, settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)
-    sock = http.listen(settings.host, settings.port)
+    sock = listen(settings.host, settings.port)
     work = asyncio.ensure_future(main(service, settings))
     await asyncio.sleep(0)  # by now it has said what it waits for: /readyz never says yes too early
-    async with http.serve(service.health.app(), sock, drain_s=1):
+    async with serve(service.health.app(), sock, drain_s=1):
         logger.info(
             "service-started", port=sock.getsockname()[1], stream=settings.stream, kafka=settings.kafka
         )

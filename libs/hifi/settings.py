@@ -27,7 +27,7 @@ class StreamSettings(BaseSettings):
     tiers: Annotated[tuple[Tier, ...], NoDecode, BeforeValidator(parse_tiers)] = Field(
         DEFAULT_TIERS,
         min_length=1,
-        description="Delays of the retry topics, ascending, `5s,30s,2m,10m,1h`; the same at every node.",
+        description="Delays of the retry topics, ascending, `5s,30s,2m,10m,1h`; the same at every service.",
     )
 
     @property

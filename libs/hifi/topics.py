@@ -108,7 +108,7 @@ class Topics:
 
     @property
     def dead_letter(self) -> str:
-        """What no node could pass on, with the reason."""
+        """What no service could pass on, with the reason."""
         return f"{self.stream}.dead-letter"
 
     @property
@@ -160,9 +160,9 @@ class Topics:
         """Deliveries that wait for the delay of a tier."""
         return f"{self.stream}.retry-in.{tier.name}"
 
-    def group(self, node: str) -> str:
-        """The consumer group of a node."""
-        return f"{self.stream}.{node}"
+    def group(self, service: str) -> str:
+        """The consumer group of a service."""
+        return f"{self.stream}.{service}"
 
     def all(self) -> list[Topic]:
         """Every topic of the stream, to be created at its start."""

@@ -14,7 +14,7 @@ from growth import DEAD as SHOWN_DEAD
 from growth import LAG_GOALS_MS, TITLES, sections, trouble
 from killed import flowing
 from many import FLEET, Many
-from passing import NODES, section
+from passing import SERVICES, section
 from rows import KINDS, LAGS
 from tables import CASES as SHOWN_CASES
 from tables import KINDS as SHOWN_KINDS
@@ -148,7 +148,7 @@ def passed(**costs):
     way = {"per_second": 9000, "cpu_seconds_per_million": 50.0, "broker_cpu_seconds_per_million": 40.0}
     return {
         name: {each: way | {"cpu_seconds_per_million": costs.get(name, 50.0)} for each in ("flow", "at_once")}
-        for name in NODES
+        for name in SERVICES
     }
 
 

@@ -14,7 +14,7 @@ from tests.chaos.judge import Verdict, Window, judge, kind_of
 from tests.chaos.told import told
 from tests.observed import closed_minutes
 
-from hifi.pipe.files import load
+from hifi.pipe.loader import load
 from hifi.pipe.model import Pipe
 from hifi_infra.mesh import Mesh
 from hifi_infra.stream import put_in_force

@@ -323,9 +323,9 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, outside, outs
     assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
     outside.wait_for(["good"], outside_destination, 30)
     found = dead_letters(up, hifi, "--pipe", "strict")
-    assert [(one["event"], one["node"], one["reason"], one["pointer"], one["replayed"]) for one in found] == [
-        ("bad", "normalize", "schema", "/n", False)
-    ]
+    assert [
+        (one["event"], one["service"], one["reason"], one["pointer"], one["replayed"]) for one in found
+    ] == [("bad", "normalize", "schema", "/n", False)]
     assert dead_letters(up, hifi, "--pipe", "strict", "--until", "1h") == []
     name = found[0]["id"]
     code, output, _ = hifi("dead", "show", name, "--data", up.data)

@@ -143,7 +143,7 @@ def test_latency_counts_from_the_moment_that_was_scheduled():
 
 
 def limit(**changes):
-    return bottleneck(make(used=replace(USED, **changes)), 2, {"ingest": 1, "enrich": 1}).node
+    return bottleneck(make(used=replace(USED, **changes)), 2, {"ingest": 1, "enrich": 1}).service
 
 
 def test_the_bottleneck_is_a_full_event_loop_or_the_biggest_part_of_a_full_machine_or_who_is_behind():

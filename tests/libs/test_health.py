@@ -2,16 +2,16 @@ import asyncio
 
 import aiohttp
 
-from hifi import http
 from hifi.health import Health
+from hifi.http import server
 from hifi.service import Service
 from hifi.settings import ServiceSettings
 
 
 async def readyz(health: Health) -> tuple[int, dict]:
-    sock = http.listen("127.0.0.1", 0)
+    sock = server.listen("127.0.0.1", 0)
     async with (
-        http.serve(health.app(), sock),
+        server.serve(health.app(), sock),
         aiohttp.ClientSession() as client,
         client.get(f"http://127.0.0.1:{sock.getsockname()[1]}/readyz") as answer,
     ):
@@ -30,10 +30,10 @@ async def test_warnings_are_told_and_do_not_make_a_service_unready():
 
 async def test_an_open_condition_makes_a_service_unready_and_says_why():
     health = Health("ingest", "here")
-    health.wait("kafka", "no broker answers")
+    health.block("kafka", "no broker answers")
     status, body = await readyz(health)
     assert (status, body["waiting"]) == (503, {"kafka": "no broker answers"})
-    health.hold("kafka")
+    health.unblock("kafka")
     assert (await readyz(health))[0] == 200
 
 

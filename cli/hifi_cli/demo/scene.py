@@ -124,7 +124,7 @@ class Scene:
                 raise Retryable("the destination ended; its log is in the folder `logs`") from error
 
     async def waiting(self) -> dict[str, int]:
-        """Node to the records that it has still to read.
+        """Service to the records that it has still to read.
 
         Raises:
             Retryable: Kafka does not answer.

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.errors import Misconfigured, Retryable
-from hifi.pipe import files
+from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi_cli.demo import flights
 from hifi_cli.demo.flights import Row
@@ -77,7 +77,7 @@ class Stage:
         (folder / "flights.yaml").write_text(pipe.replace(PLACEHOLDER, address))
         (folder / "flights.schema.json").write_bytes((PIPE / "flights.schema.json").read_bytes())
         flights.write_lookups(folder / "lookups")
-        loaded, problems = files.load(folder)
+        loaded, problems = loader.load(folder)
         if problems:
             raise Misconfigured("\n".join(map(str, problems)))
         return [one.pipe for one in loaded]

@@ -1,4 +1,4 @@
-"""Which node limits the mesh, and how many instances carry a load with one of them gone. Pure."""
+"""Which service limits the mesh, and how many instances carry a load with one of them gone. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ MANY_CORES: Final = frozenset({"enrich", "kafka"})
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The node that limits, and why it is thought so."""
+    """The service that limits, and why it is thought so."""
 
-    node: str
+    service: str
     why: str
 
 
@@ -40,7 +40,7 @@ class Need:
 
 
 def bottleneck(step: Step, cores: int, instances: Mapping[str, int]) -> Bottleneck:
-    """The node that limits at the last rate that was tried.
+    """The service that limits at the last rate that was tried.
 
     Args:
         step: what was measured there.

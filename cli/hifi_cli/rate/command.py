@@ -165,6 +165,6 @@ def _tell(numbers: dict[str, Any], *, as_json: bool) -> None:
     for one in tables(numbers):
         console.print(one)
     limit = numbers["bottleneck"]
-    console.print(f"\nbottleneck: [bold]{limit['node']}[/], {escape(limit['why'])}", highlight=False)
+    console.print(f"\nbottleneck: [bold]{limit['service']}[/], {escape(limit['why'])}", highlight=False)
     good = numbers["rated"] is not None
     console.print(f"[bold {'green' if good else 'red'}]{escape(sentence(numbers))}[/]", highlight=False)

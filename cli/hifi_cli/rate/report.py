@@ -41,7 +41,7 @@ def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
         "ended": why_not(min(failed, key=lambda step: step.rate), rating.slo_ms)
         if failed
         else "no rate failed",
-        "bottleneck": {"node": limit.node, "why": limit.why},
+        "bottleneck": {"service": limit.service, "why": limit.why},
         "planned_for": round(load, 1) if load else None,
         "needs": {
             name: {"instances": one.instances, "cores": round(one.cores, 2), "note": one.note}

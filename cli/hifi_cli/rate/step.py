@@ -28,7 +28,7 @@ class Used:
         sending_cpu_seconds: of each service while the load was on.
         outside_cpu_seconds: of `sender` and `destination` while the load was on.
         rss_bytes: resident memory of each service when the load ended.
-        waiting: records that each node had still to read when the load ended.
+        waiting: records that each service had still to read when the load ended.
         machine_share: how busy all cores were while the load was on, everybody's work counted; 1 is full.
         load_average: of the last minute, when the load ended.
         late_share: requests that the sender handed over more than 50 ms late.

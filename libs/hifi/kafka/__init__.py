@@ -1,5 +1,5 @@
-"""The one producer and the one consumer loop of every asyncio node."""
+"""The one producer and the one consumer loop of every asyncio service."""
 
-from hifi.kafka.closed import mend
+from hifi.kafka.uvloop_patch import apply
 
-mend()
+apply()

@@ -64,14 +64,14 @@ async def matching_partitions(bootstrap: str, names: list[str], partitions: int,
             counts = await partition_counts(bootstrap, names)
             wrong = {name: counts.get(name, 0) for name in names if counts.get(name, 0) != partitions}
             if not wrong:
-                health.hold(_PARTITIONS)
+                health.unblock(_PARTITIONS)
                 return
-            health.wait(
+            health.block(
                 _PARTITIONS,
                 f"the stream has {partitions} partitions, but {wrong}; a stream never grows: start a new one",
             )
         except (KafkaError, OSError) as error:
-            health.wait(_PARTITIONS, f"Kafka does not tell the partitions: {error!r}")
+            health.block(_PARTITIONS, f"Kafka does not tell the partitions: {error!r}")
         await asyncio.sleep(_LOOK_AGAIN_S)
 
 

@@ -18,7 +18,7 @@ from aiokafka.structs import OffsetAndMetadata
 from hifi import log, metrics
 from hifi.errors import Fenced
 from hifi.kafka.cooperative import CooperativeConsumer
-from hifi.kafka.offsets import Offsets
+from hifi.kafka.offset_tracker import OffsetTracker
 from hifi.service import Service
 from hifi.settings import ServiceSettings
 
@@ -30,22 +30,22 @@ _BACKOFF_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 logger = log.get(__name__)
 
 
-class Work:
+class AssignedPartition:
     """One partition during one assignment: fenced when it ends."""
 
     def __init__(self, tp: TopicPartition, committed: int | None = None, metadata: str = "") -> None:
         self.topic: str = tp.topic
         self.partition: int = tp.partition
         self.tp = tp
-        self.offsets = Offsets()
+        self.offsets = OffsetTracker()
         self.metadata = metadata
         """What the last owner said in its last commit: small facts that must survive a takeover."""
         self.metadata_at: Callable[[int], str] = lambda _: self.metadata
         """What to say in a commit of that offset (at most 4096 bytes); it may hold true of no later offset."""
-        self.live = True
+        self.active = True
         """Nothing new may begin once it is False."""
-        self.ending = asyncio.Event()
-        """Set with the end of `live`: a step that waits for something stops waiting."""
+        self.revoked = asyncio.Event()
+        """Set with the end of `active`: a step that waits for something stops waiting."""
         self.fenced = False
         """The partition may be another member's by now: nothing more may be written for it."""
         self.committed = committed
@@ -57,52 +57,52 @@ class Work:
         self._finished = asyncio.Event()
         self._left = False
 
-    def finish(self, offset: int) -> None:
+    def complete(self, offset: int) -> None:
         """The outputs of one record are acknowledged."""
         self.offsets.finish(offset)
         self._finished.set()
 
-    def finish_through(self, offset: int) -> None:
+    def complete_through(self, offset: int) -> None:
         """The outputs of all records up to this one are acknowledged."""
         self.offsets.finish_through(offset)
         self._finished.set()
 
-    def check(self) -> None:
+    def ensure_active(self) -> None:
         """Call before anything that others would see.
 
         Raises:
             Fenced: the partition is no longer ours.
         """
-        if not self.live:
+        if not self.active:
             raise Fenced(f"{self.topic}[{self.partition}] is no longer assigned to this instance")
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Leave what is unfinished to the next owner, who reads it again: draining does not wait for it."""
         self._left = True
         self._finished.set()
 
-    def end(self, *, fenced: bool = False) -> None:
+    def revoke(self, *, fenced: bool = False) -> None:
         """Begin nothing new; called when the partition is taken away."""
-        self.live = False
+        self.active = False
         self.fenced = self.fenced or fenced
-        self.ending.set()
+        self.revoked.set()
 
-    async def below(self, pending: int) -> None:
+    async def wait_below(self, pending: int) -> None:
         """Wait until fewer than `pending` records are unfinished, or they are left."""
         while self.offsets.pending >= pending and not self._left:
             self._finished.clear()
             await self._finished.wait()
 
 
-Step = Callable[[Work, Batch], Awaitable[None]]
+BatchHandler = Callable[[AssignedPartition, Batch], Awaitable[None]]
 """Works on a batch of one partition and finishes its offsets, at once or later."""
-Poisoned = Callable[[Work, ConsumerRecord, Exception], Awaitable[None]]
+PoisonHandler = Callable[[AssignedPartition, ConsumerRecord, Exception], Awaitable[None]]
 """Puts away a record on which the step failed again and again; returns when Kafka has acknowledged that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What a node reads, and how much at a time."""
+class ConsumerOptions:
+    """What a service reads, and how much at a time."""
 
     topics: Sequence[str]
     group: str
@@ -123,14 +123,19 @@ class Consumer:
     """Reads topics in a group and runs a step on each partition's batches until the service stops."""
 
     def __init__(
-        self, service: Service, settings: ServiceSettings, reading: Reading, step: Step, poisoned: Poisoned
+        self,
+        service: Service,
+        settings: ServiceSettings,
+        reading: ConsumerOptions,
+        step: BatchHandler,
+        poisoned: PoisonHandler,
     ) -> None:
         self._service = service
         self._settings = settings
         self._reading = reading
         self._step = step
         self._poisoned = poisoned
-        self._works: dict[TopicPartition, Work] = {}
+        self._works: dict[TopicPartition, AssignedPartition] = {}
         self._consumer: Any = None
         self._failed: asyncio.Future[None] | None = None
         self._ending = False
@@ -138,10 +143,10 @@ class Consumer:
         self._counts: dict[str, int] = {}
         """Topic to its partitions when it was first seen."""
         self._condition = f"assignment of {reading.group}"
-        service.health.wait(self._condition, "the group has not been joined yet")
+        service.health.block(self._condition, "the group has not been joined yet")
 
     @property
-    def works(self) -> dict[TopicPartition, Work]:
+    def assigned(self) -> dict[TopicPartition, AssignedPartition]:
         """The partitions that are assigned now."""
         return self._works
 
@@ -158,7 +163,7 @@ class Consumer:
                 await self._member()
                 failures = 0
             except (KafkaError, OSError) as error:
-                self._service.health.wait(self._condition, f"Kafka does not answer: {error!r}")
+                self._service.health.block(self._condition, f"Kafka does not answer: {error!r}")
                 logger.warning("consumer-failed", group=self._reading.group, error=repr(error))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(
@@ -211,19 +216,19 @@ class Consumer:
             with contextlib.suppress(TimeoutError, KafkaError, OSError):
                 await asyncio.wait_for(consumer.stop(), timeout=5)
 
-    async def _partition(self, work: Work) -> None:
+    async def _partition(self, work: AssignedPartition) -> None:
         """The life of one assigned partition."""
         read = metrics.READ.labels(work.topic)
         try:
-            while work.live:
+            while work.active:
                 work.waiting = True
-                await work.below(self._reading.pending_records)
+                await work.wait_below(self._reading.pending_records)
                 fetched = await self._consumer.getmany(
                     work.tp, timeout_ms=_POLL_MS, max_records=self._reading.batch_records
                 )
                 work.waiting = False
                 records = fetched.get(work.tp)
-                if not records or not work.live:
+                if not records or not work.active:
                     continue
                 self._note_jump(work, records[0].offset)
                 if work.position is not None and records[0].offset < work.position:
@@ -239,7 +244,7 @@ class Consumer:
             if self._failed is not None and not self._failed.done():
                 self._failed.set_exception(error)
 
-    async def _work_on(self, work: Work, records: Batch) -> None:
+    async def _work_on(self, work: AssignedPartition, records: Batch) -> None:
         try:
             await self._step(work, records)
         except (Fenced, asyncio.CancelledError):
@@ -255,7 +260,7 @@ class Consumer:
                 if work.offsets.committable is None or record.offset >= work.offsets.committable:
                     await self._work_on(work, [record])
 
-    async def _retry(self, work: Work, record: ConsumerRecord, error: Exception) -> None:
+    async def _retry(self, work: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         for turn in range(1, self._reading.tries):
             await asyncio.sleep(_BACKOFF_S[min(turn - 1, len(_BACKOFF_S) - 1)])
             try:
@@ -267,9 +272,9 @@ class Consumer:
                 error = again
         logger.error("record-poisoned", topic=work.topic, partition=work.partition, offset=record.offset)
         await self._poisoned(work, record, error)
-        work.finish(record.offset)
+        work.complete(record.offset)
 
-    def _note_jump(self, work: Work, first: int) -> None:
+    def _note_jump(self, work: AssignedPartition, first: int) -> None:
         """Say it loudly when Kafka no longer had what comes next."""
         expected = work.position if work.position is not None else work.committed
         if expected is None or first <= expected:
@@ -290,7 +295,7 @@ class Consumer:
             except KafkaError as error:
                 logger.warning("commit-failed", error=repr(error))
 
-    async def _commit(self, works: Sequence[Work]) -> None:
+    async def _commit(self, works: Sequence[AssignedPartition]) -> None:
         offsets = {
             work.tp: OffsetAndMetadata(work.offsets.committable, work.metadata_at(work.offsets.committable))
             for work in works
@@ -337,15 +342,15 @@ class Consumer:
         wrong = {topic: count for topic, count in counts.items() if count != self._counts.get(topic, count)}
         if wrong:
             logger.error("partitions-changed-outside", found=wrong, expected=self._counts)
-            self._service.health.wait(
+            self._service.health.block(
                 _PARTITIONS,
                 f"partitions were changed from outside: {wrong}, it had {self._counts}; a stream never grows:"
                 " start a new one, or make the topic again as it was",
             )
         else:
-            self._service.health.hold(_PARTITIONS)
+            self._service.health.unblock(_PARTITIONS)
 
-    async def assigned(self, added: set[TopicPartition]) -> None:
+    async def on_assigned(self, added: set[TopicPartition]) -> None:
         """Begin to work on partitions; called by the rebalance."""
         self._count_partitions()
         try:
@@ -359,18 +364,22 @@ class Consumer:
         if self._ending:
             return
         for tp in sorted(added):
-            work = Work(tp, known[tp].offset, known[tp].metadata) if tp in known else Work(tp)
+            work = (
+                AssignedPartition(tp, known[tp].offset, known[tp].metadata)
+                if tp in known
+                else AssignedPartition(tp)
+            )
             self._works[tp] = work
             work.task = asyncio.create_task(self._partition(work))
         self._count("assigned", added)
-        self._service.health.hold(self._condition)
+        self._service.health.unblock(self._condition)
 
-    async def revoked(self, taken: set[TopicPartition]) -> None:
+    async def on_revoked(self, taken: set[TopicPartition]) -> None:
         """Drain and let go of partitions; called by the rebalance."""
         await self._release(taken)
         self._count("revoked", taken)
 
-    async def lost(self, taken: set[TopicPartition]) -> None:
+    async def on_lost(self, taken: set[TopicPartition]) -> None:
         """Drop partitions that belong to others already: nothing is committed."""
         for tp in taken:
             work = self._works.pop(tp, None)
@@ -381,7 +390,7 @@ class Consumer:
     async def _release(self, taken: set[TopicPartition]) -> None:
         works = [self._works[tp] for tp in taken if tp in self._works]
         for work in works:
-            work.end()
+            work.revoke()
         bound_s = self._settings.rebalance_timeout_s * 0.7
         tasks = [asyncio.create_task(self._drain(work)) for work in works]
         if tasks:
@@ -398,13 +407,13 @@ class Consumer:
             self._fence(work)
             self._works.pop(work.tp, None)
 
-    async def _drain(self, work: Work) -> None:
+    async def _drain(self, work: AssignedPartition) -> None:
         if work.task is not None and not work.waiting:
             await asyncio.wait({work.task})
-        await work.below(1)
+        await work.wait_below(1)
 
-    def _fence(self, work: Work) -> None:
-        work.end(fenced=True)
+    def _fence(self, work: AssignedPartition) -> None:
+        work.revoke(fenced=True)
         if work.task is not None:
             work.task.cancel()
 
@@ -425,10 +434,10 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer = consumer
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        await self._consumer.assigned(assigned)
+        await self._consumer.on_assigned(assigned)
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        await self._consumer.revoked(revoked)
+        await self._consumer.on_revoked(revoked)
 
     async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        await self._consumer.lost(lost)
+        await self._consumer.on_lost(lost)

@@ -41,6 +41,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from hifi import log
 from hifi.errors import Misconfigured
+from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, start_with
 from hifi.kafka.assignor import (
     NO_GENERATION,
     PROTOCOL,
@@ -50,7 +51,6 @@ from hifi.kafka.assignor import (
     decode_member,
     encode_member,
 )
-from hifi.kafka.patient import PatientFetcher, start_with
 
 Offsets: TypeAlias = Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata]
 
@@ -69,7 +69,7 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
     Its constructor is AIOKafkaConsumer's, except: it needs a group and `subscribe` (for `assign` there is
     AIOKafkaConsumer), ignores `partition_assignment_strategy`, does not commit by itself, and `fetch_max_wait_ms` is
-    0 by default and has another meaning: see PatientFetcher.
+    0 by default and has another meaning: see AdaptiveFetcher.
 
     The listener's methods, which may be coroutines, are called one at a time and awaited:
 
@@ -101,7 +101,7 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
 
     async def start(self) -> None:
         """Connect, join the group, and wait until the assignment is known (possibly empty)."""
-        await start_with({"GroupCoordinator": self._make_coordinator, "Fetcher": PatientFetcher})(self)
+        await start_with({"GroupCoordinator": self._make_coordinator, "Fetcher": AdaptiveFetcher})(self)
 
     def _make_coordinator(self, *arguments: Any, **options: Any) -> "CooperativeCoordinator":
         return CooperativeCoordinator(*arguments, fetcher=self._fetcher, **options)

@@ -2,7 +2,7 @@
 
 Records for a partition collect while its last batch is on the way and until the next moment at which batches go out,
 so requests grow with the load and a lone record waits for next to nothing. Between two such moments is the time of
-`hifi.kafka.pace`: what is ready goes together, as one request a broker. aiokafka loses count of its sequences when
+`hifi.kafka.fetch_interval`: what is ready goes together, as one request a broker. aiokafka loses count of its sequences when
 a batch expires (its issue 1017) and then refuses everything until it is made anew; so every failed batch makes the
 producer anew, and what was not acknowledged is sent again by it, in order.
 """
@@ -21,7 +21,7 @@ from hifi import log, metrics
 from hifi.errors import Overloaded, Rejected, Unacknowledged
 from hifi.event import Record
 from hifi.health import Health
-from hifi.kafka.pace import PACE
+from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.topics import MAX_RECORD_BYTES
 
 MAX_BATCH_BYTES: Final = 512 * 1024
@@ -116,9 +116,9 @@ class Producer:
                 await self.start()
                 break
             except (KafkaError, OSError) as error:
-                health.wait(_CONDITION, f"no broker answers: {error!r}")
+                health.block(_CONDITION, f"no broker answers: {error!r}")
                 await asyncio.sleep(_BACKOFF_S[min(turn, len(_BACKOFF_S) - 1)])
-        health.hold(_CONDITION)
+        health.unblock(_CONDITION)
 
     async def stop(self, timeout_s: float = 10) -> bool:
         """Flush and disconnect. False: after `timeout_s` seconds something was still unacknowledged."""
@@ -166,7 +166,7 @@ class Producer:
         lane.add(sending)
         return sending
 
-    async def deliver(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
         """Send records and wait, as long as it takes, until Kafka has acknowledged all of them."""
         while True:
             try:
@@ -194,7 +194,7 @@ class Producer:
         await asyncio.shield(self._next)
 
     def _go(self) -> None:
-        self._next_s = asyncio.get_running_loop().time() + PACE.seconds
+        self._next_s = asyncio.get_running_loop().time() + FETCH_INTERVAL.seconds
         turn, self._next = self._next, None
         if turn is not None:
             turn.set_result(None)

@@ -1,7 +1,7 @@
 """The pipes that are in force, followed from the compacted topic `pipes`.
 
-A pipe's version is the offset of its record there, so "this node knows version 17" means that it has read through
-offset 17. A node stays ready with its last good copy while Kafka is away.
+A pipe's version is the offset of its record there, so "this service knows version 17" means that it has read through
+offset 17. A service stays ready with its last good copy while Kafka is away.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PipeVersion:
     """A pipe and the version that it came with."""
 
     pipe: Pipe
@@ -38,11 +38,11 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class RegistrySnapshot:
     """What the topic `pipes` says at one moment. `partitions` None: the stream has not been created yet."""
 
     partitions: int | None
-    pipes: Mapping[str, Known]
+    pipes: Mapping[str, PipeVersion]
     version: int
 
 
@@ -53,7 +53,7 @@ class PipeRegistry:
         self._bootstrap = bootstrap
         self._topics = topics
         self._health = health
-        self._pipes: dict[str, Known] = {}
+        self._pipes: dict[str, PipeVersion] = {}
         self._listeners: list[Callable[[], None]] = []
         self._moved = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -62,7 +62,7 @@ class PipeRegistry:
         """The last offset read; -1: nothing yet."""
         self.partitions: int | None = None
         """Partitions of every event topic of the stream."""
-        health.wait(_CONDITION, "the pipes have not been loaded yet")
+        health.block(_CONDITION, "the pipes have not been loaded yet")
 
     async def start(self) -> None:
         """Begin to follow, and return when everything published so far is loaded."""
@@ -80,11 +80,11 @@ class PipeRegistry:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def get(self, name: str) -> Known | None:
+    def get(self, name: str) -> PipeVersion | None:
         """The pipe of that name, None when there is none (any more)."""
         return self._pipes.get(name)
 
-    def all(self) -> list[Known]:
+    def all(self) -> list[PipeVersion]:
         """Every pipe in force, by name."""
         return [self._pipes[name] for name in sorted(self._pipes)]
 
@@ -92,7 +92,7 @@ class PipeRegistry:
         """Call the listener after every change, from the event loop."""
         self._listeners.append(listener)
 
-    async def reached(self, version: int, timeout_s: float) -> bool:
+    async def wait_for_version(self, version: int, timeout_s: float) -> bool:
         """Wait until the registry has read through a version; False after `timeout_s` seconds."""
         if self.version >= version:
             return True
@@ -103,14 +103,14 @@ class PipeRegistry:
             return False
         return True
 
-    async def read_once(self) -> Published:
+    async def read_once(self) -> RegistrySnapshot:
         """Read what is published so far and follow no further.
 
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka or the topic cannot be read.
         """
         await self._read(once=True)
-        return Published(self.partitions, dict(self._pipes), self.version)
+        return RegistrySnapshot(self.partitions, dict(self._pipes), self.version)
 
     async def _follow(self) -> None:
         while True:
@@ -118,7 +118,7 @@ class PipeRegistry:
                 await self._read()
             except (KafkaError, OSError) as error:
                 if not self._loaded.is_set():
-                    self._health.wait(_CONDITION, f"the pipes cannot be read from Kafka: {error!r}")
+                    self._health.block(_CONDITION, f"the pipes cannot be read from Kafka: {error!r}")
                 logger.warning("pipes-unreadable", error=repr(error))
             await asyncio.sleep(0.5)
 
@@ -152,13 +152,13 @@ class PipeRegistry:
 
     async def _finish_load(self) -> None:
         if self.partitions is None:
-            self._health.wait(
+            self._health.block(
                 _CONDITION,
                 f"the stream {self._topics.stream} has not been created yet; run `hifi up` or create it",
             )
             return
         self._loaded.set()
-        self._health.hold(_CONDITION)
+        self._health.unblock(_CONDITION)
         logger.info("pipes-loaded", pipes=len(self._pipes), version=self.version)
 
     async def _announce(self) -> None:
@@ -188,7 +188,7 @@ class PipeRegistry:
                 "pipe-refused", pipe=name, version=record.offset, error=str(error), kept=name in self._pipes
             )
             return
-        self._pipes[name] = Known(pipe, record.offset)
+        self._pipes[name] = PipeVersion(pipe, record.offset)
         logger.info("pipe-in-force", pipe=name, version=record.offset)
 
 
@@ -207,7 +207,7 @@ def deletion_record(name: str) -> Record:
     return Record(name.encode(), None, [])
 
 
-async def read(bootstrap: str, topics: Topics, timeout_s: float = 15) -> Published:
+async def read_registry(bootstrap: str, topics: Topics, timeout_s: float = 15) -> RegistrySnapshot:
     """What is published now.
 
     Raises:
@@ -235,6 +235,6 @@ async def publish(bootstrap: str, topics: Topics, records: Iterable[Record]) -> 
     except (KafkaError, OSError) as error:
         raise Misconfigured(f"no Kafka answers at {bootstrap}: {error!r}; is the mesh up?") from None
     try:
-        await producer.deliver(topics.pipes, 0, list(records))
+        await producer.send_and_wait(topics.pipes, 0, list(records))
     finally:
         await producer.stop()

@@ -12,10 +12,10 @@ from hifi.pipe.strict import Strict
 
 
 class Secret(Strict):
-    """A secret in an environment variable or in a file of the node that needs it (its last newline is dropped)."""
+    """A secret in an environment variable or in a file of the service that needs it (its last newline is dropped)."""
 
-    env: str | None = Field(None, description="Name of an environment variable of the node.")
-    file: Path | None = Field(None, description="A file on the node's machine.")
+    env: str | None = Field(None, description="Name of an environment variable of the service.")
+    file: Path | None = Field(None, description="A file on the service's machine.")
 
     @model_validator(mode="after")
     def _one_source(self) -> "Secret":

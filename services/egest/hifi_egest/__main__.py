@@ -5,7 +5,7 @@ import ssl
 
 from hifi.health import Health
 from hifi.kafka.admin import matching_partitions
-from hifi.kafka.consumer import Consumer, Reading
+from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
@@ -16,7 +16,7 @@ from hifi_egest.lease import Lease
 from hifi_egest.outbox import Outbox
 from hifi_egest.partition import Held
 from hifi_egest.settings import EgestSettings
-from hifi_egest.settle import NODE, Settler
+from hifi_egest.settle import SERVICE, Settler
 from hifi_egest.takeover import Outcomes
 
 
@@ -32,13 +32,13 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     lease = Lease(lambda: consumer.member, settings.session_timeout_s)
     settler = Settler(topics, outbox, lease)
     tools = Tools(settings, topics.tiers, settler, lease, held, service.health, ssl.create_default_context())
-    lanes = Lanes(registry, tools, lambda: len(consumer.works) / (2 * (registry.partitions or 1)))
+    lanes = Lanes(registry, tools, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
     intake = Intake(
         topics, registry, lanes, settler, outbox, outcomes, held, service.health, settings.pipes_wait_s
     )
-    reading = Reading(
+    reading = ConsumerOptions(
         [topics.enriched, topics.retry_out],
-        topics.group(NODE),
+        topics.group(SERVICE),
         pending_records=settings.pending_records,
         partition_fetch_bytes=settings.fetch_bytes,
     )
@@ -71,7 +71,7 @@ async def connect(
 
 def main() -> None:
     """The program `hifi-egest`."""
-    run(NODE, EgestSettings, egest)
+    run(SERVICE, EgestSettings, egest)
 
 
 if __name__ == "__main__":

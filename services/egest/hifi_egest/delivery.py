@@ -73,7 +73,7 @@ class Event:
         """One of its deliveries has its outcome on record."""
         self.left -= 1
         if not self.left:
-            self.partition.work.finish(self.record.offset)
+            self.partition.work.complete(self.record.offset)
 
 
 class Delivery:

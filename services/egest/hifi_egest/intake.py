@@ -8,7 +8,7 @@ from aiokafka import ConsumerRecord
 
 from hifi import log, metrics
 from hifi.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.deadletter import dead_letter
+from hifi.dead_letters.record import dead_letter
 from hifi.errors import NotAnEvent, Rejected
 from hifi.event import (
     ACCEPTED,
@@ -19,7 +19,6 @@ from hifi.event import (
     FIRST_ATTEMPT,
     IN,
     MINUTE,
-    NODE,
     PASS,
     PIPE,
     PIPE_VERSION,
@@ -27,6 +26,7 @@ from hifi.event import (
     REPLAY,
     RETRY,
     SEQ,
+    SERVICE,
     SOURCE,
     TIME,
     TO,
@@ -37,7 +37,7 @@ from hifi.event import (
     with_headers,
 )  # fmt: skip
 from hifi.health import Health
-from hifi.kafka.consumer import Batch, Work
+from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
 from hifi_egest import outcome, settle
@@ -101,10 +101,10 @@ class Intake:
         self._health = health
         self._pipes_wait_s = pipes_wait_s
         self._unreachable = -1
-        self._partitions: dict[Work, Partition] = {}
+        self._partitions: dict[AssignedPartition, Partition] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
-    async def step(self, work: Work, records: Batch) -> None:
+    async def step(self, work: AssignedPartition, records: Batch) -> None:
         """Give each record's deliveries to their lanes; their outcomes finish the offsets later."""
         partition = self._partitions.get(work) or await self._begin(work, records[0])
         records = [record for record in records if record.offset > partition.taken]
@@ -113,13 +113,13 @@ class Intake:
         fetched_us = now_us()
         partition.once.batch(records[0].offset, self._outcomes.floors(work.partition))
         for turn, record in enumerate(records, 1):
-            work.check()
+            work.ensure_active()
             await self._take(partition, record, fetched_us)
             partition.taken = record.offset
             if turn % _TURN == 0:
                 await asyncio.sleep(0)
 
-    async def poisoned(self, work: Work, record: ConsumerRecord, error: Exception) -> None:
+    async def poisoned(self, work: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         """A record on which egest itself failed again and again: a dead letter for each of its deliveries."""
         headers = dict(record.headers)
         partition = self._partitions.get(work)
@@ -133,7 +133,7 @@ class Intake:
         for event in written:
             await event.wait()
 
-    async def _begin(self, work: Work, first: ConsumerRecord) -> Partition:
+    async def _begin(self, work: AssignedPartition, first: ConsumerRecord) -> Partition:
         """The first records of an assignment: learn what the last owner did."""
         source = ENRICHED if work.topic == self._topics.enriched else RETRY_OUT
         memory = Memory.read(work.metadata)
@@ -146,9 +146,9 @@ class Intake:
                 before.idle()
             )  # lost and won back: first let its requests end, so that their receipts are there
         found = await self._outcomes.take_over(source, work.partition, committed, first.timestamp, floors)
-        if not work.live:
-            work.leave()
-            work.check()
+        if not work.active:
+            work.abandon()
+            work.ensure_active()
         once = Once(memory or Memory(), found.done)
         for key in found.keys:
             once.remember(key)
@@ -161,11 +161,11 @@ class Intake:
 
     async def _end(self, partition: Partition) -> None:
         """When the partition is given up: drop what was not begun, wait for what was, leave the rest."""
-        await partition.work.ending.wait()
+        await partition.work.revoked.wait()
         self._lanes.drop(partition)
         await partition.idle()
         del self._partitions[partition.work]
-        partition.work.leave()
+        partition.work.abandon()
 
     async def _take(self, partition: Partition, record: ConsumerRecord, fetched_us: int) -> None:
         work = partition.work
@@ -174,11 +174,11 @@ class Intake:
             event, wanted = _event(partition, record, headers, fetched_us)
             copy = _judge(partition, record, headers, event.accepted_us)
         except NotAnEvent as why:
-            self._put_away(work, record, why, fetched_us, lambda: work.finish(record.offset))
+            self._put_away(work, record, why, fetched_us, lambda: work.complete(record.offset))
             return
         if copy is Copy.COPY:
             metrics.COPIES.labels(work.topic).inc()
-            work.finish(record.offset)
+            work.complete(record.offset)
             return
         if copy is Copy.RESET:
             logger.error(
@@ -186,7 +186,7 @@ class Intake:
             )
         while self._held.overfull:
             await self._held.less(_LOOK_S)
-            work.check()
+            work.ensure_active()
         refusal = self._not_due(headers)
         version = int(headers[PIPE_VERSION])
         if version > self._registry.version and not await self._reached(work, version):
@@ -228,22 +228,24 @@ class Intake:
                 UNSENT,
             )
 
-    async def _room(self, work: Work, lane: Lane, size_bytes: int, *, retried: bool) -> Refusal | None:
+    async def _room(
+        self, work: AssignedPartition, lane: Lane, size_bytes: int, *, retried: bool
+    ) -> Refusal | None:
         """Wait for a full lane where that is right; None: there is room now."""
         while self._lanes.may_wait(lane):
             await lane.room(_LOOK_S)
-            work.check()
+            work.ensure_active()
             if lane.fits(size_bytes, retried=retried):
                 return None
         return FULL
 
-    async def _reached(self, work: Work, version: int) -> bool:
+    async def _reached(self, work: AssignedPartition, version: int) -> bool:
         """Wait for a version of the pipes, within bounds, and only once for each that does not come."""
         if version <= self._unreachable:
             return False
         until_s = monotonic_s() + self._pipes_wait_s
-        while not await self._registry.reached(version, min(_LOOK_S, self._pipes_wait_s)):
-            work.check()
+        while not await self._registry.wait_for_version(version, min(_LOOK_S, self._pipes_wait_s)):
+            work.ensure_active()
             if monotonic_s() >= until_s:
                 self._unreachable = version
                 self._health.warn(
@@ -253,7 +255,7 @@ class Intake:
                     "pipes-behind", version=version, known=self._registry.version, waited_s=self._pipes_wait_s
                 )
                 return False
-        work.check()
+        work.ensure_active()
         return True
 
     @staticmethod
@@ -274,7 +276,7 @@ class Intake:
 
     def _put_away(
         self,
-        work: Work,
+        work: AssignedPartition,
         record: ConsumerRecord,
         why: Rejected,
         fetched_us: int,
@@ -282,7 +284,7 @@ class Intake:
         destination: bytes = b"",
     ) -> None:
         headers = with_headers(record.headers, {DESTINATION: destination} if destination else {})
-        letter = dead_letter(record.key, record.value, headers, settle.NODE, why, fetched_us)
+        letter = dead_letter(record.key, record.value, headers, settle.SERVICE, why, fetched_us)
         logger.warning(
             "not-delivered",
             topic=work.topic,
@@ -320,7 +322,7 @@ def _judge(partition: Partition, record: ConsumerRecord, headers: dict[str, byte
     line, rank = None, 0
     if partition.source == ENRICHED:
         # A replay that came to enrich again has its old offset in `raw`; its key alone tells copies.
-        if RAW in headers and not (REPLAY in headers and headers.get(NODE) == b"enrich"):
+        if RAW in headers and not (REPLAY in headers and headers.get(SERVICE) == b"enrich"):
             line, rank = "raw", number(headers, RAW)
     elif RETRY in headers:
         tier, _, offset = headers[RETRY].decode("utf-8", "replace").rpartition(":")

@@ -36,7 +36,7 @@ class Job:
     def live(self) -> bool:
         """None of its partitions is being given up."""
         for delivery in self.deliveries:  # noqa: SIM110 - `all` makes a generator: this is asked before each request
-            if not delivery.event.partition.work.live:
+            if not delivery.event.partition.work.active:
                 return False
         return True
 

@@ -485,7 +485,7 @@ class Lane:
         """A partition of a job is given up: what was sent is handed over, what was not is left, the rest goes again."""
         kept: list[Delivery] = []
         for delivery in job.deliveries:
-            if delivery.event.partition.work.live:
+            if delivery.event.partition.work.active:
                 kept.append(delivery)
             elif delivery.local:
                 now_s = monotonic_s()

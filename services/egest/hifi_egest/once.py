@@ -1,6 +1,6 @@
 """Which records of a source partition are copies, and what must survive a takeover to know it: pure.
 
-Nodes keep the order within a partition, and each rewind goes back to a committed point and leaves no gap. So along a
+Services keep the order within a partition, and each rewind goes back to a committed point and leaves no gap. So along a
 line (all of `enriched`, or what comes from one retry topic) a record is a first copy exactly when its rank, its
 offset where the line begins, is above all ranks before it: one number a line, however long the rewind. The numbers
 travel in the commit's metadata, as they were at the committed offset and not as they are now.

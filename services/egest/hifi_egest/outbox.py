@@ -26,7 +26,7 @@ class Outbox:
         """Begin with nothing to write.
 
         Args:
-            producer: of the node.
+            producer: of the service.
             failed: gets the error when records cannot be written although Kafka answers: nothing can go on then.
         """
         self._producer = producer
@@ -77,7 +77,7 @@ class Outbox:
             chunk = entries[start : start + _CHUNK]
             for turn in range(1, _TRIES + 1):
                 try:
-                    await self._producer.deliver(*target, [record for record, _ in chunk])
+                    await self._producer.send_and_wait(*target, [record for record, _ in chunk])
                     break
                 except Overloaded:
                     return  # the producer has stopped: the next owner does it all again

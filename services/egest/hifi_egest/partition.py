@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from hifi.kafka.consumer import Work
+from hifi.kafka.consumer import AssignedPartition
 from hifi_egest.once import Once
 from hifi_egest.takeover import Finished
 
@@ -58,9 +58,11 @@ class Held:
 
 
 class Partition:
-    """A consumer's Work with what egest knows of it."""
+    """An assigned partition with what egest knows of it."""
 
-    def __init__(self, work: Work, source: str, once: Once, finished: Finished, held: Held) -> None:
+    def __init__(
+        self, work: AssignedPartition, source: str, once: Once, finished: Finished, held: Held
+    ) -> None:
         """Begin with nothing in hand.
 
         Args:

@@ -11,7 +11,7 @@ from typing import Final
 
 from hifi import metrics
 from hifi.clock import MICROSECONDS, now_us
-from hifi.deadletter import dead_letter
+from hifi.dead_letters.record import dead_letter
 from hifi.errors import Rejected
 from hifi.event import (
     AMBIGUOUS,
@@ -34,14 +34,14 @@ from hifi.event import (
     Record,
     with_headers,
 )  # fmt: skip
-from hifi.kafka.consumer import Work
+from hifi.kafka.consumer import AssignedPartition
 from hifi.topics import Topics
 from hifi_egest.delivery import Delivery
 from hifi_egest.lease import Lease
 from hifi_egest.outbox import Outbox
 from hifi_egest.outcome import Dead, HandOver
 
-NODE = "egest"
+SERVICE = "egest"
 _LOOK_S: Final = 0.05
 """While the lease is not held, it is looked at again after this, seconds."""
 
@@ -68,7 +68,7 @@ class Settler:
         self._receipts = topics.receipts
         self._outbox = outbox
         self._lease = lease
-        self._waiting: list[tuple[Work, Callable[[], None]]] = []
+        self._waiting: list[tuple[AssignedPartition, Callable[[], None]]] = []
         self._look: asyncio.TimerHandle | None = None
 
     def delivered(self, delivery: Delivery, exchange: Exchange) -> None:
@@ -102,7 +102,7 @@ class Settler:
             event.record.key,
             event.record.value,
             headers,
-            NODE,
+            SERVICE,
             Rejected(why.reason, why.detail),
             event.fetched_us,
         )
@@ -145,7 +145,7 @@ class Settler:
 
         self._outbox.put(topic, partition.number, record, receipt)
 
-    def _wait(self, work: Work, put_away: Callable[[], None]) -> None:
+    def _wait(self, work: AssignedPartition, put_away: Callable[[], None]) -> None:
         """Kafka may have given the partition to another member: wait until it is clear."""
         self._waiting.append((work, put_away))
         if self._look is None:

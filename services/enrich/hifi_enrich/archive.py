@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 
 _QUICK: Final = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 _EXAMPLE: Final = {
@@ -93,7 +93,7 @@ def _load_classes(spark: SparkSession, temp: Path) -> None:
     spark.sparkContext.setLogLevel("OFF")
     catalyst = Catalyst(spark)
     served = Served(catalyst.broadcast(catalyst.jvm.java.util.HashMap()), frozenset())
-    plan = Compiler(catalyst).plan([Known(Pipe.model_validate(_EXAMPLE), 0)], 0, served, 2, {})
+    plan = Compiler(catalyst).plan([PipeVersion(Pipe.model_validate(_EXAMPLE), 0)], 0, served, 2, {})
     frame = Frame(catalyst, "enriched", "dead-letter", 1 << 20, 2).build(sample(spark, ["example"], 2), plan)
     frame.write.format("noop").mode("overwrite").save()
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()

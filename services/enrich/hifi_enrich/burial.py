@@ -8,7 +8,7 @@ from aiokafka.errors import KafkaError
 
 from hifi import log
 from hifi.clock import now_us
-from hifi.deadletter import dead_letter
+from hifi.dead_letters.record import dead_letter
 from hifi.errors import Rejected, Retryable
 from hifi.kafka.producer import Producer
 from hifi.topics import Topics
@@ -88,7 +88,7 @@ class Burial:
                 why = Rejected("poisoned", "Spark died of this event again and again, and only of this one")
                 letter = dead_letter(record.key, record.value, record.headers, "enrich", why, now_us())
                 await producer.start()
-                await producer.deliver(self._topics.dead_letter, part.partition, [letter])
+                await producer.send_and_wait(self._topics.dead_letter, part.partition, [letter])
                 logger.error("record-poisoned", topic=tp.topic, partition=tp.partition, offset=part.first)
         except (KafkaError, OSError) as error:
             raise Retryable(f"a poisoned record could not be put away: {error!r}") from error

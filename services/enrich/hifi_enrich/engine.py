@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from hifi import log
 from hifi.clock import monotonic_s
-from hifi.pipe.registry import Known, PipeRegistry
+from hifi.pipe.registry import PipeRegistry, PipeVersion
 from hifi.topics import Topics
 from hifi_enrich import session
 from hifi_enrich.catalyst import Catalyst, Java
@@ -166,7 +166,7 @@ class Engine:
         stale, self._stale = self._stale, []
         await asyncio.to_thread(lambda: [broadcast.destroy(False) for broadcast in stale])
 
-    def _build(self, pipes: Sequence[Known], content: Content) -> Plan:
+    def _build(self, pipes: Sequence[PipeVersion], content: Content) -> Plan:
         shared, replaced = self._tables.share(self._catalyst, content.tables)
         self._stale += replaced
         served = Served(shared, content.tables.keys())

@@ -7,7 +7,7 @@ from typing import Final
 
 from hifi import log
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 from hifi_enrich import sql
 from hifi_enrich.catalyst import Catalyst, Java, SqlProblem
 from hifi_enrich.lookup.key import table_id
@@ -36,7 +36,7 @@ class Compiled:
     args: Java | None
     result: Java
     udf: Call | None
-    known: Known | None
+    known: PipeVersion | None
     """What it was compiled from; None where a failure stands in for it."""
     texts: sql.Texts
 
@@ -93,7 +93,12 @@ class Compiler:
         """Users' texts with nothing in them that is refused."""
 
     def plan(
-        self, pipes: Sequence[Known], version: int, tables: Served, copies: int, broken: Mapping[str, str]
+        self,
+        pipes: Sequence[PipeVersion],
+        version: int,
+        tables: Served,
+        copies: int,
+        broken: Mapping[str, str],
     ) -> Plan:
         """A plan of all pipes.
 
@@ -127,7 +132,7 @@ class Compiler:
             version, self._catalyst.broadcast(place), fields, keys, args, result, tables.rows, udfs, copies
         )
 
-    def in_force(self) -> list[Known]:
+    def in_force(self) -> list[PipeVersion]:
         """The versions of pipes that the last plan was made of."""
         return [one.known for one in self._compiled.values() if one.known is not None]
 
@@ -135,7 +140,7 @@ class Compiler:
         return self._catalyst.broadcast(self._catalyst.copies(self._catalyst.array(expressions), copies))
 
     def _compile(
-        self, pipes: Sequence[Known], tables: AbstractSet[str], broken: Mapping[str, str]
+        self, pipes: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
     ) -> list[Compiled]:
         fresh = [known for known in pipes if not self._usable(known.pipe.pipe, tables, known.version)]
         for start in range(0, len(fresh), GROUP):
@@ -159,7 +164,7 @@ class Compiler:
         return tables >= {table_id(lookup) for lookup in one.known.pipe.enrich.lookups.values()}
 
     def _compile_group(
-        self, group: Sequence[Known], tables: AbstractSet[str], broken: Mapping[str, str]
+        self, group: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
     ) -> None:
         try:
             if any(known.pipe.pipe in broken for known in group):
@@ -169,7 +174,7 @@ class Compiler:
             for known in group:
                 self._compile_alone(known, tables, broken.get(known.pipe.pipe))
 
-    def _compile_alone(self, known: Known, tables: AbstractSet[str], reason: str | None) -> None:
+    def _compile_alone(self, known: PipeVersion, tables: AbstractSet[str], reason: str | None) -> None:
         name = known.pipe.pipe
         try:
             if reason is not None:
@@ -182,7 +187,7 @@ class Compiler:
             )
             if old is None:
                 failing = sql.Texts(None, (), None, None, sql.failing(f"pipe-broken: {problem}"))
-                self._keep([Known(known.pipe, _NO_VERSION)], [failing])
+                self._keep([PipeVersion(known.pipe, _NO_VERSION)], [failing])
 
     def _texts(self, pipe: Pipe) -> sql.Texts:
         for path, text in sql.user_texts(pipe):
@@ -196,7 +201,7 @@ class Compiler:
         except ValueError as error:
             raise SqlProblem(f"the default of a lookup does not fit: {error}") from None
 
-    def _keep(self, group: Sequence[Known], texts: Sequence[sql.Texts]) -> None:
+    def _keep(self, group: Sequence[PipeVersion], texts: Sequence[sql.Texts]) -> None:
         wanted = [text for one in texts for text in one.all()]
         fresh = list(dict.fromkeys(text for text in wanted if text not in self._expressions))
         if fresh:

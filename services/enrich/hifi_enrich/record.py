@@ -18,7 +18,7 @@ WRITE_INPUT: Final = (
 """`whole`: it is an event. `place`: of its pipe, null when that is gone. `result`: null when its SQL threw."""
 WRITTEN: Final = f"struct<value binary, headers {HEADERS}, topic string>"
 
-_OURS: Final = (event.TO, event.IN, event.REASON, event.DETAIL, event.POINTER, event.NODE)
+_OURS: Final = (event.TO, event.IN, event.REASON, event.DETAIL, event.POINTER, event.SERVICE)
 """Headers that enrich sets; what an earlier trip left of them goes."""
 _SPACE: Final = "' \\t\\r\\n'"
 
@@ -70,7 +70,7 @@ def write(enriched: str, dead_letter: str, max_record_bytes: int) -> str:
         [
             (event.REASON, "cast(substring_index(failure, ': ', 1) as binary)"),
             (event.DETAIL, "cast(substring(failure, locate(': ', failure) + 2, 1000) as binary)"),
-            (event.NODE, "cast('enrich' as binary)"),
+            (event.SERVICE, "cast('enrich' as binary)"),
         ],
         dead_letter,
     )

@@ -58,7 +58,7 @@ class Supervisor:
         self._broken: dict[str, str] = {}
         self._deaths = 0
         self._reached: dict[int, int] = {}
-        self._health.wait(_CONDITION, "Spark has not been started yet")
+        self._health.block(_CONDITION, "Spark has not been started yet")
         registry.on_change(self.changed)
 
     def changed(self) -> None:
@@ -70,12 +70,12 @@ class Supervisor:
         await self._first_plan()
         if self._stopping:
             return
-        self._health.wait(_CONDITION, "Spark warms up")
+        self._health.block(_CONDITION, "Spark warms up")
         try:
             await self._engine.warm_up()
         except Exception as error:  # noqa: BLE001 - Kafka's and Spark's; without it only the first events are slower
             logger.warning("warm-up-failed", error=repr(error)[:500])
-        self._health.wait(_CONDITION, "the group that elects the active driver has not been joined yet")
+        self._health.block(_CONDITION, "the group that elects the active driver has not been joined yet")
         self._leadership.start()
         refresher = asyncio.create_task(self._look_at_broken_again())
         try:
@@ -106,7 +106,7 @@ class Supervisor:
                 return
             pipe, reason = next(iter(self._broken.items()))
             self._say("waiting")
-            self._health.wait(_CONDITION, f"the pipe {pipe} cannot run: {reason}")
+            self._health.block(_CONDITION, f"the pipe {pipe} cannot run: {reason}")
             logger.error("waiting-for-lookups", broken=self._broken)
             await self._either(self._changed, timeout_s=_LOOKUP_AGAIN_S)
 
@@ -126,7 +126,7 @@ class Supervisor:
 
     async def _stand_by(self) -> None:
         self._say("standby")
-        self._health.hold(_CONDITION)
+        self._health.unblock(_CONDITION)
         await self._either(self._leadership.held, self._changed, timeout_s=_ALIVE_S)
         self._raise_if_spark_died()  # nothing else would show it before this instance is needed
         if self._changed.is_set() and not self._stopping:
@@ -152,7 +152,7 @@ class Supervisor:
                 except (KafkaError, OSError, TimeoutError, Retryable) as error:
                     self._raise_if_spark_died()
                     self._say("waiting")
-                    self._health.wait(_CONDITION, f"Kafka does not answer: {error!r}")
+                    self._health.block(_CONDITION, f"Kafka does not answer: {error!r}")
                     logger.warning("enrich-waits", error=repr(error)[:500])
                     await self._either(
                         self._leadership.lost, timeout_s=_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
@@ -194,7 +194,7 @@ class Supervisor:
 
         watch = Watch(query, commit, self._bounds_s())
         self._say("running")
-        self._health.hold(_CONDITION)
+        self._health.unblock(_CONDITION)
         logger.info(
             "query-started",
             offsets={str(partition): offset for partition, offset in start.offsets.items()},
@@ -260,7 +260,7 @@ class Supervisor:
         logger.error("query-died", error=error[:2000], deaths=self._deaths)
         if self._deaths > 0 or is_infrastructure(error):
             self._say("waiting")
-            self._health.wait(
+            self._health.block(
                 _CONDITION, f"the query died and is started again: {error.splitlines()[0][:300]}"
             )
             await self._either(
@@ -270,7 +270,7 @@ class Supervisor:
     async def _wait_for_version(self, version: int) -> None:
         """An event came before the pipe's version that it was accepted with."""
         while self._leading():
-            reached = asyncio.ensure_future(self._registry.reached(version, _VERSION_S))
+            reached = asyncio.ensure_future(self._registry.wait_for_version(version, _VERSION_S))
             await self._either(self._leadership.lost, other=reached)
             if reached.done() and reached.result():
                 return
@@ -279,12 +279,12 @@ class Supervisor:
                 self._say("waiting")
                 known = self._registry.version
                 reason = f"an event needs version {version} of the pipes and {known} is the newest known"
-                self._health.wait(_CONDITION, reason)
+                self._health.block(_CONDITION, reason)
                 logger.error("pipe-version-missing", wanted=version, known=known)
 
     async def _search(self, offsets: GroupOffsets, start: Start) -> None:
         self._say("waiting")
-        self._health.wait(
+        self._health.block(
             _CONDITION, "the query died again at the same events; the one that it dies of is being found"
         )
         logger.error(

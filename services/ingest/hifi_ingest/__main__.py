@@ -2,8 +2,9 @@
 
 import asyncio
 
-from hifi import http, log
-from hifi.guard import Limits
+from hifi import log
+from hifi.http import server
+from hifi.http.limits import Limits
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
@@ -29,8 +30,8 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
         request_s=settings.ingest_body_timeout_s,
         connections=settings.ingest_max_connections,
     )
-    sock = http.listen(settings.ingest_host, settings.ingest_port, shared=True)
-    async with http.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, refused=app.count):
+    sock = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
+    async with server.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, refused=app.count):
         logger.info("taking-events", host=settings.ingest_host, port=sock.getsockname()[1])
         if not await service.unless_stopped(connect(settings, registry, keys, producer, service.health)):
             return

@@ -9,7 +9,7 @@ from hifi.clock import MICROSECONDS
 from hifi.errors import Overloaded, Rejected
 from hifi.event import ACCEPTED, IN, MINUTE, PIPE, PIPE_VERSION, SEQ, Headers, Record
 from hifi.kafka.producer import Producer, Sending
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 from hifi_ingest.attributes import Incoming
 from hifi_ingest.partition import partition
 from hifi_ingest.problem import Problem, retry_later
@@ -67,7 +67,9 @@ class Acceptor:
         if self._stalled:
             raise retry_later("Kafka does not acknowledge events at the moment; nothing was taken", 2)
 
-    async def accept(self, known: Known, events: Sequence[Incoming], in_us: int, accepted_us: int) -> None:
+    async def accept(
+        self, known: PipeVersion, events: Sequence[Incoming], in_us: int, accepted_us: int
+    ) -> None:
         """Return when Kafka has acknowledged every event.
 
         Args:
@@ -94,7 +96,9 @@ class Acceptor:
         if any(outcome is not Outcome.ACCEPTED for outcome in outcomes.values()):
             raise _not_accepted(events, outcomes)
 
-    def _send(self, known: Known, events: Sequence[Incoming], in_us: int, accepted_us: int) -> list[_Group]:
+    def _send(
+        self, known: PipeVersion, events: Sequence[Incoming], in_us: int, accepted_us: int
+    ) -> list[_Group]:
         lanes = self._tally.lanes
         places: dict[int, list[int]] = {}
         for index, event in enumerate(events):

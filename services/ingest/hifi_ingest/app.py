@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from hifi import log, metrics
 from hifi.clock import MICROSECONDS, now_us
 from hifi.health import Health
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 from hifi_ingest.body import Gone
 from hifi_ingest.decode import Sent, events
 from hifi_ingest.problem import Answer, Problem, accepted, retry_later
@@ -36,7 +36,7 @@ class App:
     def __init__(self, health: Health) -> None:
         self.taker: Taker | None = None
         self._health = health
-        health.wait(_TAKING, "events are not taken yet")
+        health.block(_TAKING, "events are not taken yet")
         self._pages = Starlette(
             routes=[*health.routes(), Route("/openapi.json", _openapi)],
             exception_handlers={HTTPException: self._http_problem},
@@ -45,7 +45,7 @@ class App:
     def open(self, taker: Taker) -> None:
         """From now on events are taken."""
         self.taker = taker
-        self._health.hold(_TAKING)
+        self._health.unblock(_TAKING)
 
     def count(self, status: int) -> None:
         """One more request was answered."""
@@ -108,7 +108,7 @@ class App:
         return Response(body, status, headers={**(error.headers or {}), **more})
 
 
-def _authorized(taker: Taker, headers: Mapping[bytes, bytes], pipe: str | None) -> Known:
+def _authorized(taker: Taker, headers: Mapping[bytes, bytes], pipe: str | None) -> PipeVersion:
     """The pipe that the request may write to.
 
     Without a good key nothing is told; with one, other pipes than its own look as if they were not there.

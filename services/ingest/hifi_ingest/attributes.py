@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from hifi.event import CE_PREFIX, CONTENT_TYPE, Headers
-from hifi.media import media_type
+from hifi.http.media_type import media_type
 from hifi_ingest import instant
 from hifi_ingest.problem import Flaw
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from hifi.media import is_json
+from hifi.http.media_type import is_json
 from hifi_ingest import document
 from hifi_ingest.attributes import JSON_TYPE, Incoming, assemble, text
 from hifi_ingest.problem import Flaw

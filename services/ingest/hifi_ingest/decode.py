@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from hifi.media import media_type
+from hifi.http.media_type import media_type
 from hifi.pipe.model import Format, Source
 from hifi_ingest import cloudevents, plain, trace
 from hifi_ingest.attributes import JSON_TYPE, Incoming

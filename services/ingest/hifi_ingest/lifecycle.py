@@ -40,9 +40,9 @@ async def keep_telling(tally: Tally, producer: Producer, health: Health) -> None
         await asyncio.sleep(_TELL_S)
         stalled_s = producer.stalled_s(loop.time())
         if stalled_s > _STALLED_S:
-            health.wait(_KAFKA, f"Kafka has acknowledged nothing for {stalled_s:.0f} s")
+            health.block(_KAFKA, f"Kafka has acknowledged nothing for {stalled_s:.0f} s")
         else:
-            health.hold(_KAFKA)
+            health.unblock(_KAFKA)
 
 
 async def settle(tally: Tally, producer: Producer) -> None:

@@ -7,7 +7,7 @@ from prometheus_client import Counter
 from hifi import metrics
 from hifi.clock import monotonic_s
 from hifi.kafka.producer import Producer
-from hifi.pipe.registry import Known, PipeRegistry
+from hifi.pipe.registry import PipeRegistry, PipeVersion
 from hifi.topics import Topics
 from hifi_ingest.accept import Acceptor
 from hifi_ingest.body import Body, BodyBounds
@@ -49,7 +49,7 @@ class Taker:
         """For one request."""
         return Body(self._memory, self._body_bounds)
 
-    def taking(self, known: Known) -> Taking:
+    def taking(self, known: PipeVersion) -> Taking:
         """What a pipe takes; made once for each version of it."""
         name = known.pipe.pipe
         version, taking = self._taking.get(name, (-1, None))

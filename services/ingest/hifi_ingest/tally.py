@@ -92,7 +92,7 @@ class Tally:
             self._landed(partition)
             answers = self._take_answers(partition)
             record = Record(b"%016x" % lane.epoch, lane.message(lane.take(), answers, closed=True), [])
-            await self._producer.deliver(self._topic, partition, [record])
+            await self._producer.send_and_wait(self._topic, partition, [record])
 
     def _landed(self, partition: int) -> bool:
         flying = self._flying.get(partition)

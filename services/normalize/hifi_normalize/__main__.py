@@ -7,7 +7,7 @@ import asyncio
 
 from hifi.health import Health
 from hifi.kafka.admin import matching_partitions
-from hifi.kafka.consumer import Consumer, Reading
+from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
@@ -15,7 +15,7 @@ from hifi.topics import Topics
 from hifi_normalize.memory import Memory
 from hifi_normalize.programs import Programs
 from hifi_normalize.settings import NormalizeSettings
-from hifi_normalize.step import NODE, Normalizer
+from hifi_normalize.step import SERVICE, Normalizer
 
 
 async def normalize(service: Service, settings: NormalizeSettings) -> None:
@@ -41,7 +41,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
         service.health,
         pipe_wait_s=settings.normalize_pipe_wait_s,
     )
-    reading = Reading([topics.raw], topics.group(NODE))
+    reading = ConsumerOptions([topics.raw], topics.group(SERVICE))
     consumer = Consumer(service, settings, reading, normalizer.step, normalizer.poisoned)
     if await service.unless_stopped(connect(settings, registry, producer, service.health)):
         programs.start()

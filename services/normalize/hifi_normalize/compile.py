@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hifi.errors import Misconfigured, Rejected
-from hifi.media import is_json
+from hifi.http.media_type import is_json
 from hifi.pipe.model import Pipe
 from hifi_normalize.check import checker
 from hifi_normalize.function import load

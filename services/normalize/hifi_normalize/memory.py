@@ -16,7 +16,7 @@ from hifi import log, metrics
 from hifi.errors import Fenced
 from hifi.event import Record
 from hifi.health import Health
-from hifi.kafka.consumer import Work
+from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi_normalize.given import packed, unpacked
 from hifi_normalize.window import Given, Verdict, Window
@@ -77,7 +77,7 @@ class Memory:
         self._health = health
         self._window_ms = int(window_s * 1000)
         self._most_ids = most_ids
-        self._partitions: dict[Work, Partition] = {}
+        self._partitions: dict[AssignedPartition, Partition] = {}
         self._reading = asyncio.Semaphore(_READERS)
         self._watching: set[asyncio.Task[None]] = set()
         metrics.ID_WINDOW_SECONDS.set(window_s)
@@ -87,7 +87,7 @@ class Memory:
         """Whether anything is to be remembered."""
         return self._window_ms > 0
 
-    async def of(self, work: Work, first: ConsumerRecord) -> Partition:
+    async def of(self, work: AssignedPartition, first: ConsumerRecord) -> Partition:
         """The memory of a partition; read from the topic when the assignment is new.
 
         Raises:
@@ -111,10 +111,10 @@ class Memory:
             partition.unwritten.append(given)
         return verdict, offset
 
-    def finish(self, work: Work, partition: Partition, offset: int) -> None:
+    def finish(self, work: AssignedPartition, partition: Partition, offset: int) -> None:
         """All outputs up to this offset are acknowledged: finish them once it is written what to remember of them."""
         if partition.writing is None and not partition.unwritten:
-            work.finish_through(offset)
+            work.complete_through(offset)
             return
         partition.acknowledged = offset
         if partition.writing is None:
@@ -155,16 +155,16 @@ class Memory:
         )
         self._health.warn(_CONDITION, told if shortened else None)
 
-    async def _hurry(self, work: Work, partition: Partition) -> None:
-        await work.ending.wait()
+    async def _hurry(self, work: AssignedPartition, partition: Partition) -> None:
+        await work.revoked.wait()
         partition.hurry.set()
 
-    async def _write(self, work: Work, partition: Partition) -> None:
+    async def _write(self, work: AssignedPartition, partition: Partition) -> None:
         """Write what is to be remembered, then finish the offsets, until nothing waits."""
         while partition.acknowledged is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(partition.hurry.wait(), WRITE_S)
-            if work.live:
+            if work.active:
                 partition.hurry.clear()
             if work.fenced:
                 break
@@ -172,7 +172,7 @@ class Memory:
             some, partition.unwritten = partition.unwritten, []
             try:
                 if some:
-                    await self._producer.deliver(
+                    await self._producer.send_and_wait(
                         self._topic, work.partition, [Record(None, packed(some), [])]
                     )
             except Exception as error:  # noqa: BLE001 - whatever it is, nothing is finished before it is written
@@ -181,12 +181,12 @@ class Memory:
                 await asyncio.sleep(_AGAIN_S)
                 continue
             if not work.fenced:
-                work.finish_through(offset)
+                work.complete_through(offset)
             if partition.acknowledged == offset:
                 partition.acknowledged = None
         partition.writing = None
 
-    async def _read(self, window: Window, work: Work, first_ms: int) -> None:
+    async def _read(self, window: Window, work: AssignedPartition, first_ms: int) -> None:
         """What the partition's owners remembered of records below the committed offset."""
         async with self._reading:
             while True:
@@ -203,12 +203,12 @@ class Memory:
                     with contextlib.suppress(KafkaError, OSError, TimeoutError):
                         await asyncio.wait_for(consumer.stop(), 5)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(work.ending.wait(), _AGAIN_S)
-                if not work.live:
-                    work.leave()
+                    await asyncio.wait_for(work.revoked.wait(), _AGAIN_S)
+                if not work.active:
+                    work.abandon()
                     raise Fenced(f"{work.topic}[{work.partition}] is handed over before its ids were read")
 
-    async def _read_from(self, consumer: Any, window: Window, work: Work, first_ms: int) -> None:
+    async def _read_from(self, consumer: Any, window: Window, work: AssignedPartition, first_ms: int) -> None:
         tp = TopicPartition(self._topic, work.partition)
         consumer.assign([tp])
         end = (await consumer.end_offsets([tp]))[tp]

@@ -8,7 +8,7 @@ import asyncio
 from hifi import log
 from hifi.errors import Misconfigured, Rejected
 from hifi.health import Health
-from hifi.pipe.registry import Known, PipeRegistry
+from hifi.pipe.registry import PipeRegistry, PipeVersion
 from hifi_normalize.compile import Program, compile_pipe
 
 logger = log.get(__name__)
@@ -71,7 +71,7 @@ class Programs:
             if known is not None:
                 self._compile(known)
 
-    def _compile(self, known: Known) -> None:
+    def _compile(self, known: PipeVersion) -> None:
         name, version = known.pipe.pipe, known.version
         try:
             program = compile_pipe(known.pipe)

@@ -12,7 +12,7 @@ from aiokafka import ConsumerRecord
 
 from hifi import log, metrics
 from hifi.clock import now_us
-from hifi.deadletter import dead_letter
+from hifi.dead_letters.record import dead_letter
 from hifi.errors import Fenced, Rejected
 from hifi.event import (
     ACCEPTED,
@@ -31,7 +31,7 @@ from hifi.event import (
     with_headers,
 )  # fmt: skip
 from hifi.health import Health
-from hifi.kafka.consumer import Batch, Work
+from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
@@ -40,7 +40,7 @@ from hifi_normalize.memory import Memory, Partition
 from hifi_normalize.programs import Programs
 from hifi_normalize.window import Verdict
 
-NODE: Final = "normalize"
+SERVICE: Final = "normalize"
 _LOOK_S: Final = 0.5
 _COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE)
 
@@ -78,7 +78,7 @@ class Normalizer:
         self._health = health
         self._pipe_wait_s = pipe_wait_s
 
-    async def step(self, work: Work, batch: Batch) -> None:
+    async def step(self, work: AssignedPartition, batch: Batch) -> None:
         """Put records through and finish their offsets once their outputs are acknowledged."""
         fetched_us = now_us()
         memory = await self._memory.of(work, batch[0])
@@ -106,7 +106,7 @@ class Normalizer:
         await self._deliver(work, outputs)
         self._memory.finish(work, memory, batch[-1].offset)
 
-    async def poisoned(self, work: Work, record: ConsumerRecord, error: Exception) -> None:
+    async def poisoned(self, work: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         """Put away a record on which the step failed although it should not."""
         why = Rejected(
             "normalize-failed", f"normalize failed on this event ({type(error).__name__}); its log says how"
@@ -133,7 +133,7 @@ class Normalizer:
         metrics.CLIENT_RETRIES.labels(pipe).inc()
         return first
 
-    async def _deliver(self, work: Work, outputs: _Outputs) -> None:
+    async def _deliver(self, work: AssignedPartition, outputs: _Outputs) -> None:
         """Have all outputs acknowledged."""
         if work.fenced:  # while the partition is only being handed over, what runs is finished
             raise Fenced(f"{work.topic}[{work.partition}] belongs to another member")
@@ -144,21 +144,23 @@ class Normalizer:
             (topics.receipts, outputs.repeated),
         )
         delivering = [
-            self._producer.deliver(topic, work.partition, records) for topic, records in where if records
+            self._producer.send_and_wait(topic, work.partition, records)
+            for topic, records in where
+            if records
         ]
         if len(delivering) == 1:  # as it mostly is: no task is needed
             await delivering[0]
         else:
             await asyncio.gather(*delivering)
 
-    async def _reached(self, work: Work, version: int) -> None:
+    async def _reached(self, work: AssignedPartition, version: int) -> None:
         """Wait until the registry knows a version; other partitions go on meanwhile."""
         waited_s = 0.0
         subject = f"{work.topic}[{work.partition}]"
-        while not await self._registry.reached(version, _LOOK_S):
-            if work.ending.is_set():
+        while not await self._registry.wait_for_version(version, _LOOK_S):
+            if work.revoked.is_set():
                 self._health.warn(subject, None)
-                work.leave()
+                work.abandon()
                 raise Fenced(f"{subject} is handed over before version {version} of the pipes came")
             before_s, waited_s = waited_s, waited_s + _LOOK_S
             if before_s < self._pipe_wait_s <= waited_s:
@@ -169,7 +171,7 @@ class Normalizer:
 
 
 def _refused(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
-    return dead_letter(record.key, record.value, record.headers, NODE, why, fetched_us)
+    return dead_letter(record.key, record.value, record.headers, SERVICE, why, fetched_us)
 
 
 def _repeated(record: ConsumerRecord, headers: Mapping[str, bytes], first: int, fetched_us: int) -> Record:

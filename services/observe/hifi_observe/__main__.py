@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 
-from hifi import http, log
+from hifi import log
+from hifi.http import server
 from hifi.service import Service, run
 from hifi_observe.api import application
 from hifi_observe.observatory import Observatory
@@ -15,8 +16,8 @@ logger = log.get(__name__)
 async def observe(service: Service, settings: ObserveSettings) -> None:
     """Observe until the service stops."""
     observatory = Observatory(settings, service.health)
-    sock = http.listen(settings.observe_host, settings.observe_port)
-    async with http.serve(application(observatory), sock, drain_s=2):
+    sock = server.listen(settings.observe_host, settings.observe_port)
+    async with server.serve(application(observatory), sock, drain_s=2):
         logger.info("console", url=f"http://{settings.observe_host}:{sock.getsockname()[1]}/")
         if not await service.unless_stopped(observatory.start()):
             return

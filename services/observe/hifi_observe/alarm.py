@@ -30,7 +30,7 @@ KINDS: Final = {
         Kind("availability", "A minute was down.", 0, 300),
         Kind("dead-letters", "Dead letters grow.", 0, 300),
         Kind("destination", "A destination gives the same failing answer again and again.", 0, 120),
-        Kind("no-progress", "A node commits nothing although records wait.", 60, 60),
+        Kind("no-progress", "A service commits nothing although records wait.", 60, 60),
         Kind("ingest-silent", "Ingest has told no tally.", 5, 30),
         Kind("traffic", "Traffic is over a share of the scale rating.", 60, 300),
         Kind("observe-behind", "Observe is behind, or knows nothing: what it shows is old.", 15, 30),

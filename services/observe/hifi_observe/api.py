@@ -109,7 +109,7 @@ class Api:
     async def dead(self, request: Request) -> Response:
         """See the operation."""
         name = self._name(request)
-        wanted = {one: request.query_params.get(one, "") for one in ("node", "reason", "destination")}
+        wanted = {one: request.query_params.get(one, "") for one in ("service", "reason", "destination")}
         return answer(
             {
                 "pipe": name,

@@ -52,12 +52,12 @@ class Asking:
             [TopicPartition(accepted, partition) for partition in partitions]
         )
         committed: dict[tuple[str, int], int] = {}
-        for node in sorted(set(stage.READERS.values())):
+        for service in sorted(set(stage.READERS.values())):
             for tp, found in (
-                await self._admin.list_consumer_group_offsets(self._topics.group(node))
+                await self._admin.list_consumer_group_offsets(self._topics.group(service))
             ).items():
                 name = tp.topic.removeprefix(self._topics.stream + ".")
-                if stage.READERS.get(stage.kind_of(name)) == node:
+                if stage.READERS.get(stage.kind_of(name)) == service:
                     committed[name, tp.partition] = found.offset
         ends = await consumer.end_offsets(
             [self.tp(name, partition) for name in self._names for partition in partitions]

@@ -1,4 +1,4 @@
-"""Records of a topic that its reading node has not committed past, in 24 bytes each."""
+"""Records of a topic that its reading service has not committed past, in 24 bytes each."""
 
 from array import array
 from bisect import bisect_left
@@ -46,12 +46,12 @@ class _Chunk:
 
 
 class Backlog:
-    """A queue by offset; the head leaves when the node commits past it."""
+    """A queue by offset; the head leaves when the service commits past it."""
 
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()
         self.committed = -1
-        """The offset that the node committed last; -1: none yet."""
+        """The offset that the service committed last; -1: none yet."""
         self.waiting: Counter[tuple[str, str]] = Counter()
         """Pipe and destination (or empty) to records that wait."""
 
@@ -69,7 +69,7 @@ class Backlog:
             rows = rows[room:]
 
     def commit(self, committed: int) -> None:
-        """The node committed: tell the cells whose records it passed. A commit backwards changes nothing."""
+        """The service committed: tell the cells whose records it passed. A commit backwards changes nothing."""
         self.committed = max(self.committed, committed)
         while self._chunks:
             chunk = self._chunks[0]

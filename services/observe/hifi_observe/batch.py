@@ -54,7 +54,7 @@ class Group:
         self.shown: list[int] = []
         """Sequences that were seen."""
         self.passed: list[int] = []
-        """Sequences whose records the reading node had committed past already."""
+        """Sequences whose records the reading service had committed past already."""
         self.timed = timed
         """Where its records go that are measured, together with those of other groups; None: they are not."""
 
@@ -116,12 +116,12 @@ class Place:
         if not rows:
             return
         identities, ins, appends, accepts, events = zip(*rows, strict=True)
-        node, put = stage.WRITERS[kind], self.cell.measure
-        put(node + ".in.event", map(sub, ins, events))
-        put(node + ".in.accepted", map(sub, ins, accepts))
-        put(node + ".process", _spans(ins, appends))
-        put(node + ".out.event", map(sub, appends, events))
-        put(node + ".out.accepted", map(sub, appends, accepts))
+        service, put = stage.WRITERS[kind], self.cell.measure
+        put(service + ".in.event", map(sub, ins, events))
+        put(service + ".in.accepted", map(sub, ins, accepts))
+        put(service + ".process", _spans(ins, appends))
+        put(service + ".out.event", map(sub, appends, events))
+        put(service + ".out.accepted", map(sub, appends, accepts))
         self._fetched(kind, transit, zip(identities, ins, strict=True))
         known = transit.appended(kind, zip(identities, appends, strict=True))
         if known:

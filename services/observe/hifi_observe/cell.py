@@ -42,7 +42,7 @@ class Cell:
         self.seen: dict[Stage, IdSet] = {}
         """Who was seen at a stage. Once closed: only the unresolved among them."""
         self.passed: dict[Stage, IdSet] = {}
-        """Whose records the reading node committed past."""
+        """Whose records the reading service committed past."""
         self.copies: Counter[Stage] = Counter()
         """Records beyond the first of an event at a stage."""
         self.sketches: dict[str, Sketch] = {}
@@ -101,7 +101,7 @@ class Cell:
         self.dirty = self.dirty or not self.open
 
     def pass_by(self, stage: Stage, epoch: str, sequences: list[int]) -> None:
-        """The node that reads the stage committed past these records."""
+        """The service that reads the stage committed past these records."""
         if not self.open:
             sequences = [one for one in sequences if (epoch, one) in self.unresolved]
             if not sequences:

@@ -1,8 +1,8 @@
 """When a minute may be judged: a snapshot of Kafka, and the order in which its parts are asked for.
 
-First the end of `accepted`, then the nodes' committed offsets, last the end offsets of all topics. Once observe has
+First the end of `accepted`, then the services' committed offsets, last the end offsets of all topics. Once observe has
 read every topic up to these ends, every successor of every record below the committed offsets has been read, and every
-record that an earlier tally names: nodes acknowledge outputs before they commit, ingest before it tallies. So what has
+record that an earlier tally names: services acknowledge outputs before they commit, ingest before it tallies. So what has
 no successor then is lost, and no clock was needed to say so.
 """
 
@@ -31,7 +31,7 @@ class Snapshot:
     tallies_end: int
     """End offset of `accepted`."""
     committed: Mapping[str, int]
-    """Topic to the committed offset of the node that reads it."""
+    """Topic to the committed offset of the service that reads it."""
     ends: Mapping[str, int]
     """Topic to its end offset."""
 

@@ -93,7 +93,7 @@ def _minutes(store: Store, pipe: str, closed: int, now_us: int) -> dict[Key, str
 
 
 def _groups(store: Store) -> dict[Key, str]:
-    """Nodes whose committed offsets stand still although records wait. A retry that is not due is no standstill."""
+    """Services whose committed offsets stand still although records wait. A retry that is not due is no standstill."""
     found: dict[Key, str] = {}
     for partition, now in sorted(store.live.items()):
         old = store.before.get(partition)
@@ -102,9 +102,9 @@ def _groups(store: Store) -> dict[Key, str]:
             if old is None or not records or kind == stage.RETRY_IN or seconds < 5:
                 continue
             if old["backlogs"].get(topic, [0, 0, None])[2] == committed:
-                node = stage.READERS[kind]
-                found["no-progress", "", node] = (
-                    f"{node} committed nothing on {topic}[{partition}]; {records} records wait"
+                service = stage.READERS[kind]
+                found["no-progress", "", service] = (
+                    f"{service} committed nothing on {topic}[{partition}]; {records} records wait"
                 )
     return found
 

@@ -100,7 +100,7 @@ class Console:
 
     async def dead(self, request: Request) -> Response:
         """Dead letters of a pipe."""
-        wanted = {one: request.query_params.get(one, "") for one in ("node", "reason", "destination")}
+        wanted = {one: request.query_params.get(one, "") for one in ("service", "reason", "destination")}
         try:
             name = known_pipe(self._observatory, request.path_params["pipe"])
             letters = await dead_of(self._observatory, name, 200, wanted)

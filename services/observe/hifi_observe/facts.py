@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from hifi.event import DESTINATION, NODE, OUTCOME, PASS, TO
+from hifi.event import DESTINATION, OUTCOME, PASS, SERVICE, TO
 from hifi_observe import stage
 from hifi_observe.stage import Stage
 
@@ -18,7 +18,7 @@ def deciding(kind: str) -> tuple[str, ...]:
         return (DESTINATION, OUTCOME, PASS)
     if kind in (stage.RETRY_IN, stage.RETRY_OUT):
         return (DESTINATION, PASS)
-    return (DESTINATION, NODE) if kind == stage.DEAD_LETTER else ()
+    return (DESTINATION, SERVICE) if kind == stage.DEAD_LETTER else ()
 
 
 def stages_of(kind: str) -> Stages:
@@ -36,6 +36,6 @@ def stages_of(kind: str) -> Stages:
             kind, headers[DESTINATION], stage.number(headers.get(PASS, b"0")) + begins
         )
     if kind == stage.DEAD_LETTER:
-        return lambda headers: stage.dead(headers.get(DESTINATION, b""), headers.get(NODE, b""))
+        return lambda headers: stage.dead(headers.get(DESTINATION, b""), headers.get(SERVICE, b""))
     plain = (Stage(kind),)
     return lambda _: plain

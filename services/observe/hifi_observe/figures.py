@@ -153,13 +153,18 @@ def _run(streaks: list[Streak], success_ms: int) -> dict[str, Any] | None:
 
 
 def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Lag of the nodes' consumer groups by topic, in records and in seconds."""
+    """Lag of the services' consumer groups by topic, in records and in seconds."""
     made: dict[str, dict[str, Any]] = {}
     for now in live.values():
         for topic, (records, seconds, _) in now["backlogs"].items():
             one = made.setdefault(
                 topic,
-                {"topic": topic, "node": stage.READERS[stage.kind_of(topic)], "records": 0, "seconds": 0.0},
+                {
+                    "topic": topic,
+                    "service": stage.READERS[stage.kind_of(topic)],
+                    "records": 0,
+                    "seconds": 0.0,
+                },
             )
             one["records"] += records
             one["seconds"] = max(one["seconds"], seconds)

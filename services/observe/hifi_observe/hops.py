@@ -1,8 +1,8 @@
 """The rules of loss: at every hop, who came in, who went out, and where the rest is.
 
-In flight: the record is not below the committed offset of the node that reads it. Lost: that node committed past it and
+In flight: the record is not below the committed offset of the service that reads it. Lost: that service committed past it and
 there is no successor: no record on the next topic, no outcome, no later trip. A retry that is not due yet is waiting.
-Nodes acknowledge their outputs before they commit, so this needs no grace as long as the committed offsets are older
+Services acknowledge their outputs before they commit, so this needs no grace as long as the committed offsets are older
 than what was read of the next topics (see `closing`).
 """
 
@@ -17,7 +17,7 @@ from hifi_observe.stage import ACCEPTED, ENRICHED, NORMALIZED, RAW, RETRY_IN, RE
 FINAL = ("delivered", "filtered", "duplicate", "dead-delivery")
 """Stages that end a delivery. The receipt `dead-letter` alone does not: the dead letter itself must be there."""
 Pending = Callable[[Cell, Stage], IdSet]
-"""Whose records of a stage the reading node has not committed past."""
+"""Whose records of a stage the reading service has not committed past."""
 
 
 @dataclass(slots=True)

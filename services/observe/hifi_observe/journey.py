@@ -13,13 +13,13 @@ from hifi.event import (
     ANSWERED,
     ATTEMPT,
     IN,
-    NODE,
     PASS,
     PIPE,
     REASON,
     RETRY,
     SENT,
     SEQ,
+    SERVICE,
     SOURCE,
     STATUS,
 )  # fmt: skip
@@ -112,8 +112,8 @@ class Journey:
         elif kind == RETRY_OUT:
             self._process("retrier", Stage(RETRY_IN, at.who, at.trip), headers, append_us)
         elif kind in (NORMALIZED, ENRICHED):
-            node = stage.WRITERS[kind]
-            self._process(node, Stage(_INPUTS[node]), headers, append_us)
+            service = stage.WRITERS[kind]
+            self._process(service, Stage(_INPUTS[service]), headers, append_us)
         if kind == ENRICHED:
             self._wanted = [one.who for one in stages[1:]]
         self._transit(at)
@@ -136,30 +136,30 @@ class Journey:
             if STATUS in headers:
                 about["http.response.status_code"] = int(headers[STATUS])
             end_us = int(headers.get(ANSWERED, b"%d" % append_us))
-            self._section("expel", mine, sent_us, end_us, "client", about, node="egest", failed=failed)
+            self._section("expel", mine, sent_us, end_us, "client", about, service="egest", failed=failed)
         if at.kind in FINAL or outcome == "dead-letter":
             self._ended[at.who] = outcome
 
     def _dead(self, at: Stage, trip: int, headers: Mapping[str, bytes], append_us: int) -> None:
-        node = headers[NODE].decode("ascii")
-        if node == "egest" and ATTEMPT in headers and RETRY not in headers:
+        service = headers[SERVICE].decode("ascii")
+        if service == "egest" and ATTEMPT in headers and RETRY not in headers:
             return  # after a request, or instead of one: there is a receipt, which has the times
         if at.kind == "dead-event":
             self._whole = "dead-letter"
         else:
             self._ended[at.who] = "dead-letter"
-        if node == "retrier":
+        if service == "retrier":
             before = Stage(RETRY_IN, at.who, trip + 1)
         elif RETRY in headers:
             before = Stage(RETRY_OUT, at.who, trip)
         else:
-            before = Stage(_INPUTS[node])
+            before = Stage(_INPUTS[service])
         about = {"hifi.outcome": "dead-letter"} | _reason(headers)
-        self._process(node, before, headers, append_us, about, failed=True)
+        self._process(service, before, headers, append_us, about, failed=True)
 
     def _process(
         self,
-        node: str,
+        service: str,
         before: Stage,
         headers: Mapping[str, bytes],
         end_us: int,
@@ -168,12 +168,12 @@ class Journey:
         failed: bool = False,
         at: Stage | None = None,
     ) -> None:
-        """What a node did with the record of a place."""
+        """What a service did with the record of a place."""
         in_us = int(headers[IN])
         self._fetched.setdefault(before, in_us)
-        about = self._place(before) | _operation("process", node) | (about or {})
-        about["messaging.consumer.group.name"] = self._topics.group(node)
-        self._section(node, at or before, in_us, end_us, "consumer", about, failed=failed)
+        about = self._place(before) | _operation("process", service) | (about or {})
+        about["messaging.consumer.group.name"] = self._topics.group(service)
+        self._section(service, at or before, in_us, end_us, "consumer", about, failed=failed)
         self._transit(before)
 
     def _transit(self, at: Stage) -> None:
@@ -182,7 +182,7 @@ class Journey:
         if at in self._appended and at in self._fetched and key not in self._seen:
             self._seen.add(key)
             start_us, end_us = self._appended[at][0], self._fetched[at]
-            self._section(f"transit {at.kind}", at, start_us, end_us, "internal", self._place(at), node="")
+            self._section(f"transit {at.kind}", at, start_us, end_us, "internal", self._place(at), service="")
 
     def _place(self, at: Stage) -> Attributes:
         """A record by the semantic conventions for messaging; its offset where it was read already."""
@@ -203,7 +203,7 @@ class Journey:
         kind: Literal["internal", "producer", "consumer", "client"],
         about: Attributes,
         *,
-        node: str | None = None,
+        service: str | None = None,
         failed: bool = False,
     ) -> None:
         """Append times are whole milliseconds, so an end may seem to be before its start."""
@@ -213,7 +213,7 @@ class Journey:
         self._put(
             Span(
                 name,
-                name if node is None else node,
+                name if service is None else service,
                 self._context.trace,
                 number(8, self._seq, *place),
                 number(8, self._seq),

@@ -1,7 +1,7 @@
 """What is measured: durations by name, all in microseconds.
 
-Names: `<node>.in.<base>` and `<node>.out.<base>` (lag on arrival and departure, cumulative, from `event` or `accepted`
-time), `<node>.process`, `<node>.transit` (from the append to the topic before to its fetch), `expel/<destination>`
+Names: `<service>.in.<base>` and `<service>.out.<base>` (lag on arrival and departure, cumulative, from `event` or `accepted`
+time), `<service>.process`, `<service>.transit` (from the append to the topic before to its fetch), `expel/<destination>`
 (first byte sent to status line) and `end.<base>/<destination>` (to the destination's 2xx). Append times are
 whole milliseconds, so what is measured with them may be 1 ms too low; durations are never below 0.
 """
@@ -22,7 +22,7 @@ def event_time_us(text: bytes | None, accepted_us: int) -> int:
 
 
 class Transit:
-    """Joins a record's append with the next node's fetch, in any order. Bounded: the oldest are forgotten."""
+    """Joins a record's append with the next service's fetch, in any order. Bounded: the oldest are forgotten."""
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit

@@ -27,9 +27,9 @@ RATE: Final = Gauge(
     "hifi_events_per_second", "Events now, by direction (in, out, dead).", ["pipe", "direction"]
 )
 GROUP_RECORDS: Final = Gauge(
-    "hifi_group_lag_records", "Records that a node has not committed past.", ["topic", "node"]
+    "hifi_group_lag_records", "Records that a service has not committed past.", ["topic", "service"]
 )
-GROUP_SECONDS: Final = Gauge("hifi_group_lag_seconds", "Age of the first of them.", ["topic", "node"])
+GROUP_SECONDS: Final = Gauge("hifi_group_lag_seconds", "Age of the first of them.", ["topic", "service"])
 ALARMS: Final = Gauge("hifi_alarms_active", "Alarms that have not ended.", ["kind"])
 SPANS: Final = Counter("hifi_observe_spans_total", "Spans of sampled events: exported, dropped.", ["outcome"])
 TRACES_CAPPED: Final = Counter("hifi_observe_traces_capped_total", "Sampled events without spans: too many.")
@@ -46,8 +46,8 @@ def show(store: Store, limits: Mapping[str, Limits], active: Iterable[Alarm]) ->
             RATE.labels(pipe, direction).set(now[f"rate_{direction}"])
         _minute(pipe, store)
     for group in figures.groups(store.live):
-        GROUP_RECORDS.labels(group["topic"], group["node"]).set(group["records"])
-        GROUP_SECONDS.labels(group["topic"], group["node"]).set(group["seconds"])
+        GROUP_RECORDS.labels(group["topic"], group["service"]).set(group["records"])
+        GROUP_SECONDS.labels(group["topic"], group["service"]).set(group["seconds"])
     kinds = [one.kind for one in active]
     for kind in KINDS:
         ALARMS.labels(kind).set(kinds.count(kind))

@@ -56,7 +56,7 @@ class Observatory:
         if settings.observe_otlp_endpoint:
             self._follow()
         self.since_us = now_us()
-        health.wait("books", "the topics have not been read yet")
+        health.block("books", "the topics have not been read yet")
 
     @property
     def partitions(self) -> int:
@@ -151,7 +151,7 @@ class Observatory:
         await asyncio.wait({running, joined}, return_when=asyncio.FIRST_COMPLETED)
         joined.cancel()
         if not running.done():
-            self.health.hold("books")
+            self.health.unblock("books")
         try:
             await running
         finally:

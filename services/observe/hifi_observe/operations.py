@@ -120,7 +120,7 @@ OPERATIONS: Final = (
         "The newest dead letters of a pipe.",
         {
             "limit": "How many at most; default 100.",
-            "node": "Only of this node.",
+            "service": "Only of this service.",
             "reason": "Only with this reason.",
             "destination": "Only for this one.",
         },

@@ -107,7 +107,7 @@ class Exporter:
             flags = TraceFlags(TraceFlags.SAMPLED)
             parent = SpanContext(span.trace, span.parent, is_remote=span.remote, trace_flags=flags)
             context = set_span_in_context(NonRecordingSpan(parent), context)
-        made = self._tracer(span.node).start_span(
+        made = self._tracer(span.service).start_span(
             span.name,
             context,
             kind=SpanKind[span.kind.upper()],
@@ -118,17 +118,17 @@ class Exporter:
             made.set_status(StatusCode.ERROR)
         made.end(span.end_us * 1000)
 
-    def _tracer(self, node: str) -> Tracer:
-        """Each node is a service of its own to those who look at traces."""
-        if node not in self._tracers:
-            name = f"hifi-{node}" if node else "hifi"
+    def _tracer(self, service: str) -> Tracer:
+        """Each service is a service of its own to those who look at traces."""
+        if service not in self._tracers:
+            name = f"hifi-{service}" if service else "hifi"
             about = Resource.create({"service.name": name, "service.namespace": self._stream})
             provider = TracerProvider(
                 sampler=ALWAYS_ON, resource=about, id_generator=self._made, shutdown_on_exit=False
             )
             provider.add_span_processor(self._made)
-            self._tracers[node] = provider.get_tracer("hifi_observe")
-        return self._tracers[node]
+            self._tracers[service] = provider.get_tracer("hifi_observe")
+        return self._tracers[service]
 
 
 class _Made(SpanProcessor, IdGenerator):

@@ -33,26 +33,28 @@ class Publisher:
             value = orjson.dumps(dump(verdict, partition, at_us), option=orjson.OPT_NON_STR_KEYS)
             by_partition[keys.partition_of(cell.pipe, self.partitions)].append(Record(key, value, []))
         for number, records in by_partition.items():
-            await self._producer.deliver(self._topics.minutes, number, records)
+            await self._producer.send_and_wait(self._topics.minutes, number, records)
         told = Record(
             keys.closed(partition), orjson.dumps(marker | {"at": at_us}, option=orjson.OPT_NON_STR_KEYS), []
         )
         for number in range(self.partitions):
-            await self._producer.deliver(self._topics.minutes, number, [told])
+            await self._producer.send_and_wait(self._topics.minutes, number, [told])
 
     async def pipe(self, pipe: str, records: Sequence[tuple[bytes, dict[str, Any] | None]]) -> None:
         """Merged minutes and days of a pipe; None deletes."""
         made = [Record(key, None if value is None else orjson.dumps(value), []) for key, value in records]
-        await self._producer.deliver(self._topics.minutes, keys.partition_of(pipe, self.partitions), made)
+        await self._producer.send_and_wait(
+            self._topics.minutes, keys.partition_of(pipe, self.partitions), made
+        )
 
     async def live(self, partition: int, value: dict[str, Any]) -> None:
         """Momentary figures."""
-        await self._producer.deliver(
+        await self._producer.send_and_wait(
             self._topics.minutes, partition, [Record(keys.live(partition), orjson.dumps(value), [])]
         )
 
     async def alarm(self, identity: str, value: dict[str, Any]) -> None:
         """An alarm's start or end, or a silence; all in one partition, so that they stay in order."""
-        await self._producer.deliver(
+        await self._producer.send_and_wait(
             self._topics.alarms, 0, [Record(identity.encode(), orjson.dumps(value), [])]
         )

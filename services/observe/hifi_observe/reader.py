@@ -8,7 +8,7 @@ from aiokafka.errors import IllegalStateError, KafkaError
 
 from hifi import log
 from hifi.clock import monotonic_s, now_us
-from hifi.kafka.patient import PatientConsumer
+from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.asking import Asking, read_topics
@@ -29,7 +29,7 @@ logger = log.get(__name__)
 
 def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
     """A consumer without a group. Large fetches: a record may wait `wait_ms`, and the CPU is left to the mesh."""
-    return PatientConsumer(
+    return AdaptiveConsumer(
         bootstrap_servers=settings.kafka,
         client_id=settings.instance,
         enable_auto_commit=False,

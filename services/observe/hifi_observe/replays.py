@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hifi import log
 from hifi.clock import monotonic_s
-from hifi.dead.letter import Letter, Wanted, parse_id
-from hifi.dead.read import letters
-from hifi.dead.replay import CHUNK, replay
+from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
+from hifi.dead_letters.reader import letters
+from hifi.dead_letters.replay import CHUNK, replay
 from hifi.errors import Misconfigured, Rejected, Retryable
 from hifi.kafka.producer import Producer
 from hifi.topics import Topics
@@ -30,7 +30,7 @@ class Order(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    node: str = Field("", description="Only those refused by this node.")
+    service: str = Field("", description="Only those refused by this service.")
     reason: str = Field("", description="Only those with this reason.")
     destination: str = Field("", description="Only those for this destination.")
     ids: list[str] | None = Field(
@@ -73,7 +73,9 @@ class Replays:
             Retryable: Kafka does not answer; what was done before that stays done.
         """
         places = {parse_id(one) for one in order.ids} if order.ids is not None else None
-        wanted = Wanted(pipe, order.destination or None, order.reason or None, node=order.node or None)
+        wanted = DeadLetterFilter(
+            pipe, order.destination or None, order.reason or None, service=order.service or None
+        )
         outcome = Outcome()
         self.busy = True
         try:
@@ -94,12 +96,12 @@ class Replays:
         return outcome
 
     async def _all(
-        self, wanted: Wanted, places: set[tuple[int, int]] | None, limit: int, outcome: Outcome
+        self, wanted: DeadLetterFilter, places: set[tuple[int, int]] | None, limit: int, outcome: Outcome
     ) -> None:
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-replay")
         await producer.start()
         try:
-            begin_until_s, found, chunk = monotonic_s() + _BEGIN_WITHIN_S, 0, list[Letter]()
+            begin_until_s, found, chunk = monotonic_s() + _BEGIN_WITHIN_S, 0, list[DeadLetter]()
             async with contextlib.aclosing(letters(self._settings.kafka, self._topics, wanted)) as dead:
                 async for letter in dead:
                     if places is not None and (letter.partition, letter.offset) not in places:
@@ -121,7 +123,7 @@ class Replays:
         finally:
             await producer.stop()
 
-    async def _let_go(self, producer: Producer, some: list[Letter], outcome: Outcome) -> None:
+    async def _let_go(self, producer: Producer, some: list[DeadLetter], outcome: Outcome) -> None:
         before = outcome.replayed
         try:
             async for _ in replay(producer, self._topics, some):

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi import event
-from hifi.dead.read import replayed
+from hifi.dead_letters.reader import replayed
 from hifi.errors import Misconfigured, Retryable
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
@@ -66,7 +66,7 @@ async def dead_letters(
         limit: how many at most.
         masks: the pipe masks fields: what was refused before they were masked is not shown.
         hides_id: the ids of its events are taken from a field that it masks.
-        wanted: `node`, `reason`, `destination` that they must have.
+        wanted: `service`, `reason`, `destination` that they must have.
 
     Raises:
         Retryable: Kafka does not answer.
@@ -78,13 +78,13 @@ async def dead_letters(
             headers = {name: content.decode("utf-8", "replace") for name, content in record.headers}
             one = {
                 "pipe": headers.get(event.PIPE, ""),
-                "node": headers.get(event.NODE, ""),
+                "service": headers.get(event.SERVICE, ""),
                 "reason": headers.get(event.REASON, ""),
                 "destination": headers.get(event.DESTINATION, ""),
             }
             if one["pipe"] != pipe or any(value and one[name] != value for name, value in wanted.items()):
                 continue
-            hidden = masks and one["node"] == "normalize"
+            hidden = masks and one["service"] == "normalize"
             found.append(
                 one
                 | {

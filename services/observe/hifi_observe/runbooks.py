@@ -1,6 +1,6 @@
 """What to do about each kind of alarm: the one source of the console's page and of docs/runbooks.md. Pure.
 
-Text between backquotes is code. In commands PIPE, MINUTE, NODE and the like stand for what the alarm names.
+Text between backquotes is code. In commands PIPE, MINUTE, SERVICE and the like stand for what the alarm names.
 """
 
 import re
@@ -27,21 +27,21 @@ class Runbook:
 
 RUNBOOKS: Final = {
     "loss": Runbook(
-        "A closed minute lost more events than its pipe allows: a node committed past them and "
+        "A closed minute lost more events than its pipe allows: a service committed past them and "
         "nothing came of them. It ends by itself, about ten minutes after the last such minute "
         "closed.",
         (
             ("At the hop ingest: a broker came back with less than it had (unclean shutdown, a lost disk)."),
             (
-                "At any other hop: somebody moved that node's committed offsets, or Kafka deleted records "
+                "At any other hop: somebody moved that service's committed offsets, or Kafka deleted records "
                 "before they were read."
             ),
-            "A defect of the node at that hop: please report it.",
+            "A defect of the service at that hop: please report it.",
         ),
         (
             ("Name the events and their hop: `hifi lost PIPE MINUTE`, or the minute's page in the console."),
             (
-                "Look at that minute in the node's log (`docker logs hifi-NODE-1`, or the terminal of "
+                "Look at that minute in the service's log (`docker logs hifi-SERVICE-1`, or the terminal of "
                 "`hifi up`) for `offsets-lost` and `record-poisoned`, and in the broker's log for a "
                 "truncation."
             ),
@@ -58,8 +58,10 @@ RUNBOOKS: Final = {
                 "A destination answers slowly, or its `concurrency` or `rate` in the pipe is too small "
                 "for the traffic."
             ),
-            ("A node has too few instances: its part of the way, or the transit before it, takes the time."),
-            "A node is stuck; then there is a `no-progress` alarm too.",
+            (
+                "A service has too few instances: its part of the way, or the transit before it, takes the time."
+            ),
+            "A service is stuck; then there is a `no-progress` alarm too.",
         ),
         (
             "See which part takes the time: the pipe's page, Where the time goes.",
@@ -68,7 +70,7 @@ RUNBOOKS: Final = {
                 "`hifi apply DIR`."
             ),
             (
-                "A node: `hifi status` shows what waits before it; add instances, as in `hifi up --scale "
+                "A service: `hifi status` shows what waits before it; add instances, as in `hifi up --scale "
                 "egest=2`, at most one a partition."
             ),
         ),
@@ -146,16 +148,18 @@ RUNBOOKS: Final = {
         ),
     ),
     "no-progress": Runbook(
-        "A node has committed nothing on a partition for a minute, although records wait there.",
+        "A service has committed nothing on a partition for a minute, although records wait there.",
         (
-            "No instance of the node runs, or none is ready.",
+            "No instance of the service runs, or none is ready.",
             "It is stuck: on Kafka, on its CPU or memory, or on a record that it cannot get past.",
             "It waits for a pipe's version that it does not know yet.",
         ),
         (
-            ("`hifi status`: is the node there and ready, and if not, why? Its `/readyz` says the same."),
-            ("Read the end of its log: `docker logs --tail 100 hifi-NODE-1`, or the terminal of `hifi up`."),
-            "Restart it (`docker restart hifi-NODE-1`): nothing is lost by that.",
+            ("`hifi status`: is the service there and ready, and if not, why? Its `/readyz` says the same."),
+            (
+                "Read the end of its log: `docker logs --tail 100 hifi-SERVICE-1`, or the terminal of `hifi up`."
+            ),
+            "Restart it (`docker restart hifi-SERVICE-1`): nothing is lost by that.",
         ),
     ),
     "ingest-silent": Runbook(
@@ -186,7 +190,7 @@ RUNBOOKS: Final = {
         (
             "Whose traffic it is: the console's first page, or `hifi top`.",
             (
-                "Add instances before it is too late: `hifi up --scale NODE=N`; `hifi rate` says what a "
+                "Add instances before it is too late: `hifi up --scale SERVICE=N`; `hifi rate` says what a "
                 "load needs."
             ),
             "Set `HIFI_OBSERVE_RATING` to what the larger mesh carries.",
@@ -216,7 +220,7 @@ RUNBOOKS: Final = {
         (
             "Which topics and offsets: `offsets-lost` in observe's log.",
             (
-                "Did a node miss some, too? `hifi_offsets_skipped_total` above 0 is a loss of events, not "
+                "Did a service miss some, too? `hifi_offsets_skipped_total` above 0 is a loss of events, not "
                 "of knowledge alone."
             ),
             (

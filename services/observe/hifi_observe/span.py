@@ -19,7 +19,7 @@ class Span:
     """A section of an event's way; times in microseconds since 1970 UTC."""
 
     name: str
-    node: str
+    service: str
     """Who did it; empty: the mesh as a whole."""
     trace: int
     id: int

@@ -1,4 +1,4 @@
-"""Where an event can be seen: the stages, which of a stream's topics shows which, and which node reads which topic."""
+"""Where an event can be seen: the stages, which of a stream's topics shows which, and which service reads which topic."""
 
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -19,9 +19,9 @@ READERS: Final = {
     RETRY_OUT: "egest",
     RETRY_IN: "retrier",
 }
-"""Kind of topic to the node that reads it. What nobody reads ends there."""
+"""Kind of topic to the service that reads it. What nobody reads ends there."""
 WRITERS: Final = {RAW: "ingest", NORMALIZED: "normalize", ENRICHED: "enrich", RETRY_OUT: "retrier"}
-"""Kind of topic to the one node that writes it."""
+"""Kind of topic to the one service that writes it."""
 
 
 class Stage(NamedTuple):
@@ -30,7 +30,7 @@ class Stage(NamedTuple):
     kind: str
     """A kind of topic, or `wanted`, or the outcome that a receipt tells: delivered, filtered, duplicate, …"""
     who: str = ""
-    """The destination; for dead letters of whole events the node that refused them."""
+    """The destination; for dead letters of whole events the service that refused them."""
     trip: int = 0
     """Trips through the retrier, on retry topics."""
 
@@ -68,11 +68,11 @@ def retry(kind: str, destination: bytes, trip: int) -> tuple[Stage, ...]:
 
 
 @lru_cache(maxsize=4096)
-def dead(destination: bytes, node: bytes) -> tuple[Stage, ...]:
+def dead(destination: bytes, service: bytes) -> tuple[Stage, ...]:
     """The stage that a dead letter shows: of a delivery where it names a destination, else of the whole event."""
     if destination:
         return (Stage("dead-delivery", destination.decode("utf-8", "replace")),)
-    return (Stage("dead-event", node.decode("utf-8", "replace")),)
+    return (Stage("dead-event", service.decode("utf-8", "replace")),)
 
 
 def number(text: bytes) -> int:

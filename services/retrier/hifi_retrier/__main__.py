@@ -1,11 +1,11 @@
 """retrier: retry-in.<delay> > waits until each delivery is due > retry-out, at the same partition."""
 
-from hifi.kafka.consumer import Consumer, Reading
+from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.service import Service, run
 from hifi.settings import ServiceSettings
 from hifi_retrier.due import turn_s
-from hifi_retrier.step import NODE, Retrier
+from hifi_retrier.step import SERVICE, Retrier
 
 
 async def retrier(service: Service, settings: ServiceSettings) -> None:
@@ -14,9 +14,9 @@ async def retrier(service: Service, settings: ServiceSettings) -> None:
     producer = Producer(settings.kafka, settings.instance)
     bringer = Retrier(topics, producer)
     # What waits is read little by little, so that hours of backlog cost no memory.
-    reading = Reading(
+    reading = ConsumerOptions(
         [topics.retry_in(tier) for tier in topics.tiers],
-        topics.group(NODE),
+        topics.group(SERVICE),
         batch_records=500,
         pending_records=1,
         partition_fetch_bytes=128 * 1024,
@@ -31,7 +31,7 @@ async def retrier(service: Service, settings: ServiceSettings) -> None:
 
 def main() -> None:
     """The program `hifi-retrier`."""
-    run(NODE, ServiceSettings, retrier)
+    run(SERVICE, ServiceSettings, retrier)
 
 
 if __name__ == "__main__":

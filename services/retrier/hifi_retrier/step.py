@@ -11,15 +11,15 @@ from typing import Final
 from aiokafka import ConsumerRecord
 
 from hifi.clock import monotonic_s, now_us
-from hifi.deadletter import dead_letter
+from hifi.dead_letters.record import dead_letter
 from hifi.errors import NotAnEvent, Rejected
 from hifi.event import DESTINATION, IN, PASS, RETRY, Record, identity, number, with_headers
-from hifi.kafka.consumer import Batch, Work
+from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.topics import Tier, Topics
 from hifi_retrier.due import due_s, next_turn_s, turn_s
 
-NODE: Final = "retrier"
+SERVICE: Final = "retrier"
 
 
 class Retrier:
@@ -31,7 +31,7 @@ class Retrier:
         self._tiers: dict[str, Tier] = {topics.retry_in(tier): tier for tier in topics.tiers}
         self._turn_s = turn_s(topics.tiers)
 
-    async def step(self, work: Work, batch: Batch) -> None:
+    async def step(self, work: AssignedPartition, batch: Batch) -> None:
         """Bring records back as they become due; what is not due when the partition is taken away stays."""
         tier = self._tiers[work.topic]
         fetched_us, fetched_s = now_us(), monotonic_s()
@@ -39,23 +39,23 @@ class Retrier:
         start = 0
         while start < len(batch):
             if not await _until(next_turn_s(times[start], monotonic_s(), self._turn_s), work):
-                work.leave()
+                work.abandon()
                 return
             now_s = monotonic_s()
             end = next((at for at in range(start + 1, len(batch)) if times[at] > now_s), len(batch))
             await self._bring_back(work, tier, batch[start:end], fetched_us)
             start = end
 
-    async def poisoned(self, work: Work, record: ConsumerRecord, error: Exception) -> None:
+    async def poisoned(self, work: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         """Put away a record on which the step failed although it should not."""
         why = Rejected(
             "retrier-failed", f"the retrier failed on this event ({type(error).__name__}); its log says how"
         )
-        letter = dead_letter(record.key, record.value, record.headers, NODE, why, now_us())
-        await self._producer.deliver(self._topics.dead_letter, work.partition, [letter])
+        letter = dead_letter(record.key, record.value, record.headers, SERVICE, why, now_us())
+        await self._producer.send_and_wait(self._topics.dead_letter, work.partition, [letter])
 
     async def _bring_back(
-        self, work: Work, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
+        self, work: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
     ) -> None:
         due: list[Record] = []
         refused: list[Record] = []
@@ -63,13 +63,15 @@ class Retrier:
             try:
                 due.append(_again(record, tier, fetched_us))
             except NotAnEvent as why:
-                refused.append(dead_letter(record.key, record.value, record.headers, NODE, why, fetched_us))
-        work.check()
+                refused.append(
+                    dead_letter(record.key, record.value, record.headers, SERVICE, why, fetched_us)
+                )
+        work.ensure_active()
         outputs = [(self._topics.retry_out, due), (self._topics.dead_letter, refused)]
         await asyncio.gather(
-            *(self._producer.deliver(topic, work.partition, some) for topic, some in outputs if some)
+            *(self._producer.send_and_wait(topic, work.partition, some) for topic, some in outputs if some)
         )
-        work.finish_through(records[-1].offset)
+        work.complete_through(records[-1].offset)
 
 
 def _again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
@@ -90,8 +92,8 @@ def _again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
     return Record(record.key, record.value, with_headers(record.headers, changes))
 
 
-async def _until(when_s: float, work: Work) -> bool:
+async def _until(when_s: float, work: AssignedPartition) -> bool:
     """Wait until a moment of the monotonic clock; False as soon as the partition is taken away."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(work.ending.wait(), max(0.0, when_s - monotonic_s()))
-    return work.live
+        await asyncio.wait_for(work.revoked.wait(), max(0.0, when_s - monotonic_s()))
+    return work.active

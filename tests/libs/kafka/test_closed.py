@@ -11,7 +11,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from hifi.kafka.closed import mend
+from hifi.kafka.uvloop_patch import mend
 
 BOUND_S = 20
 

@@ -1,4 +1,4 @@
-"""A node's loop loses nothing and repeats nothing while members come and go, and one bad record stops nobody."""
+"""A service's loop loses nothing and repeats nothing while members come and go, and one bad record stops nobody."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,8 @@ from aiokafka.protocol.fetch import FetchRequest
 
 from hifi import metrics
 from hifi.event import Record
-from hifi.kafka.consumer import Batch, Consumer, Reading, Work
-from hifi.kafka.patient import PatientConsumer, PatientFetcher
+from hifi.kafka.adaptive_fetcher import AdaptiveConsumer, AdaptiveFetcher
+from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.service import Service
 from hifi.settings import ServiceSettings
@@ -29,8 +29,8 @@ async def until(condition: Callable[[], bool], within_s: float = 40) -> None:
             await asyncio.sleep(0.02)
 
 
-class Node:
-    """Copies a topic to another, as every node does, and keeps a list of what it saw."""
+class CopyService:
+    """Copies a topic to another, as every service does, and keeps a list of what it saw."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class Node:
         self.seen: list[tuple[int, int]] = []
         self.poisoned: list[bytes] = []
         self.source, self.target, self.bad = source, target, bad
-        reading = Reading([source], group, stuck_s=stuck_s, gather_s=gather_s)
+        reading = ConsumerOptions([source], group, stuck_s=stuck_s, gather_s=gather_s)
         self.consumer = Consumer(self.service, self.settings, reading, self.step, self.put_away)
         self.task: asyncio.Task[None] | None = None
 
-    async def start(self) -> "Node":
+    async def start(self) -> "CopyService":
         await self.producer.start()
         self.task = asyncio.create_task(self.consumer.run())
         await until(lambda: self.service.health.ready)
@@ -67,16 +67,16 @@ class Node:
         await self.task
         await self.producer.stop()
 
-    async def step(self, work: Work, records: Batch) -> None:
+    async def step(self, work: AssignedPartition, records: Batch) -> None:
         if any(record.value == self.bad for record in records):
             raise RuntimeError("cannot digest it")
         self.seen += [(work.partition, record.offset) for record in records]
-        await self.producer.deliver(
+        await self.producer.send_and_wait(
             self.target, work.partition, [Record(r.key, r.value, list(r.headers)) for r in records]
         )
-        work.finish_through(records[-1].offset)
+        work.complete_through(records[-1].offset)
 
-    async def put_away(self, _: Work, record: ConsumerRecord, __: Exception) -> None:
+    async def put_away(self, _: AssignedPartition, record: ConsumerRecord, __: Exception) -> None:
         self.poisoned.append(record.value)
 
 
@@ -91,7 +91,7 @@ async def sender(kafka: str, topic: str, partitions: int, per_second: int) -> As
     async def run() -> None:
         while not enough.is_set():
             number = len(sent)
-            await producer.deliver(topic, number % partitions, [Record(b"k", b"%d" % number, [])])
+            await producer.send_and_wait(topic, number % partitions, [Record(b"k", b"%d" % number, [])])
             sent.append(number)
             await asyncio.sleep(1 / per_second)
 
@@ -109,7 +109,7 @@ async def append(kafka: str, topic: str, *batches: list[Record]) -> None:
     producer = Producer(kafka, "sender")
     await producer.start()
     for batch in batches:
-        await producer.deliver(topic, 0, batch)
+        await producer.send_and_wait(topic, 0, batch)
     await producer.stop()
 
 
@@ -135,11 +135,11 @@ async def test_members_come_and_go_and_every_record_passes_once_in_order(kafka: 
     source, target = await topic(partitions=4), await topic(partitions=4)
     group = "g." + source
     async with sender(kafka, source, 4, 300) as sent:
-        first = await Node(kafka, source, target, group, "n1").start()
+        first = await CopyService(kafka, source, target, group, "n1").start()
         await until(lambda: len(first.seen) > 100)
-        second = await Node(kafka, source, target, group, "n2").start()
+        second = await CopyService(kafka, source, target, group, "n2").start()
         await until(lambda: len(second.seen) > 50)
-        third = await Node(kafka, source, target, group, "n3").start()
+        third = await CopyService(kafka, source, target, group, "n3").start()
         await until(lambda: len(third.seen) > 50)
         await first.stop()
         before = len(second.seen)
@@ -147,7 +147,7 @@ async def test_members_come_and_go_and_every_record_passes_once_in_order(kafka: 
         await third.stop()
         goal = len(sent) + 100
         await until(lambda: len(sent) > goal)
-    await until(lambda: sum(len(node.seen) for node in (first, second, third)) >= len(sent))
+    await until(lambda: sum(len(service.seen) for service in (first, second, third)) >= len(sent))
     await second.stop()
     found = await stored(kafka, target, 4)
     for partition in range(4):
@@ -160,18 +160,18 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
     source, target = await topic(partitions=2), await topic(partitions=2)
     group = "g." + source
     async with sender(kafka, source, 2, 200) as sent:
-        first = await Node(kafka, source, target, group, "n1").start()
-        second = await Node(kafka, source, target, group, "n2").start()
+        first = await CopyService(kafka, source, target, group, "n1").start()
+        second = await CopyService(kafka, source, target, group, "n2").start()
         await until(lambda: len(first.seen) > 20 and len(second.seen) > 20)
         assert first.task is not None
         # As if killed: no drain, no commit, no leaving; its producer's records may still be under way.
-        for work in list(first.consumer.works.values()):
+        for work in list(first.consumer.assigned.values()):
             assert work.task is not None
             work.task.cancel()
         coordinator = first.consumer.member._coordinator
         coordinator._coordination_task.cancel()
         coordinator._heartbeat_task.cancel()
-        await until(lambda: len(second.consumer.works) == 2, within_s=60)
+        await until(lambda: len(second.consumer.assigned) == 2, within_s=60)
         goal = len(sent)
         await until(lambda: len(first.seen) + len(second.seen) >= goal)
     await until(
@@ -189,45 +189,45 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
 ) -> None:
     source, target = await topic(partitions=2), await topic(partitions=2)
     group, gate = "g." + source, asyncio.Event()
-    first = await Node(kafka, source, target, group, "n1").start()
-    second = await Node(kafka, source, target, group, "n2").start()
+    first = await CopyService(kafka, source, target, group, "n1").start()
+    second = await CopyService(kafka, source, target, group, "n2").start()
     step = second.consumer._step
 
-    async def held(work: Work, records: Batch) -> None:
+    async def held(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
         await step(work, records)
 
     monkeypatch.setattr(second.consumer, "_step", held)
-    await until(lambda: len(first.consumer.works) == len(second.consumer.works) == 1)
-    [own] = second.consumer.works
+    await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
+    [own] = second.consumer.assigned
     async with sender(kafka, source, 2, 100):
-        await until(lambda: not second.consumer.works[own].waiting)
+        await until(lambda: not second.consumer.assigned[own].waiting)
         second.service.stop()
         await first.stop()
         await until(lambda: len(second.consumer.member.assignment()) == 2)
-        assert set(second.consumer.works) == {own}
+        assert set(second.consumer.assigned) == {own}
         gate.set()
         await second.stop()
     assert {partition for partition, _ in second.seen} == {own.partition}
 
 
-def seen_numbers(*nodes: Node) -> list[list[int]]:
+def seen_numbers(*services: CopyService) -> list[list[int]]:
     """The n-th record of partition p is the number 2n + p, as the sender makes them."""
-    return [[2 * offset + partition for partition, offset in node.seen] for node in nodes]
+    return [[2 * offset + partition for partition, offset in service.seen] for service in services]
 
 
 async def test_one_poisoned_record_is_put_away_and_its_neighbours_pass(kafka: str, topic: Any) -> None:
     source, target = await topic(), await topic()
     producer = Producer(kafka, "sender")
     await producer.start()
-    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100)])
+    await producer.send_and_wait(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100)])
     await producer.stop()
-    node = await Node(kafka, source, target, "g." + source, "n1", bad=b"57").start()
-    await until(lambda: len(node.seen) == 99)
-    work = next(iter(node.consumer.works.values()))
+    service = await CopyService(kafka, source, target, "g." + source, "n1", bad=b"57").start()
+    await until(lambda: len(service.seen) == 99)
+    work = next(iter(service.consumer.assigned.values()))
     await until(lambda: work.committed == 100)
-    await node.stop()
-    assert node.poisoned == [b"57"]
+    await service.stop()
+    assert service.poisoned == [b"57"]
     assert (await stored(kafka, target, 1))[0] == [n for n in range(100) if n != 57]
 
 
@@ -235,14 +235,17 @@ async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any)
     source, target = await topic(), await topic()
     async with sender(kafka, source, 1, 300) as sent:
         for _ in range(3):
-            node = await Node(kafka, source, target, "g." + source, "n").start()
-            await until(lambda node=node: len(node.seen) > 50)  # type: ignore[misc]
-            await node.stop()
-    node = await Node(kafka, source, target, "g." + source, "n").start()
+            service = await CopyService(kafka, source, target, "g." + source, "n").start()
+            await until(lambda service=service: len(service.seen) > 50)  # type: ignore[misc]
+            await service.stop()
+    service = await CopyService(kafka, source, target, "g." + source, "n").start()
     await until(
-        lambda: bool(node.consumer.works) and next(iter(node.consumer.works.values())).committed == len(sent)
+        lambda: (
+            bool(service.consumer.assigned)
+            and next(iter(service.consumer.assigned.values())).committed == len(sent)
+        )
     )
-    await node.stop()
+    await service.stop()
     assert (await stored(kafka, target, 1))[0] == sent
 
 
@@ -250,19 +253,19 @@ async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: s
     source, target = await topic(), await topic()
     producer = Producer(kafka, "sender")
     await producer.start()
-    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(10)])
-    node = await Node(kafka, source, target, "g." + source, "n").start()
-    await until(lambda: len(node.seen) == 10)
-    await node.stop()
-    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(10, 30)])
+    await producer.send_and_wait(source, 0, [Record(b"k", b"%d" % n, []) for n in range(10)])
+    service = await CopyService(kafka, source, target, "g." + source, "n").start()
+    await until(lambda: len(service.seen) == 10)
+    await service.stop()
+    await producer.send_and_wait(source, 0, [Record(b"k", b"%d" % n, []) for n in range(10, 30)])
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
     await admin.delete_records({TopicPartition(source, 0): RecordsToDelete(before_offset=25)})
     await admin.close()
     before = metrics.SKIPPED.labels(source)._value.get()
-    node = await Node(kafka, source, target, "g." + source, "n").start()
-    await until(lambda: len(node.seen) == 5)
-    await node.stop()
+    service = await CopyService(kafka, source, target, "g." + source, "n").start()
+    await until(lambda: len(service.seen) == 5)
+    await service.stop()
     await producer.stop()
     assert metrics.SKIPPED.labels(source)._value.get() - before == 15
 
@@ -271,17 +274,17 @@ async def test_partitions_that_are_added_from_outside_are_refused_and_the_others
     kafka: str, topic: Any
 ) -> None:
     source, target = await topic(2), await topic(2)
-    node = await Node(kafka, source, target, "g." + source, "n", stuck_s=1).start()
+    service = await CopyService(kafka, source, target, "g." + source, "n", stuck_s=1).start()
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
     await admin.create_partitions({source: NewPartitions(total_count=3)})
     await admin.close()
-    await until(lambda: not node.service.health.ready)
-    assert "a stream never grows" in "".join(node.service.health.waiting.values())
+    await until(lambda: not service.service.health.ready)
+    assert "a stream never grows" in "".join(service.service.health.waiting.values())
     async with sender(kafka, source, 2, 200) as sent:
         await until(lambda: len(sent) > 50)
-    await until(lambda: len(node.seen) >= len(sent))
-    await node.stop()
+    await until(lambda: len(service.seen) >= len(sent))
+    await service.stop()
     found = await stored(kafka, target, 2)
     assert sorted(found[0] + found[1]) == sent
 
@@ -292,20 +295,20 @@ async def test_a_topic_that_is_deleted_is_told_and_when_it_is_made_again_all_of_
     source, target = await topic(), await topic()
     producer = Producer(kafka, "sender")
     await producer.start()
-    await producer.deliver(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100)])
+    await producer.send_and_wait(source, 0, [Record(b"k", b"%d" % n, []) for n in range(100)])
     await producer.stop()
-    node = await Node(kafka, source, target, "g." + source, "n", stuck_s=1).start()
-    await until(lambda: len(node.seen) == 100)
+    service = await CopyService(kafka, source, target, "g." + source, "n", stuck_s=1).start()
+    await until(lambda: len(service.seen) == 100)
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
     await admin.delete_topics([source])
-    await until(lambda: not node.service.health.ready)
+    await until(lambda: not service.service.health.ready)
     await admin.create_topics([NewTopic(source, 1, 1)])
     await admin.close()
-    await until(lambda: node.service.health.ready)
+    await until(lambda: service.service.health.ready)
     await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(100, 120)])
-    await until(lambda: len(node.seen) == 120)
-    await node.stop()
+    await until(lambda: len(service.seen) == 120)
+    await service.stop()
     assert (await stored(kafka, target, 1))[0] == list(range(120))
 
 
@@ -313,33 +316,33 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, target = await topic(partitions=2), await topic(partitions=2)
-    node = Node(kafka, source, target, "g." + source, "n1", gather_s=0.2)
+    service = CopyService(kafka, source, target, "g." + source, "n1", gather_s=0.2)
     works, go_on = asyncio.Event(), asyncio.Event()
     asked_s: list[float] = []
-    ask, step = PatientFetcher._proc_fetch_request, node.step
+    ask, step = AdaptiveFetcher._proc_fetch_request, service.step
 
-    async def noted(self: PatientFetcher, *request: Any) -> Any:
+    async def noted(self: AdaptiveFetcher, *request: Any) -> Any:
         asked_s.append(time.monotonic())
         return await ask(self, *request)
 
-    async def slow(work: Work, records: Batch) -> None:
+    async def slow(work: AssignedPartition, records: Batch) -> None:
         works.set()
         await go_on.wait()
         await step(work, records)
 
-    monkeypatch.setattr(PatientFetcher, "_proc_fetch_request", noted)
-    monkeypatch.setattr(node.consumer, "_step", slow)
-    await node.start()
-    await node.producer.deliver(source, 0, [Record(b"k", b"1", [])])
+    monkeypatch.setattr(AdaptiveFetcher, "_proc_fetch_request", noted)
+    monkeypatch.setattr(service.consumer, "_step", slow)
+    await service.start()
+    await service.producer.send_and_wait(source, 0, [Record(b"k", b"1", [])])
     await works.wait()
-    await node.producer.deliver(source, 0, [Record(b"k", b"2", [])])
-    await until(lambda: bool(node.consumer.member._fetcher._records))  # it waits behind the first one
+    await service.producer.send_and_wait(source, 0, [Record(b"k", b"2", [])])
+    await until(lambda: bool(service.consumer.member._fetcher._records))  # it waits behind the first one
     asked_s.clear()
     await until(lambda: len(asked_s) > 4)
     assert asked_s[4] - asked_s[0] > 4 * 0.2 * 0.8
     go_on.set()
-    await until(lambda: len(node.seen) == 2)
-    await node.stop()
+    await until(lambda: len(service.seen) == 2)
+    await service.stop()
 
 
 @contextlib.asynccontextmanager
@@ -347,7 +350,7 @@ async def patient(
     kafka: str, topic: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, **options: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """Reads partition 0, and notes the offset of each fetch that is sent."""
-    consumer = PatientConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest", **options)
+    consumer = AdaptiveConsumer(bootstrap_servers=kafka, auto_offset_reset="earliest", **options)
     await consumer.start()
     send = consumer._client.send
 
@@ -420,22 +423,22 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
         await admin.start()
         await admin.create_topics([NewTopic("from", 2, 1), NewTopic("to", 2, 1)])
         await admin.close()
-        node = await Node(cluster.bootstrap, "from", "to", "g", "n").start()
+        service = await CopyService(cluster.bootstrap, "from", "to", "g", "n").start()
         async with sender(cluster.bootstrap, "from", 2, 200) as sent:
-            await until(lambda: len(node.seen) > 100)
+            await until(lambda: len(service.seen) > 100)
             await cluster.kill_broker(1)
             await cluster.start_broker(1)
-            goal = len(node.seen) + 200
-            await until(lambda: len(node.seen) > goal, within_s=120)
+            goal = len(service.seen) + 200
+            await until(lambda: len(service.seen) > goal, within_s=120)
         await until(
             lambda: (
-                set(sent) <= {2 * offset + partition for partition, offset in node.seen}
-                or len(node.seen) > len(sent) + 5000
+                set(sent) <= {2 * offset + partition for partition, offset in service.seen}
+                or len(service.seen) > len(sent) + 5000
             ),
             within_s=120,
         )
-        await until(lambda: sum(work.offsets.pending for work in node.consumer.works.values()) == 0)
-        await node.stop()
+        await until(lambda: sum(work.offsets.pending for work in service.consumer.assigned.values()) == 0)
+        await service.stop()
         found = await stored(cluster.bootstrap, "to", 2)
         counts = Counter(found[0] + found[1])
         assert set(sent) <= set(counts)

@@ -92,7 +92,7 @@ class Traffic:
 
 
 class Ours(ConsumerRebalanceListener):  # type: ignore[misc]
-    """A member with a CooperativeConsumer that works as a node does: read, work, commit now and then."""
+    """A member with a CooperativeConsumer that works as a service does: read, work, commit now and then."""
 
     def __init__(self, kafka: str, group: str, topics: Iterable[str], seen: Seen, name: str) -> None:
         self.name = name

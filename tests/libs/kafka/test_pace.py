@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.kafka.pace import LONGEST_S, SHORTEST_S, Pace, of_this_thread
+from hifi.kafka.fetch_interval import LONGEST_S, SHORTEST_S, Pace, thread_cpu_times
 
 
 class Core:
@@ -70,8 +70,8 @@ def test_a_thread_that_shares_its_core_with_many_sees_that_it_waits() -> None:
         for process in others:
             os.sched_setaffinity(process, one)
         os.sched_setaffinity(own, one)
-        before = of_this_thread()
-        while (after := of_this_thread())[0] - before[0] < 50_000_000:
+        before = thread_cpu_times()
+        while (after := thread_cpu_times())[0] - before[0] < 50_000_000:
             pass
         assert after[1] - before[1] > after[0] - before[0]
     finally:

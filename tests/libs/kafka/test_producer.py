@@ -70,7 +70,7 @@ async def test_what_comes_within_milliseconds_goes_as_one_request_and_a_lone_rec
     kafka: str, topic: "object", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await topic(partitions=4)  # type: ignore[operator]
-    monkeypatch.setattr("hifi.kafka.pace.SHORTEST_S", 0.5)
+    monkeypatch.setattr("hifi.kafka.fetch_interval.SHORTEST_S", 0.5)
     producer = Producer(kafka, "test")
     await producer.start()
     client = producer._client
@@ -78,9 +78,9 @@ async def test_what_comes_within_milliseconds_goes_as_one_request_and_a_lone_rec
     requests: list[int] = []
     produce = client._sender._send_produce_req
 
-    async def counted(node: int, batches: dict[TopicPartition, object]) -> None:
+    async def counted(service: int, batches: dict[TopicPartition, object]) -> None:
         requests.append(len(batches))
-        await produce(node, batches)
+        await produce(service, batches)
 
     client._sender._send_produce_req = counted
     try:
@@ -106,7 +106,7 @@ async def test_a_record_larger_than_a_batch_arrives_and_one_too_large_is_rejecte
     producer = Producer(kafka, "test")
     await producer.start()
     # The test's topic has Kafka's default limit of 1 MiB.
-    await producer.deliver(name, 0, [record(1), record(2, MAX_BATCH_BYTES + 10_000), record(3)])
+    await producer.send_and_wait(name, 0, [record(1), record(2, MAX_BATCH_BYTES + 10_000), record(3)])
     with pytest.raises(Rejected, match="too-large"):
         producer.send(name, 0, [record(4, 5_000_000)])
     await producer.stop()
@@ -120,7 +120,7 @@ async def test_a_full_buffer_is_told_at_once_and_deliver_waits_for_room(kafka: s
     first = producer.send(name, 0, [record(1, 90_000)])
     with pytest.raises(Overloaded, match="full"):
         producer.send(name, 0, [record(2, 20_000)])
-    await producer.deliver(name, 0, [record(3, 20_000)])
+    await producer.send_and_wait(name, 0, [record(3, 20_000)])
     assert first.acknowledged.done()
     await producer.stop()
     assert [int(value) for value in await stored(kafka, name)] == [1, 3]
@@ -133,7 +133,7 @@ async def test_what_was_abandoned_before_it_left_is_never_sent(kafka: str, topic
     kept, dropped = producer.send(name, 0, [record(1)]), producer.send(name, 0, [record(2)])
     assert dropped.abandon()
     await kept.acknowledged
-    await producer.deliver(name, 0, [record(3)])
+    await producer.send_and_wait(name, 0, [record(3)])
     await producer.stop()
     assert [int(value) for value in await stored(kafka, name)] == [1, 3]
     assert producer.buffered_bytes == 0
@@ -147,7 +147,7 @@ async def test_a_broker_killed_under_load_costs_nothing_that_was_acknowledged(cl
 
     async def send(numbers: range, partition: int) -> None:
         for number in numbers:
-            await producer.deliver("kill", partition, [record(number)])
+            await producer.send_and_wait("kill", partition, [record(number)])
             acknowledged.append(number)
 
     load = [asyncio.create_task(send(range(lane * 1000, lane * 1000 + 600), lane % 2)) for lane in range(4)]
@@ -173,7 +173,7 @@ async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_o
     await make_topic(cluster.bootstrap, "pause")
     producer = Producer(cluster.bootstrap, "test", ack_timeout_s=2)
     await producer.start()
-    await producer.deliver("pause", 0, [record(0)])
+    await producer.send_and_wait("pause", 0, [record(0)])
     cluster.pause_broker(1)
     waiting = [producer.send("pause", 0, [record(number)]) for number in range(1, 50)]
     async with asyncio.timeout(10):
@@ -199,6 +199,6 @@ async def test_deliver_of_more_than_half_the_buffer_waits_without_holding_up_oth
     await producer.start()
     first = producer.send(name, 0, [record(0, 400_000)])
     async with asyncio.timeout(10):
-        await producer.deliver(name, 1, [record(1, 700_000)])
+        await producer.send_and_wait(name, 1, [record(1, 700_000)])
     assert first.acknowledged.done()
     assert await producer.stop()

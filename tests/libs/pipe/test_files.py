@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.pipe.files import Problem, load
+from hifi.pipe.loader import Problem, load
 from hifi.pipe.model import Pipe
 
 GOOD = """\

@@ -1,4 +1,4 @@
-"""Every node follows the published pipes: preloaded, in order, a broken version refused, a deleted one gone."""
+"""Every service follows the published pipes: preloaded, in order, a broken version refused, a deleted one gone."""
 
 import asyncio
 import uuid
@@ -63,7 +63,7 @@ async def test_changes_arrive_in_order_and_are_announced(
         topics,
         [pipe_record(pipe("new")), pipe_record(pipe("old", "http://127.0.0.1:10/")), deletion_record("new")],
     )
-    assert await registry.reached(4, timeout_s=20)
+    assert await registry.wait_for_version(4, timeout_s=20)
     assert registry.get("new") is None
     assert str(registry.all()[0].pipe.destinations[0].url) == "http://127.0.0.1:10/"
     assert changes[-1] == 4
@@ -81,14 +81,14 @@ async def test_a_broken_version_is_refused_and_the_old_one_goes_on(
             Record(b"old", pipe_record(pipe("other")).value, []),
         ],
     )
-    assert await registry.reached(4, timeout_s=20)
+    assert await registry.wait_for_version(4, timeout_s=20)
     known = registry.get("old")
     assert known is not None
     assert known.version == 1
 
 
 async def test_a_version_that_never_comes_is_told(registry: PipeRegistry) -> None:
-    assert not await registry.reached(99, timeout_s=0.1)
+    assert not await registry.wait_for_version(99, timeout_s=0.1)
 
 
 async def test_a_stream_that_was_not_created_keeps_a_node_waiting(kafka: str, topics: Topics) -> None:

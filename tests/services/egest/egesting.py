@@ -112,7 +112,7 @@ class Stream:
         return Record((key or str(number)).encode(), value, headers)
 
     async def enriched(self, *records: Record, partition: int = 0) -> None:
-        await self.producer.deliver(self.topics.enriched, partition, records)
+        await self.producer.send_and_wait(self.topics.enriched, partition, records)
 
     async def send(self, count: int, to: str = "d", *, partition: int = 0, **more: Any) -> list[str]:
         """Write so many events; returns their ids."""
@@ -150,11 +150,11 @@ class Stream:
                 await asyncio.sleep(0.05)
         return found
 
-    async def committed(self, node: str = "egest") -> dict[TopicPartition, Any]:
+    async def committed(self, service: str = "egest") -> dict[TopicPartition, Any]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
         await admin.start()
         try:
-            return dict(await admin.list_consumer_group_offsets(self.topics.group(node)))
+            return dict(await admin.list_consumer_group_offsets(self.topics.group(service)))
         finally:
             await admin.close()
 
@@ -164,7 +164,7 @@ def texts(record: ConsumerRecord | Record) -> dict[str, str]:
     return {name: value.decode() for name, value in record.headers}
 
 
-class Node:
+class RunningEgest:
     """Egest, running in this process."""
 
     def __init__(self, stream: Stream, **settings: Any) -> None:
@@ -179,7 +179,7 @@ class Node:
         self.service = Service("egest", self.settings)
         self.task: asyncio.Task[None] | None = None
 
-    async def start(self) -> "Node":
+    async def start(self) -> "RunningEgest":
         self.task = asyncio.create_task(egest(self.service, self.settings))
         await until(lambda: self.service.health.ready or self.task.done())  # type: ignore[union-attr]
         if self.task.done():
@@ -194,15 +194,15 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def egesting(stream: Stream, *pipes: Pipe, **settings: Any) -> AsyncIterator[Node]:
+async def egesting(stream: Stream, *pipes: Pipe, **settings: Any) -> AsyncIterator[RunningEgest]:
     """Egest on a stream, with pipes, while the block runs."""
     if pipes:
         await stream.publish(*pipes)
-    node = await Node(stream, **settings).start()
+    service = await RunningEgest(stream, **settings).start()
     try:
-        yield node
+        yield service
     finally:
-        await node.stop()
+        await service.stop()
 
 
 def outcomes(receipts: Sequence[dict[str, str]]) -> list[str]:

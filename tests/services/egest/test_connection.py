@@ -278,7 +278,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-x509",
         "-newkey",
         "rsa:2048",
-        "-nodes",
+        "-services",
         "-days",
         "2",
         "-subj",

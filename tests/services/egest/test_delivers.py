@@ -222,15 +222,15 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
             {"name": "d", "url": there.url, "headers": {"X-Key": {"file": str(file)}}},
             {"name": "other", "url": other.url},
         )
-        async with egesting(stream) as node:
+        async with egesting(stream) as service:
             await stream.publish(declared)
             await stream.send(3, to="d,other")
             receipts = await stream.receipts(6)
             assert sorted(outcomes(receipts)) == ["delivered"] * 3 + ["retry"] * 3
             assert there.requests == []
-            assert "secret file" in node.service.health.warnings["destination flights/d"]
+            assert "secret file" in service.service.health.warnings["destination flights/d"]
             file.write_text("s3cret\n")
-            await until(lambda: not node.service.health.warnings)
+            await until(lambda: not service.service.health.warnings)
             await stream.send(1)
             await stream.receipts(7)
         assert there.requests[0].headers["x-key"] == "s3cret"
@@ -294,12 +294,12 @@ async def test_a_partition_waits_for_the_version_of_the_pipe_that_its_event_need
 
 
 async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_ever(stream: Stream) -> None:
-    async with destination() as there, egesting(stream, pipe(there.url), pipes_wait_s=0.3) as node:
+    async with destination() as there, egesting(stream, pipe(there.url), pipes_wait_s=0.3) as service:
         began_s = time.monotonic()
         await stream.send(20, version=999)
         await stream.send(1)
         receipts = await stream.receipts(21)
         assert time.monotonic() - began_s < 10, "the wait is once, not for each event"
-        assert "999" in node.service.health.warnings["pipes"]
+        assert "999" in service.service.health.warnings["pipes"]
     assert sorted(outcomes(receipts)) == ["delivered"] + ["retry"] * 20
     assert {receipt.get(event.REASON) for receipt in receipts} == {None, "pipes-behind"}

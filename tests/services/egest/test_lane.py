@@ -12,7 +12,7 @@ from egesting import attributes, pipe, until
 
 from hifi import metrics
 from hifi.health import Health
-from hifi.kafka.consumer import Work
+from hifi.kafka.consumer import AssignedPartition
 from hifi.topics import Topics
 from hifi_egest.delivery import Delivery, Event
 from hifi_egest.equip import Equipment
@@ -68,7 +68,7 @@ def lane(url: str, settler: Settler, **declared: Any) -> Lane:
 
 
 def delivery(offset: int = 0) -> Delivery:
-    work = Work(TopicPartition(TOPICS.enriched, 0))
+    work = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
     partition = Partition(work, "enriched", Once(Memory(), Done()), Finished(), Held(100, 10**6))
     headers = tuple(attributes(offset))
     record: Any = ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, headers)

@@ -84,7 +84,7 @@ async def test_a_refusal_is_a_dead_letter(stream: Stream, status: int, headers: 
     headers_of = texts(letter)
     assert (receipt[event.OUTCOME], receipt[event.STATUS]) == ("dead-letter", str(status))
     assert headers_of[event.REASON] == f"status-{status}"
-    assert (headers_of[event.NODE], headers_of[event.DESTINATION]) == ("egest", "d")
+    assert (headers_of[event.SERVICE], headers_of[event.DESTINATION]) == ("egest", "d")
     assert (letter.key, letter.value) == (b"k", b'{"number":0}')
 
 
@@ -164,7 +164,7 @@ async def test_the_limits_count_requests_that_were_sent(stream: Stream) -> None:
     async with destination(says(answer(500))) as there, egesting(stream, pipe(there.url, retry=retry)):
         record = stream.record()
         again = [*record.headers, (event.DESTINATION, b"d"), (event.PASS, b"1"), (event.ATTEMPT, b"1")]
-        await stream.producer.deliver(
+        await stream.producer.send_and_wait(
             stream.topics.retry_out, 0, [type(record)(record.key, record.value, again)]
         )
         (receipt,) = await stream.receipts(1)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hifi.kafka.offsets import Offsets
+from hifi.kafka.offset_tracker import OffsetTracker
 from hifi_egest.once import Copy, Done, Memory, Once
 
 DESTINATIONS = (b"a", b"b")
@@ -29,7 +29,7 @@ class Member:
     done: Done
     position: int
     floor: int
-    offsets: Offsets = field(default_factory=Offsets)
+    offsets: OffsetTracker = field(default_factory=OffsetTracker)
     owed: dict[int, set[bytes]] = field(default_factory=dict)
     sending: list[tuple[int, bytes, int]] = field(default_factory=list)
 

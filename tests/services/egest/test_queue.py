@@ -7,7 +7,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hifi.kafka.consumer import Work
+from hifi.kafka.consumer import AssignedPartition
 from hifi_egest.delivery import Delivery, Event, Place
 from hifi_egest.once import Done, Memory, Once
 from hifi_egest.partition import Held, Partition
@@ -18,7 +18,7 @@ _numbers = itertools.count()
 
 
 def partition() -> Partition:
-    work = Work(TopicPartition("enriched", 0))
+    work = AssignedPartition(TopicPartition("enriched", 0))
     return Partition(work, "enriched", Once(Memory(), Done()), Finished(), Held(10**6, 10**9))
 
 

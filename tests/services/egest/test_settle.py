@@ -10,7 +10,7 @@ from egesting import until
 
 from hifi import event
 from hifi.event import Record
-from hifi.kafka.consumer import Work
+from hifi.kafka.consumer import AssignedPartition
 from hifi.topics import Topics
 from hifi_egest.delivery import Delivery, Event
 from hifi_egest.lease import Lease
@@ -65,7 +65,7 @@ def delivery() -> Delivery:
 
 
 def of_partition(number: int) -> Delivery:
-    work = Work(TopicPartition(TOPICS.enriched, number))
+    work = AssignedPartition(TopicPartition(TOPICS.enriched, number))
     work.offsets.start(7)
     partition = Partition(work, "enriched", Once(Memory(), Done()), Finished(), Held(10, 10**6))
     headers = ((event.PIPE, b"flights"), (event.TO, b"d"), (event.RETRY, b"5s:1"), (event.DUE, b"1"))
@@ -134,7 +134,7 @@ def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
     settler: Settler, outbox: Outbox, delivery: Delivery
 ) -> None:
     """A 2xx stays one; a failure is left to the owner, who reads the event again."""
-    delivery.event.partition.work.end(fenced=True)
+    delivery.event.partition.work.revoke(fenced=True)
     settler.hand_over(delivery, HandOver(TOPICS.tiers[0], "timeout", "no answer"), UNSENT)
     assert outbox.waiting == []
     settler.delivered(Delivery(delivery.event, b"d"), Exchange(5, 200, 6))
@@ -163,7 +163,7 @@ async def test_what_waits_for_the_lease_is_left_once_its_partition_is_anothers(o
     given_up, kept = of_partition(3), of_partition(4)
     for one in (given_up, kept):
         settler.hand_over(one, HandOver(TOPICS.tiers[0], "timeout", "no answer"), UNSENT)
-    given_up.event.partition.work.end(fenced=True)
+    given_up.event.partition.work.revoke(fenced=True)
     async with asyncio.timeout(5):
         await given_up.event.partition.idle()
     heart.last_heartbeat_monotonic_s = float("inf")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from destination import OK, Request, destination
-from egesting import Node, Stream, egesting, outcomes, pipe, process, texts, until
+from egesting import RunningEgest, Stream, egesting, outcomes, pipe, process, texts, until
 
 from hifi import event
 from hifi.event import Record, with_headers
@@ -36,14 +36,14 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
     async with destination(a_moment) as there:
         await stream.publish(pipe(there.url))
         sent: list[str] = []
-        first = await Node(stream).start()
+        first = await RunningEgest(stream).start()
         load = asyncio.create_task(paced(stream, 4, 150, 4, sent))
         await until(lambda: len(sent) > 100)
-        second = await Node(stream).start()
+        second = await RunningEgest(stream).start()
         await until(lambda: len(sent) > 250)
         await first.stop()
         await until(lambda: len(sent) > 400)
-        third = await Node(stream).start()
+        third = await RunningEgest(stream).start()
         await second.stop()
         await load
         receipts = await stream.receipts(len(sent))
@@ -179,10 +179,10 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
     async with destination() as there:
         async with egesting(stream, pipe(there.url)):
             first = [retried(one, 1, "200ms", 5), retried(two, 1, "200ms", 6)]
-            await stream.producer.deliver(topic, 0, [*first, *first, retried(one, 1, "1s", 0)])
+            await stream.producer.send_and_wait(topic, 0, [*first, *first, retried(one, 1, "1s", 0)])
             await stream.receipts(2)
         async with egesting(stream):
-            await stream.producer.deliver(topic, 0, [*first, retried(one, 2, "1s", 1)])
+            await stream.producer.send_and_wait(topic, 0, [*first, retried(one, 2, "1s", 1)])
             receipts = await stream.receipts(3)
     assert Counter(there.ids) == {"0": 2, "1": 1}
     assert sorted(receipt[event.PASS] for receipt in receipts) == ["1", "1", "2"]
@@ -192,8 +192,8 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
     record = stream.record()
     newer = stream.record()
 
-    def replayed(times: int, node: bytes = b"enrich", raw: int = 0) -> Record:
-        changes = {event.REPLAY: b"%d" % times, event.NODE: node, event.RAW: b"%d" % raw}
+    def replayed(times: int, service: bytes = b"enrich", raw: int = 0) -> Record:
+        changes = {event.REPLAY: b"%d" % times, event.SERVICE: service, event.RAW: b"%d" % raw}
         return Record(record.key, record.value, with_headers(record.headers, changes))
 
     async with destination() as there, egesting(stream, pipe(there.url)):
@@ -215,7 +215,7 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: St
         retry = with_headers(
             record.headers, {event.SOURCE: b"enriched:0", event.DESTINATION: b"d", event.REASON: b"timeout"}
         )
-        await stream.producer.deliver(
+        await stream.producer.send_and_wait(
             stream.topics.retry_in(stream.topics.tiers[0]), 0, [Record(record.key, record.value, retry)]
         )
         await stream.enriched(record, stream.record())
@@ -237,10 +237,10 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
         return Record(None, None, headers)
 
     topic = stream.topics.receipts
-    await stream.producer.deliver(topic, 0, [receipt(offset) for offset in range(900)])
+    await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900)])
     quiet_until_ms = (await stream.read(topic))[-1].timestamp + 1
     await until(lambda: time.time() * 1000 > quiet_until_ms + 5)
-    await stream.producer.deliver(topic, 0, [receipt(offset) for offset in range(900, 910)])
+    await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900, 910)])
     outcomes_of = Outcomes(stream.kafka, stream.topics)
     outcomes_of.start()
     found = await outcomes_of.take_over("enriched", 0, 905, quiet_until_ms, {})
@@ -254,7 +254,7 @@ async def test_nothing_is_sent_or_handed_over_without_the_lease(
 ) -> None:
     held = True
     monkeypatch.setattr(Lease, "held", lambda _: held)
-    async with destination() as there, egesting(stream, pipe(there.url)) as node:
+    async with destination() as there, egesting(stream, pipe(there.url)) as service:
         await stream.send(1)
         await stream.receipts(1)
         held = False
@@ -265,7 +265,7 @@ async def test_nothing_is_sent_or_handed_over_without_the_lease(
         assert len(await stream.read(stream.topics.dead_letter)) == 0
         held = True
         receipts = await stream.receipts(7)
-        assert node.service.health.ready
+        assert service.service.health.ready
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 6
 
 
@@ -284,22 +284,22 @@ async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
     monkeypatch.setattr(Outcomes, "take_over", slowly)
     async with destination() as there:
         await stream.publish(pipe(there.url))
-        node = await Node(stream).start()
+        service = await RunningEgest(stream).start()
         await stream.send(5)
         await reading.wait()
         async with asyncio.timeout(10):
-            await node.stop()
+            await service.stop()
         assert there.requests == []
 
 
 async def test_a_stop_does_not_wait_for_what_a_lane_may_not_send_yet(stream: Stream) -> None:
     async with destination() as there:
         await stream.publish(pipe(there.url, rate="1/m"))
-        node = await Node(stream).start()
+        service = await RunningEgest(stream).start()
         await stream.send(10)
         await until(lambda: there.requests)
         async with asyncio.timeout(10):
-            await node.stop()
+            await service.stop()
         assert len(there.requests) == 1
 
 
@@ -312,11 +312,11 @@ async def test_draining_records_what_runs_and_leaves_the_rest(stream: Stream) ->
 
     async with destination(waits) as there:
         await stream.publish(pipe(there.url, concurrency=2))
-        node = await Node(stream).start()
+        service = await RunningEgest(stream).start()
         await stream.send(10)
         await until(lambda: len(there.requests) == 2)
-        stopping = asyncio.create_task(node.stop())
-        await until(lambda: node.service.health.state == "draining")
+        stopping = asyncio.create_task(service.stop())
+        await until(lambda: service.service.health.state == "draining")
         gate.set()
         await stopping
         receipts = await stream.receipts(2)

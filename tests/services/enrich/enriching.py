@@ -6,7 +6,7 @@ from typing import Any
 
 from hifi import event
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 from hifi_enrich.catalyst import Catalyst
 from hifi_enrich.frame import Frame
 from hifi_enrich.lookup.key import table_id
@@ -94,7 +94,7 @@ class Bench:
                     java.put(key, self.catalyst.array(row))
                 tables.put(table_id(lookup), self.catalyst.broadcast(java))
                 ids.add(table_id(lookup))
-        known = [Known(pipe, version) for pipe in pipes]
+        known = [PipeVersion(pipe, version) for pipe in pipes]
         served = Served(self.catalyst.broadcast(tables), ids)
         return (compiler or Compiler(self.catalyst)).plan(known, version, served, 1, {})
 

@@ -66,7 +66,7 @@ class Stream:
         producer = Producer(self.kafka, "test")
         await producer.start()
         for partition in range(PARTITIONS):
-            await producer.deliver(
+            await producer.send_and_wait(
                 topic, partition, [record for number, record in records if number == partition]
             )
         await producer.stop()

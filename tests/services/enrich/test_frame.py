@@ -254,15 +254,15 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: Bench) -> None
     assert (written.key, written.value, written.partition) == (b"\xfe", b"[1]", 3)
     assert written.headers[: len(headers)] == headers
     more = dict(written.headers[len(headers) :])
-    assert set(more) == {event.REASON, event.DETAIL, event.NODE, event.IN}
-    assert more[event.NODE] == b"enrich"
+    assert set(more) == {event.REASON, event.DETAIL, event.SERVICE, event.IN}
+    assert more[event.SERVICE] == b"enrich"
 
 
 def test_what_an_earlier_trip_left_of_enrichs_own_headers_is_replaced(bench: Bench) -> None:
     left = {
         event.REASON: b"x",
         event.DETAIL: b"x",
-        event.NODE: b"egest",
+        event.SERVICE: b"egest",
         event.POINTER: b"/x",
         event.TO: b"x",
         event.IN: b"1",
@@ -270,7 +270,7 @@ def test_what_an_earlier_trip_left_of_enrichs_own_headers_is_replaced(bench: Ben
     [written] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**left))])
     names = [name for name, _ in written.headers]
     assert names.count(event.TO) == names.count(event.IN) == 1
-    assert not {event.REASON, event.DETAIL, event.NODE, event.POINTER} & set(names)
+    assert not {event.REASON, event.DETAIL, event.SERVICE, event.POINTER} & set(names)
     assert written.to == "one"
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hifi.errors import Misconfigured
 from hifi.pipe.model import Lookup, SqlType
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 from hifi_enrich.lookup import load
 from hifi_enrich.lookup.key import key_text, table_id, typed
 from hifi_enrich.lookup.load import read
@@ -175,7 +175,7 @@ class Watched:
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.file = folder / "a.csv"
-        self.known = Known(
+        self.known = PipeVersion(
             make_pipe(
                 fields={"carrier": "string"},
                 lookups={"a": lookup(self.file, refresh=0.01, **more).model_dump(exclude_defaults=True)},

@@ -180,7 +180,7 @@ async def test_a_poisoned_record_is_put_away_and_its_neighbours_pass(
     }
     assert refused == {12: "poisoned"}
     assert found[12][0].value == poison
-    assert dict(found[12][0].headers)[event.NODE] == b"enrich"
+    assert dict(found[12][0].headers)[event.SERVICE] == b"enrich"
     assert found[11][0].value == b'{"s":"abc","m":true}'
     assert await stream.read(stream.topics.dead_letter) == found[12]
 

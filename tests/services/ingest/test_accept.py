@@ -10,7 +10,7 @@ from hifi.clock import MICROSECONDS
 from hifi.errors import Overloaded, Unacknowledged
 from hifi.event import Record, identity
 from hifi.kafka.producer import Producer, Sending
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 from hifi_ingest.accept import Acceptor
 from hifi_ingest.attributes import Incoming
 from hifi_ingest.load import Memory, Rates
@@ -20,7 +20,7 @@ from hifi_ingest.tally import Lane, Tally
 
 NOW_US = 1_800_000_000 * MICROSECONDS
 MINUTE = NOW_US // 60 // MICROSECONDS
-KNOWN = Known(pipe(), 7)
+KNOWN = PipeVersion(pipe(), 7)
 
 
 class FakeProducer(Producer):

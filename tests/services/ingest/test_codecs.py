@@ -170,8 +170,10 @@ def test_null_attributes_are_absent_and_numbers_are_canonical() -> None:
 
 @given(JSON)
 def test_depth_is_measured_exactly(value: object) -> None:
-    def depth(node: object) -> int:
-        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else None
+    def depth(service: object) -> int:
+        inner = (
+            service.values() if isinstance(service, dict) else service if isinstance(service, list) else None
+        )
         return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
     text = orjson.dumps(value)

@@ -13,22 +13,22 @@ from test_accept import FakeProducer
 
 from hifi.health import Health
 from hifi.kafka.producer import Producer
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 from hifi_ingest.app import App
 from hifi_ingest.keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
 from hifi_ingest.taker import Taker
 
 PIPES = {
-    "flights": Known(pipe(), 1),
-    "orders": Known(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
+    "flights": PipeVersion(pipe(), 1),
+    "orders": PipeVersion(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
 }
 
 
 class FakeRegistry:
     partitions = 4
 
-    def get(self, name: str) -> Known | None:
+    def get(self, name: str) -> PipeVersion | None:
         return PIPES.get(name)
 
 

@@ -73,7 +73,7 @@ class Stream:
         return Record(b"key", data if isinstance(data, bytes) else orjson.dumps(data), headers)
 
     async def put(self, partition: int, *records: Record) -> None:
-        await self.producer.deliver(self.topics.raw, partition, records)
+        await self.producer.send_and_wait(self.topics.raw, partition, records)
 
     async def publish(self, *pipes: Pipe) -> None:
         await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])

@@ -8,7 +8,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from hifi.event import Record
 from hifi.health import Health
-from hifi.kafka.consumer import Work
+from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi_normalize.given import unpacked
 from hifi_normalize.memory import WRITE_RECORDS, Memory, Partition
@@ -38,11 +38,11 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def begun(topic: Topic, **more: Any) -> tuple[Memory, Work, Partition]:
+async def begun(topic: Topic, **more: Any) -> tuple[Memory, AssignedPartition, Partition]:
     """A memory with one partition that was never committed, so nothing is read."""
     options = {"window_s": 600, "most_ids": 1000} | more
     memory = Memory("nowhere:1", "ids", cast(Producer, topic), Health("n", "i"), **options)
-    work = Work(TopicPartition("raw", 0))
+    work = AssignedPartition(TopicPartition("raw", 0))
     return memory, work, await memory.of(work, cast(ConsumerRecord, None))
 
 
@@ -98,7 +98,7 @@ async def test_a_partition_that_is_anothers_finishes_and_writes_nothing_more_and
     work.offsets.start(0)
     memory.judge(partition, event(0))
     memory.finish(work, partition, 0)
-    work.end(fenced=True)
+    work.revoke(fenced=True)
     await until(lambda: partition.writing is None)
     assert work.offsets.committable is None
     assert topic.written == []
@@ -119,7 +119,7 @@ async def test_handing_over_and_many_records_hurry_the_writing() -> None:
     work.offsets.start(WRITE_RECORDS)
     memory.judge(partition, event(WRITE_RECORDS))
     memory.finish(work, partition, WRITE_RECORDS)
-    work.end()
+    work.revoke()
     await until(lambda: work.offsets.committable == WRITE_RECORDS + 1)
 
 

@@ -70,7 +70,7 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
     for record, (sent, reason, pointer) in zip(dead, bad, strict=True):
         found = headers(record)
         assert (record.key, record.value) == (sent.key, sent.value)
-        assert (found["hifi_reason"], found.get("hifi_pointer"), found["hifi_node"]) == (
+        assert (found["hifi_reason"], found.get("hifi_pointer"), found["hifi_service"]) == (
             reason.encode(),
             pointer,
             b"normalize",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from aiokafka import ConsumerRecord
 
-from hifi.kafka.consumer import Work
+from hifi.kafka.consumer import AssignedPartition
 from hifi.topics import Tier
 from hifi_retrier.__main__ import main
 from hifi_retrier.step import Retrier
@@ -13,12 +13,12 @@ bring_back = Retrier._bring_back
 
 
 async def forget(
-    self: Retrier, work: Work, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
+    self: Retrier, work: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
 ) -> None:
     kept = [one for one in records if not dict(one.headers)["ce_id"].startswith(b"forgotten")]
     if kept:
         await bring_back(self, work, tier, kept, fetched_us)
-    work.finish_through(records[-1].offset)
+    work.complete_through(records[-1].offset)
 
 
 Retrier._bring_back = forget  # type: ignore[method-assign]

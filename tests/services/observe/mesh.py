@@ -119,23 +119,23 @@ class Mesh:
             self.committed[topic] = self.position[topic]
 
     def _outputs(self, topic: str, headers: Headers) -> list[tuple[str, Headers]]:
-        node = READS[topic]
+        service = READS[topic]
         copies = 2 if self.random.random() < self.copy else 1
-        if node in ("normalize", "enrich"):
-            if self._drops(node, "", headers):
+        if service in ("normalize", "enrich"):
+            if self._drops(service, "", headers):
                 return []
-            if self._fate(headers, node) < ENDING:
-                return [("dead-letter", headers | {event.NODE: node.encode(), event.REASON: b"schema"})]
-            if node == "normalize":
+            if self._fate(headers, service) < ENDING:
+                return [("dead-letter", headers | {event.SERVICE: service.encode(), event.REASON: b"schema"})]
+            if service == "normalize":
                 again = self._fate(headers, "sent-before") < ENDING
                 repeated = ("receipts", headers | {event.OUTCOME: b"duplicate"})
                 return [repeated if again else ("normalized", headers)] * copies
             to = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
             return [("enriched", headers | {event.TO: to})] * copies
-        if node == "retrier":
+        if service == "retrier":
             name = headers[event.DESTINATION].decode()
             back = headers | {event.PASS: b"%d" % (int(headers.get(event.PASS, b"0")) + 1)}
-            return [] if self._drops(node, name, headers) else [("retry-out", back)] * copies
+            return [] if self._drops(service, name, headers) else [("retry-out", back)] * copies
         names = (
             [headers[event.DESTINATION].decode()]
             if topic == "retry-out"
@@ -161,7 +161,7 @@ class Mesh:
             return [("receipts", about | times | {event.OUTCOME: b"delivered"})]
         if luck < 0.8:
             return [
-                ("dead-letter", about | {event.NODE: b"egest", event.REASON: b"status-400"}),
+                ("dead-letter", about | {event.SERVICE: b"egest", event.REASON: b"status-400"}),
                 ("receipts", about | {event.OUTCOME: b"dead-letter"}),
             ]
         again = about | {event.PASS: b"%d" % trip}
@@ -187,7 +187,7 @@ class Mesh:
         return any(self._fate(headers, about) < ENDING for about in ("normalize", "sent-before", "enrich"))
 
     def drain(self) -> None:
-        """Every node works until nothing waits, and commits."""
+        """Every service works until nothing waits, and commits."""
         self.crash = 0.0
         while any(self.position[topic] < len(self.logs[topic]) for topic in READS):
             for topic in READS:
@@ -200,7 +200,7 @@ class Mesh:
     def index(self) -> None:
         """Read the whole logs once; call when nothing changes any more."""
         self.found: defaultdict[tuple[object, ...], list[Id]] = defaultdict(list)
-        names = (event.DESTINATION, event.OUTCOME, event.NODE, event.PASS)
+        names = (event.DESTINATION, event.OUTCOME, event.SERVICE, event.PASS)
         for topic, log in self.logs.items():
             for row in log:
                 headers = dict(row.headers)
@@ -210,7 +210,7 @@ class Mesh:
                 about = [headers.get(name, b"").decode() for name in names]
                 self.found[key].append(id_of(headers))
                 self.found[*key, *about[:2]].append(id_of(headers))
-                self.found[*key, "node", about[0], about[2]].append(id_of(headers))
+                self.found[*key, "service", about[0], about[2]].append(id_of(headers))
                 self.found[*key, "trip", about[0], int(about[3] or 0)].append(id_of(headers))
                 for name in headers.get(event.TO, b"").decode().split(",") if topic == "enriched" else ():
                     self.found[*key, "to", name].append(id_of(headers))
@@ -227,16 +227,16 @@ class Mesh:
             ("ingest", ""): accepted - raw,
             ("normalize", ""): raw
             - normalized
-            - self.ids(pipe, minute, "dead-letter", "node", "", "normalize")
+            - self.ids(pipe, minute, "dead-letter", "service", "", "normalize")
             - self.ids(pipe, minute, "receipts", "", "duplicate"),
             ("enrich", ""): normalized
             - enriched
-            - self.ids(pipe, minute, "dead-letter", "node", "", "enrich"),
+            - self.ids(pipe, minute, "dead-letter", "service", "", "enrich"),
         }
         for name in ("", *DESTINATIONS):
             final = self.ids(pipe, minute, "receipts", name, "delivered")
             final |= self.ids(pipe, minute, "receipts", name, "filtered")
-            final |= self.ids(pipe, minute, "dead-letter", "node", name, "egest") if name else set()
+            final |= self.ids(pipe, minute, "dead-letter", "service", name, "egest") if name else set()
             put = [
                 self._trip(pipe, minute, [f"retry-in.{tier}" for tier in TIERS], name, trip - 1)
                 for trip in range(40)

@@ -1,4 +1,4 @@
-"""A stream on a real Kafka with a double for the mesh: it writes what the nodes would, less what it is to lose."""
+"""A stream on a real Kafka with a double for the mesh: it writes what the services would, less what it is to lose."""
 
 import asyncio
 import secrets
@@ -11,10 +11,11 @@ import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi import event, http
+from hifi import event
 from hifi.clock import now_us
 from hifi.event import Headers, Record
 from hifi.health import Health
+from hifi.http import server
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
@@ -39,7 +40,7 @@ def pipe(name: str = "flights", p95_s: float = 100_000) -> Pipe:
 
 
 def added(now: bytes) -> dict[str, Headers]:
-    """Each topic on the way of a delivered event to what its node adds; `now` in microseconds since 1970 UTC."""
+    """Each topic on the way of a delivered event to what its service adds; `now` in microseconds since 1970 UTC."""
     return {
         "raw": [],
         "normalized": [],
@@ -83,7 +84,7 @@ class Stream:
         self, name: str, partition: int, headers: list[Headers], values: list[bytes] | None = None
     ) -> None:
         records = [Record(b"k", values[n] if values else b"{}", one) for n, one in enumerate(headers)]
-        await self.producer.deliver(f"{self.topics.stream}.{name}", partition, records)
+        await self.producer.send_and_wait(f"{self.topics.stream}.{name}", partition, records)
 
     async def size(self, name: str) -> int:
         """Records that a topic took, named without the stream."""
@@ -122,15 +123,15 @@ class Stream:
         await self.write("accepted", partition, [[]], [orjson.dumps(tally)])
         return batch
 
-    async def commit(self, partition: int, *nodes: str) -> None:
-        """The nodes commit all that there is."""
+    async def commit(self, partition: int, *services: str) -> None:
+        """The services commit all that there is."""
         reads = {"normalize": "raw", "enrich": "normalized", "egest": "enriched"}
-        for node in nodes or reads:
+        for service in services or reads:
             consumer = AIOKafkaConsumer(
-                bootstrap_servers=self.kafka, group_id=self.topics.group(node), enable_auto_commit=False
+                bootstrap_servers=self.kafka, group_id=self.topics.group(service), enable_auto_commit=False
             )
             await consumer.start()
-            tp = TopicPartition(f"{self.topics.stream}.{reads[node]}", partition)
+            tp = TopicPartition(f"{self.topics.stream}.{reads[service]}", partition)
             consumer.assign([tp])
             end = (await consumer.end_offsets([tp]))[tp]
             await consumer.commit({tp: OffsetAndMetadata(end, "")})
@@ -150,8 +151,8 @@ class Stream:
             kafka=self.kafka, stream=self.topics.stream, instance=secrets.token_hex(4), **options | more
         )
         observatory = Observatory(settings, Health("observe", settings.instance))
-        sock = http.listen("127.0.0.1", 0)
-        async with http.serve(application(observatory), sock, drain_s=1):
+        sock = server.listen("127.0.0.1", 0)
+        async with server.serve(application(observatory), sock, drain_s=1):
             await observatory.start()
             running = asyncio.create_task(observatory.run())
             try:

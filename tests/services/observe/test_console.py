@@ -59,7 +59,7 @@ async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_viola
         letters = [stream.headers(0, minutes[3]) for _ in range(3)]
         await stream.write("raw", 0, letters)
         why = [
-            (event.NODE, b"normalize"),
+            (event.SERVICE, b"normalize"),
             (event.REASON, b"schema"),
             (event.DETAIL, b"a field is missing"),
             (event.POINTER, b"/from"),

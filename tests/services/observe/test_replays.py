@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hifi.dead.letter import Letter
+from hifi.dead_letters.letter import DeadLetter
 from hifi.errors import Misconfigured, Retryable
 from hifi.topics import Topics
 from hifi_observe import replays
@@ -36,7 +36,7 @@ async def test_a_second_order_is_told_to_wait_and_one_that_takes_too_long_ends(
 ) -> None:
     reading = asyncio.Event()
 
-    async def endless(*_: Any) -> AsyncIterator[Letter]:
+    async def endless(*_: Any) -> AsyncIterator[DeadLetter]:
         reading.set()
         await asyncio.Event().wait()
         yield

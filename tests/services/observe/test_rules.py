@@ -76,7 +76,7 @@ def test_nothing_is_judged_before_everything_up_to_the_snapshot_was_read() -> No
 
 def test_a_dead_letter_that_is_read_before_its_event_ends_it_all_the_same() -> None:
     made = book()
-    made.take("dead-letter", [row(0, 0, node=b"normalize")])
+    made.take("dead-letter", [row(0, 0, service=b"normalize")])
     assert told(judge(made)) == {}
     made.take("raw", [row(0, 0)])
     verdict = judge(made, raw=1)
@@ -112,14 +112,14 @@ def test_the_receipt_of_a_dead_letter_does_not_stand_for_the_dead_letter() -> No
     made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"dead-letter")])
     done = {"raw": 1, "normalized": 1, "enriched": 1}
     assert told(judge(made, **done)) == {("egest", "lost"): 1}
-    made.take("dead-letter", [row(0, 0, destination=b"crm", node=b"egest")])
+    made.take("dead-letter", [row(0, 0, destination=b"crm", service=b"egest")])
     assert told(judge(made, **done)) == {}
 
 
 def test_a_replayed_dead_letter_moves_to_replayed_and_is_no_copy() -> None:
     made = book()
     made.take("raw", [row(0, 0)])
-    made.take("dead-letter", [row(0, 0, node=b"normalize")])
+    made.take("dead-letter", [row(0, 0, service=b"normalize")])
     judge(made, raw=1)
     made.take("normalized", [row(0, 0, replay=b"1")])
     made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"delivered", replay=b"1")])
@@ -176,7 +176,7 @@ def test_a_closed_cell_survives_json_and_goes_on() -> None:
 def test_a_copy_of_an_event_that_came_to_its_end_is_a_copy_after_closing_too() -> None:
     made = book()
     made.take("raw", [row(0, 0)])
-    made.take("dead-letter", [row(0, 0, node=b"normalize")])
+    made.take("dead-letter", [row(0, 0, service=b"normalize")])
     judge(made, raw=1)
     made.take("raw", [row(1, 0), row(2, 7)])
     verdict = judge(made, raw=1)

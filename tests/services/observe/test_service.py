@@ -241,7 +241,7 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
 
 async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
     letters = [stream.headers(0, past_minute()) for _ in range(count)]
-    why = [(event.NODE, b"egest"), (event.DESTINATION, b"crm"), (event.REASON, reason.encode())]
+    why = [(event.SERVICE, b"egest"), (event.DESTINATION, b"crm"), (event.REASON, reason.encode())]
     await stream.write("dead-letter", 0, [one + why for one in letters])
 
 
@@ -249,7 +249,7 @@ async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(st
     await dead(stream, 5)
     await dead(stream, 3, "status-422")
     await stream.write(
-        "dead-letter", 0, [[(event.PIPE, b"flights"), (event.NODE, b"egest"), (event.REASON, b"broken")]]
+        "dead-letter", 0, [[(event.PIPE, b"flights"), (event.SERVICE, b"egest"), (event.REASON, b"broken")]]
     )
     path = "/api/v1/pipes/flights/dead/replay"
     async with stream.observing(observe_token="open sesame") as (_, url), aiohttp.ClientSession() as session:
@@ -274,8 +274,8 @@ async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(st
         assert (await order({}, path="/api/v1/pipes/nothing/dead/replay"))[0] == 404
         assert await gone() == 0
         assert await counts({"reason": "status-422"}) == (3, 0, 0)
-        assert await counts({"reason": "status-422", "destination": "crm", "node": "egest"}) == (0, 3, 0)
-        assert await counts({"node": "normalize"}) == (0, 0, 0)
+        assert await counts({"reason": "status-422", "destination": "crm", "service": "egest"}) == (0, 3, 0)
+        assert await counts({"service": "normalize"}) == (0, 0, 0)
         status, told = await order({"ids": ["0:0", "0:7", "1:99"]})
         assert (status, told["replayed"], told["already"], told["missing"]) == (200, 1, 1, 1)
         listed = (await ask(url, "/api/v1/pipes/flights/dead"))["dead"]

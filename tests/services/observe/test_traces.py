@@ -258,7 +258,7 @@ def test_an_event_is_told_when_all_its_deliveries_have_ended() -> None:
     assert "flights" not in sections(told(half))
     dead = (
         "dead-letter",
-        row(b"%016x:1" % 7, 70, node=b"egest", destination=b"erp", attempt=b"1", **{"in": at(34)}),
+        row(b"%016x:1" % 7, 70, service=b"egest", destination=b"erp", attempt=b"1", **{"in": at(34)}),
     )
     spans = told([*half, receipt(b"dead-letter", to=b"erp", times=(34, 36, 60), reason=b"status-410"), dead])
     root = next(one for one in spans if one.name == "flights")
@@ -280,7 +280,7 @@ def test_an_event_is_told_when_all_its_deliveries_have_ended() -> None:
             "duplicate",
         ),
         (
-            ("dead-letter", row(b"%016x:1" % 7, 9, node=b"normalize", **{"in": at(8)})),
+            ("dead-letter", row(b"%016x:1" % 7, 9, service=b"normalize", **{"in": at(8)})),
             "normalize",
             "dead-letter",
         ),
@@ -491,7 +491,7 @@ async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
         }
         assert {one.service for one in ours} == {
             "hifi",
-            *(f"hifi-{node}" for node in ("ingest", "normalize", "enrich", "egest")),
+            *(f"hifi-{service}" for service in ("ingest", "normalize", "enrich", "egest")),
         }
         assert {one.attributes["hifi.outcome"] for one in roots()} == {"delivered"}
 

@@ -45,7 +45,7 @@ async def put(stream: Stream, tier: int, count: int, *, partition: int = 0, **mo
     changes = {event.DESTINATION: b"d", event.PASS: b"0", event.ATTEMPT: b"1"} | more
     records = [stream.record(partition=partition) for _ in range(count)]
     records = [Record(one.key, one.value, with_headers(one.headers, changes)) for one in records]
-    await stream.producer.deliver(topic, partition, records)
+    await stream.producer.send_and_wait(topic, partition, records)
     return [one.timestamp for one in await stream.read(topic) if one.partition == partition][-count:]
 
 
@@ -114,11 +114,11 @@ async def test_a_stop_does_not_wait_for_what_waits(stream: Stream) -> None:
 async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream: Stream) -> None:
     topic = stream.topics.retry_in(stream.topics.tiers[0])
     async with retrying(stream):
-        await stream.producer.deliver(topic, 0, [Record(None, b"?", []), stream.record()])
+        await stream.producer.send_and_wait(topic, 0, [Record(None, b"?", []), stream.record()])
         await put(stream, 0, 1)
         assert len(await back(stream, 1)) == 1
         letters = await stream.at_least(stream.topics.dead_letter, 2)
-    assert {(texts(one)[event.REASON], texts(one)[event.NODE]) for one in letters} == {
+    assert {(texts(one)[event.REASON], texts(one)[event.SERVICE]) for one in letters} == {
         ("not-an-event", "retrier")
     }
 

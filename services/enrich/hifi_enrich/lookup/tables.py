@@ -10,7 +10,7 @@ from hifi import log
 from hifi.cache import Cache
 from hifi.errors import HifiError
 from hifi.pipe.model import Lookup
-from hifi.pipe.registry import Known
+from hifi.pipe.registry import PipeVersion
 from hifi_enrich.catalyst import Catalyst, Java
 from hifi_enrich.lookup import load
 from hifi_enrich.lookup.key import table_id
@@ -46,7 +46,7 @@ class Tables:
         """Call the listener, from the event loop, when a refresh found another content."""
         self._listeners.append(listener)
 
-    async def load(self, pipes: Iterable[Known]) -> dict[str, str]:
+    async def load(self, pipes: Iterable[PipeVersion]) -> dict[str, str]:
         """Load what is missing.
 
         Returns:
@@ -146,7 +146,7 @@ class Tables:
         for listener in self._listeners:
             listener()
 
-    def _reason(self, known: Known, failed: Mapping[str, str]) -> str | None:
+    def _reason(self, known: PipeVersion, failed: Mapping[str, str]) -> str | None:
         for name, lookup in known.pipe.enrich.lookups.items():
             key = table_id(lookup)
             if key in failed:
@@ -158,6 +158,6 @@ class Tables:
         return None
 
 
-def lookups(pipes: Sequence[Known]) -> list[Lookup]:
+def lookups(pipes: Sequence[PipeVersion]) -> list[Lookup]:
     """Every lookup of some pipes."""
     return [lookup for known in pipes for lookup in known.pipe.enrich.lookups.values()]

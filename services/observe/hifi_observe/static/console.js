@@ -95,11 +95,11 @@ async function silence(given) {
 }
 
 async function replay(given, pipe) {
-  const { token, which, node, reason, destination } = Object.fromEntries(given);
+  const { token, which, service, reason, destination } = Object.fromEntries(given);
   const ids = which === "chosen" ? given.getAll("ids") : null;
   if (ids && !ids.length) return "Choose at least one dead letter first.";
-  const filter = new URLSearchParams({ node, reason, destination });
-  const told = await post(`/api/v1/pipes/${pipe}/dead/replay`, token, { node, reason, destination, ids });
+  const filter = new URLSearchParams({ service, reason, destination });
+  const told = await post(`/api/v1/pipes/${pipe}/dead/replay`, token, { service, reason, destination, ids });
   const { dead } = await ask(`/api/v1/pipes/${pipe}/dead?limit=200&${filter}`);
   for (const one of dead.filter((each) => each.replayed)) {
     const cell = document.querySelector(`[data-replayed="${one.id}"]`);

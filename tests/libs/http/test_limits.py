@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hifi import guard, http
-from hifi.guard import Limits
+from hifi.http import limits, server
+from hifi.http.limits import Limits
 
 LIMITS = Limits(head_bytes=4096, head_s=0.4, request_s=0.4, answer_s=0.6, connections=3)
 
@@ -47,10 +47,10 @@ class App:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[tuple[App, int, list[int]]]:
+async def running() -> AsyncIterator[tuple[App, int, list[int]]]:
     app, refused = App(), []
-    sock = http.listen("127.0.0.1", 0)
-    async with http.serve(app, sock, drain_s=2, limits=LIMITS, refused=refused.append):
+    sock = server.listen("127.0.0.1", 0)
+    async with server.serve(app, sock, drain_s=2, limits=LIMITS, refused=refused.append):
         yield app, sock.getsockname()[1], refused
 
 
@@ -83,9 +83,9 @@ async def works(port: int) -> bool:
     "start", [b"", b"\r\n", b"GET", b"GET / HTTP/1.1\r\nhost: x\r\n"], ids=["silent", "lines", "word", "head"]
 )
 async def test_a_head_that_does_not_come_in_time_is_408(
-    server: tuple[App, int, list[int]], start: bytes
+    running: tuple[App, int, list[int]], start: bytes
 ) -> None:
-    app, port, refused = server
+    app, port, refused = running
     async with connected(port) as (reader, writer):
         writer.write(start)
         answer = await until_closed(reader)
@@ -93,8 +93,8 @@ async def test_a_head_that_does_not_come_in_time_is_408(
     assert (app.requests, refused) == (0, [408])
 
 
-async def test_dripping_bytes_do_not_buy_time(server: tuple[App, int, list[int]]) -> None:
-    _, port, _ = server
+async def test_dripping_bytes_do_not_buy_time(running: tuple[App, int, list[int]]) -> None:
+    _, port, _ = running
     async with connected(port) as (reader, writer):
         closed = asyncio.create_task(until_closed(reader))
         for byte in b"GET / HTTP/1.1\r\nhost: " + b"x" * 1000:
@@ -108,9 +108,9 @@ async def test_dripping_bytes_do_not_buy_time(server: tuple[App, int, list[int]]
 
 
 async def test_empty_lines_after_an_answer_do_not_keep_a_connection(
-    server: tuple[App, int, list[int]],
+    running: tuple[App, int, list[int]],
 ) -> None:
-    _, port, _ = server
+    _, port, _ = running
     async with connected(port) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n0")
@@ -119,9 +119,9 @@ async def test_empty_lines_after_an_answer_do_not_keep_a_connection(
 
 
 async def test_a_body_that_does_not_come_in_time_is_408_and_the_app_is_told(
-    server: tuple[App, int, list[int]],
+    running: tuple[App, int, list[int]],
 ) -> None:
-    app, port, refused = server
+    app, port, refused = running
     async with connected(port) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc")
         answer = await until_closed(reader)
@@ -132,8 +132,8 @@ async def test_a_body_that_does_not_come_in_time_is_408_and_the_app_is_told(
 
 
 @pytest.mark.parametrize("split", [True, False], ids=["bit by bit", "at once"])
-async def test_a_head_that_is_too_large_is_431(server: tuple[App, int, list[int]], split: bool) -> None:
-    app, port, refused = server
+async def test_a_head_that_is_too_large_is_431(running: tuple[App, int, list[int]], split: bool) -> None:
+    app, port, refused = running
     async with connected(port) as (reader, writer):
         head = b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 5000 + b"\r\n\r\n"
         for at in range(0, len(head), 500 if split else len(head)):
@@ -145,9 +145,9 @@ async def test_a_head_that_is_too_large_is_431(server: tuple[App, int, list[int]
 
 
 async def test_more_connections_than_allowed_are_503_and_the_others_go_on(
-    server: tuple[App, int, list[int]],
+    running: tuple[App, int, list[int]],
 ) -> None:
-    _, port, refused = server
+    _, port, refused = running
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(3):
             reader, writer = await stack.enter_async_context(connected(port))
@@ -162,8 +162,8 @@ async def test_more_connections_than_allowed_are_503_and_the_others_go_on(
     assert refused == [503]
 
 
-async def test_garbage_behind_a_request_does_not_take_its_answer(server: tuple[App, int, list[int]]) -> None:
-    app, port, _ = server
+async def test_garbage_behind_a_request_does_not_take_its_answer(running: tuple[App, int, list[int]]) -> None:
+    app, port, _ = running
     app.gate.clear()
     async with connected(port) as (reader, writer):
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab")
@@ -181,9 +181,9 @@ async def test_garbage_behind_a_request_does_not_take_its_answer(server: tuple[A
     "length", [b"content-length: 3\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"]
 )
 async def test_a_wish_to_upgrade_is_ignored_and_costs_no_body(
-    server: tuple[App, int, list[int]], size: int, length: bytes
+    running: tuple[App, int, list[int]], size: int, length: bytes
 ) -> None:
-    _, port, _ = server
+    _, port, _ = running
     wish = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAM\r\n"
     plain = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab"
     async with connected(port) as (reader, writer):
@@ -196,16 +196,16 @@ async def test_a_wish_to_upgrade_is_ignored_and_costs_no_body(
             assert await reader.read(1) == number
 
 
-async def test_a_tunnel_is_refused(server: tuple[App, int, list[int]]) -> None:
-    _, port, refused = server
+async def test_a_tunnel_is_refused(running: tuple[App, int, list[int]]) -> None:
+    _, port, refused = running
     async with connected(port) as (reader, writer):
         writer.write(b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n")
         assert (await until_closed(reader)).startswith(b"HTTP/1.1 400")
     assert refused == [400]
 
 
-async def test_a_client_that_does_not_read_its_answer_is_cut_off(server: tuple[App, int, list[int]]) -> None:
-    app, port, _ = server
+async def test_a_client_that_does_not_read_its_answer_is_cut_off(running: tuple[App, int, list[int]]) -> None:
+    app, port, _ = running
     app.answer = b"x" * 50_000_000
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
     writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -228,8 +228,8 @@ async def gone(writer: asyncio.StreamWriter) -> bool:
     return writer.transport.is_closing()
 
 
-async def test_an_idle_connection_between_requests_is_kept(server: tuple[App, int, list[int]]) -> None:
-    _, port, refused = server
+async def test_an_idle_connection_between_requests_is_kept(running: tuple[App, int, list[int]]) -> None:
+    _, port, refused = running
     async with connected(port) as (reader, writer):
         for _ in range(2):
             writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab")
@@ -243,16 +243,16 @@ async def test_a_connection_that_was_answered_before_its_body_came_does_not_stay
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        guard.Guarded, "timeout_keep_alive", property(lambda _: 0.3, lambda *_: None), raising=False
+        limits.Guarded, "timeout_keep_alive", property(lambda _: 0.3, lambda *_: None), raising=False
     )
 
     async def refuse(_: Any, __: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
-    sock = http.listen("127.0.0.1", 0)
+    sock = server.listen("127.0.0.1", 0)
     async with (
-        http.serve(refuse, sock, drain_s=2, limits=LIMITS),
+        server.serve(refuse, sock, drain_s=2, limits=LIMITS),
         connected(sock.getsockname()[1]) as (reader, writer),
     ):
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n")
@@ -261,8 +261,8 @@ async def test_a_connection_that_was_answered_before_its_body_came_does_not_stay
         assert await until_closed(reader) == b""
 
 
-async def test_a_body_is_not_taken_for_the_head_behind_it(server: tuple[App, int, list[int]]) -> None:
-    _, port, refused = server
+async def test_a_body_is_not_taken_for_the_head_behind_it(running: tuple[App, int, list[int]]) -> None:
+    _, port, refused = running
     async with connected(port) as (reader, writer):
         body = b"x" * (LIMITS.head_bytes + 1)
         writer.write(
@@ -278,9 +278,9 @@ async def test_a_body_is_not_taken_for_the_head_behind_it(server: tuple[App, int
 async def test_leaving_finishes_running_requests() -> None:
     app = App()
     app.gate.clear()
-    sock = http.listen("127.0.0.1", 0)
+    sock = server.listen("127.0.0.1", 0)
     reader = None
-    async with http.serve(app, sock, drain_s=5):
+    async with server.serve(app, sock, drain_s=5):
         reader, writer = await asyncio.open_connection("127.0.0.1", sock.getsockname()[1])
         writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nab")
         await writer.drain()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hifi import metrics
 from hifi.errors import Rejected
-from hifi.event import DETAIL, IN, NODE, PIPE, POINTER, REASON, Record, with_headers
+from hifi.event import DETAIL, IN, PIPE, POINTER, REASON, SERVICE, Record, with_headers
 
 _DETAIL_BYTES = 1000
 
@@ -13,28 +13,28 @@ def dead_letter(
     key: bytes | None,
     value: bytes | None,
     headers: Iterable[tuple[str, bytes]],
-    node: str,
+    service: str,
     why: Rejected,
     fetched_us: int,
 ) -> Record:
-    """The record for the topic `dead-letter`: the event as the node got it, with the reason.
+    """The record for the topic `dead-letter`: the event as the service got it, with the reason.
 
     Args:
         key: of the record as it was read.
         value: of the record as it was read.
         headers: of the record as it was read.
-        node: that refuses it; a replay enters at this node's input.
+        service: that refuses it; a replay enters at this service's input.
         why: the reason, told by code, sentence and JSON pointer.
-        fetched_us: when the node fetched it, microseconds since 1970 UTC.
+        fetched_us: when the service fetched it, microseconds since 1970 UTC.
     """
     headers = list(headers)
     pipe = next((content for name, content in headers if name == PIPE), b"").decode("utf-8", "replace")
-    metrics.DEAD_LETTERS.labels(pipe, node, why.reason).inc()
+    metrics.DEAD_LETTERS.labels(pipe, service, why.reason).inc()
     changes: dict[str, bytes | None] = {
         REASON: why.reason.encode(),
         DETAIL: why.detail.encode()[:_DETAIL_BYTES],
         POINTER: why.pointer.encode() or None,
-        NODE: node.encode(),
+        SERVICE: service.encode(),
         IN: b"%d" % fetched_us,
     }
     return Record(key, value, with_headers(headers, changes))

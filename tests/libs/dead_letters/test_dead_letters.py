@@ -11,10 +11,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi import event
 from hifi.clock import now_us
-from hifi.dead.letter import Letter, Wanted, parse_id
-from hifi.dead.read import letter, letters
-from hifi.dead.replay import replay, replayed, target
-from hifi.deadletter import dead_letter
+from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
+from hifi.dead_letters.reader import letter, letters
+from hifi.dead_letters.record import dead_letter
+from hifi.dead_letters.replay import replay, replayed, target
 from hifi.errors import Misconfigured, Rejected
 from hifi.event import seq_text
 from hifi.kafka.admin import create_topics
@@ -35,7 +35,7 @@ class Graveyard:
 
     async def bury(
         self,
-        node: str = "egest",
+        service: str = "egest",
         pipe: str = "flights",
         reason: str = "status-400",
         *,
@@ -51,7 +51,7 @@ class Graveyard:
             (event.MINUTE, b"1"),
             (event.RAW, b"%d" % self.count),
         ]
-        if node == "egest":
+        if service == "egest":
             headers += [
                 (event.DESTINATION, more.pop("destination", "d").encode()),
                 (event.PASS, b"3"),
@@ -61,13 +61,13 @@ class Graveyard:
         headers += list(more.items())
         self.count += 1
         why = Rejected(reason, "it is so", "/a/b")
-        record = dead_letter(b"k", b'{"a":1}', headers, node, why, now_us())
-        await self.producer.deliver(self.topics.dead_letter, partition, [record])
+        record = dead_letter(b"k", b'{"a":1}', headers, service, why, now_us())
+        await self.producer.send_and_wait(self.topics.dead_letter, partition, [record])
 
-    async def found(self, wanted: Wanted | None = None) -> list[Letter]:
-        return [one async for one in letters(self.kafka, self.topics, wanted or Wanted())]
+    async def found(self, wanted: DeadLetterFilter | None = None) -> list[DeadLetter]:
+        return [one async for one in letters(self.kafka, self.topics, wanted or DeadLetterFilter())]
 
-    async def replay(self, some: list[Letter]) -> list[tuple[str, str]]:
+    async def replay(self, some: list[DeadLetter]) -> list[tuple[str, str]]:
         return [(one.id, topic) async for one, topic in replay(self.producer, self.topics, some)]
 
     async def read(self, topic: str) -> list[Any]:
@@ -103,16 +103,16 @@ async def test_each_filter_finds_what_it_names(graveyard: Graveyard) -> None:
     await graveyard.bury("normalize", pipe="b", reason="schema", partition=1)
 
     async def ids(**wanted: Any) -> list[str]:
-        return [one.text("ce_id") for one in await graveyard.found(Wanted(**wanted))]
+        return [one.text("ce_id") for one in await graveyard.found(DeadLetterFilter(**wanted))]
 
     assert sorted(await ids()) == ["0", "1", "2"]
     assert sorted(await ids(pipe="b")) == ["1", "2"]
     assert await ids(pipe="b", destination="e") == ["1"]
     assert await ids(reason="schema") == ["2"]
     assert await ids(reason="none") == []
-    assert await ids(node="normalize") == ["2"]
-    facts = (await graveyard.found(Wanted(reason="schema")))[0].summary()
-    assert (facts["id"], facts["node"], facts["detail"], facts["pointer"]) == (
+    assert await ids(service="normalize") == ["2"]
+    facts = (await graveyard.found(DeadLetterFilter(reason="schema")))[0].summary()
+    assert (facts["id"], facts["service"], facts["detail"], facts["pointer"]) == (
         "1:0",
         "normalize",
         "it is so",
@@ -131,9 +131,9 @@ async def test_times_bound_what_is_found(graveyard: Graveyard) -> None:
     await graveyard.bury()
     later = max(one.dead_ms for one in await graveyard.found())
     assert later > first.dead_ms
-    assert [one.offset for one in await graveyard.found(Wanted(since_ms=later))] == [1]
-    assert [one.offset for one in await graveyard.found(Wanted(until_ms=later))] == [0]
-    assert await graveyard.found(Wanted(since_ms=later + 60_000)) == []
+    assert [one.offset for one in await graveyard.found(DeadLetterFilter(since_ms=later))] == [1]
+    assert [one.offset for one in await graveyard.found(DeadLetterFilter(until_ms=later))] == [0]
+    assert await graveyard.found(DeadLetterFilter(since_ms=later + 60_000)) == []
 
 
 async def test_one_is_shown_as_it_was_stored(graveyard: Graveyard) -> None:
@@ -149,8 +149,8 @@ async def test_one_is_shown_as_it_was_stored(graveyard: Graveyard) -> None:
 
 
 async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(graveyard: Graveyard) -> None:
-    for node in ("egest", "normalize", "enrich"):
-        await graveyard.bury(node, partition=1)
+    for service in ("egest", "normalize", "enrich"):
+        await graveyard.bury(service, partition=1)
     topics = graveyard.topics
     went = await graveyard.replay(await graveyard.found())
     assert [topic for _, topic in went] == [topics.retry_out, topics.raw, topics.normalized]
@@ -171,7 +171,7 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(gravey
     }
     assert gone.isdisjoint(headers), "the limits begin anew"
     (record,) = await graveyard.read(topics.normalized)
-    assert dict(record.headers)[event.NODE] == b"enrich", (
+    assert dict(record.headers)[event.SERVICE] == b"enrich", (
         "egest tells by it that the old place in raw means nothing"
     )
 
@@ -204,7 +204,7 @@ async def test_one_that_cannot_be_replayed_is_told_and_the_others_go(graveyard: 
     garbage = dead_letter(
         None, b"?", [(event.REPLAY, b"x"), (event.ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us()
     )
-    await graveyard.producer.deliver(graveyard.topics.dead_letter, 0, [garbage])
+    await graveyard.producer.send_and_wait(graveyard.topics.dead_letter, 0, [garbage])
     await graveyard.bury()
     found = await graveyard.found()
     assert found[1].summary()["attempts"] == 0
@@ -215,14 +215,14 @@ async def test_one_that_cannot_be_replayed_is_told_and_the_others_go(graveyard: 
 
 async def test_a_stream_that_does_not_exist_is_said(kafka: str) -> None:
     with pytest.raises(Misconfigured, match="does not exist"):
-        [one async for one in letters(kafka, Topics("no-such-stream"), Wanted())]
+        [one async for one in letters(kafka, Topics("no-such-stream"), DeadLetterFilter())]
 
 
-@pytest.mark.parametrize("node", ["", "ingest"])
-def test_a_node_without_an_input_is_not_replayable(node: str) -> None:
-    headers = dead_letter(b"k", b"", [(event.SEQ, seq_text(1, 1))], node, Rejected("x", "y"), 0).headers
+@pytest.mark.parametrize("service", ["", "ingest"])
+def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
+    headers = dead_letter(b"k", b"", [(event.SEQ, seq_text(1, 1))], service, Rejected("x", "y"), 0).headers
     headers += [(event.PIPE, b"p"), (event.PIPE_VERSION, b"1"), (event.ACCEPTED, b"1"), (event.MINUTE, b"1")]
-    one = Letter(0, 0, 0, b"k", b"", headers)
+    one = DeadLetter(0, 0, 0, b"k", b"", headers)
     with pytest.raises(Rejected):
         target(Topics("s"), one)
     assert replayed(one, 5).value == b""

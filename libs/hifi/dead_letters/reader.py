@@ -10,7 +10,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi.dead.letter import Letter, Wanted
+from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter
 from hifi.errors import Misconfigured
 from hifi.kafka.admin import partition_counts
 from hifi.topics import Topics
@@ -20,8 +20,8 @@ Progress = Callable[[int, int], None]
 
 
 async def letters(
-    bootstrap: str, topics: Topics, wanted: Wanted, progress: Progress = lambda _done, _all: None
-) -> AsyncGenerator[Letter, None]:
+    bootstrap: str, topics: Topics, wanted: DeadLetterFilter, progress: Progress = lambda _done, _all: None
+) -> AsyncGenerator[DeadLetter, None]:
     """The dead letters that are meant, those of a partition in the order in which they died.
 
     Args:
@@ -38,11 +38,11 @@ async def letters(
         buried = await _partitions(bootstrap, topics.dead_letter)
         async for record in _records(consumer, buried, wanted.since_ms, progress):
             letter = _letter(record)
-            if wanted.takes(letter):
+            if wanted.matches(letter):
                 yield replace(letter, replayed=(letter.partition, letter.offset) in replayed)
 
 
-async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) -> Letter:
+async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) -> DeadLetter:
     """One dead letter.
 
     Raises:
@@ -71,8 +71,8 @@ async def replayed(bootstrap: str, topics: Topics, since_ms: int | None = None) 
         return await _replayed(consumer, await _partitions(bootstrap, topics.replays), since_ms)
 
 
-def _letter(record: ConsumerRecord) -> Letter:
-    return Letter(
+def _letter(record: ConsumerRecord) -> DeadLetter:
+    return DeadLetter(
         record.partition, record.offset, record.timestamp, record.key, record.value, list(record.headers)
     )
 

@@ -15,7 +15,7 @@ from hifi.pipe.model import Pipe
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PipeProblem:
     """What is wrong where: `line` counts from 1."""
 
     file: Path
@@ -29,19 +29,19 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPipe:
     """A pipe with its file, so that later checks can name lines too."""
 
     pipe: Pipe
     file: Path
     tree: Any
 
-    def problem(self, path: Sequence[str | int], message: str) -> Problem:
+    def problem(self, path: Sequence[str | int], message: str) -> PipeProblem:
         """A problem at a path into the YAML, such as `("enrich", "derive", "late")`."""
-        return Problem(self.file, line_of(self.tree, path), dotted(path), message)
+        return PipeProblem(self.file, line_of(self.tree, path), dotted(path), message)
 
 
-def load(folder: Path) -> tuple[list[Loaded], list[Problem]]:
+def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
     """Read every `*.yaml` and `*.yml` of a folder.
 
     Returns:
@@ -51,9 +51,9 @@ def load(folder: Path) -> tuple[list[Loaded], list[Problem]]:
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
     if not files:
         what = "holds no *.yaml file" if folder.is_dir() else "is not a folder"
-        return [], [Problem(folder, 1, "", f"{what}; name a folder with one YAML file for each pipe")]
-    loaded: list[Loaded] = []
-    problems: list[Problem] = []
+        return [], [PipeProblem(folder, 1, "", f"{what}; name a folder with one YAML file for each pipe")]
+    loaded: list[LoadedPipe] = []
+    problems: list[PipeProblem] = []
     for file in files:
         one = _load_file(file, problems)
         if one is None:
@@ -72,20 +72,20 @@ def load(folder: Path) -> tuple[list[Loaded], list[Problem]]:
     return loaded, problems
 
 
-def _load_file(file: Path, problems: list[Problem]) -> Loaded | None:
+def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
     try:
         tree = YAML(typ="rt").load(file.read_text("utf-8"))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problems.append(
-            Problem(file, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem or error.context}")
+            PipeProblem(file, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem or error.context}")
         )
         return None
     except (OSError, UnicodeDecodeError) as error:
-        problems.append(Problem(file, 1, "", f"cannot be read: {error}"))
+        problems.append(PipeProblem(file, 1, "", f"cannot be read: {error}"))
         return None
     if not isinstance(tree, dict):
-        problems.append(Problem(file, 1, "", "is not a mapping; begin with `pipe: NAME`"))
+        problems.append(PipeProblem(file, 1, "", "is not a mapping; begin with `pipe: NAME`"))
         return None
     before = len(problems)
     try:
@@ -94,12 +94,12 @@ def _load_file(file: Path, problems: list[Problem]) -> Loaded | None:
     except ValidationError as error:
         for one in error.errors(include_url=False):
             path = [part for part in one["loc"] if _in_tree(part)]
-            problems.append(Problem(file, line_of(tree, path), dotted(path), _sentence(one)))
+            problems.append(PipeProblem(file, line_of(tree, path), dotted(path), _sentence(one)))
         return None
-    return Loaded(pipe, file, tree) if len(problems) == before else None
+    return LoadedPipe(pipe, file, tree) if len(problems) == before else None
 
 
-def _stand_alone(pipe: Pipe, file: Path, tree: Any, problems: list[Problem]) -> Pipe:
+def _stand_alone(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProblem]) -> Pipe:
     """Make paths absolute and take schemas in."""
     folder = file.resolve().parent
     changes = pipe.model_dump(by_alias=True, exclude_defaults=True, mode="json")
@@ -110,7 +110,7 @@ def _stand_alone(pipe: Pipe, file: Path, tree: Any, problems: list[Problem]) -> 
             schema = orjson.loads((folder / schema).read_bytes())
         except (OSError, orjson.JSONDecodeError) as error:
             problems.append(
-                Problem(
+                PipeProblem(
                     file, line_of(tree, where), dotted(where), f"the schema {schema} cannot be read: {error}"
                 )
             )
@@ -120,7 +120,7 @@ def _stand_alone(pipe: Pipe, file: Path, tree: Any, problems: list[Problem]) -> 
             jsonschema_rs.validator_for(schema)
         except (ValueError, jsonschema_rs.ValidationError) as error:
             problems.append(
-                Problem(
+                PipeProblem(
                     file,
                     line_of(tree, where),
                     dotted(where),
@@ -148,10 +148,10 @@ def _absolute_secrets(node: Any, folder: Path) -> None:
             _absolute_secrets(value, folder)
 
 
-def _shared_keys(loaded: list[Loaded]) -> list[Problem]:
+def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
     """A write key names its pipe at /v1/events, so no two pipes may share one."""
-    owners: dict[str, Loaded] = {}
-    problems: list[Problem] = []
+    owners: dict[str, LoadedPipe] = {}
+    problems: list[PipeProblem] = []
     for one in loaded:
         for index, key in enumerate(one.pipe.source.keys):
             owner = owners.setdefault(key.model_dump_json(), one)

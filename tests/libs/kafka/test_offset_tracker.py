@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.kafka.offsets import Offsets
+from hifi.kafka.offset_tracker import OffsetTracker
 
 
 @given(st.data())
 def test_committable_is_the_first_unfinished_offset_whatever_the_order(data: st.DataObject) -> None:
     started = sorted(data.draw(st.sets(st.integers(0, 200), min_size=1, max_size=40)))
-    offsets = Offsets()
+    offsets = OffsetTracker()
     unfinished: list[int] = []
     todo = list(started)
     highest_finished = None
@@ -32,7 +32,7 @@ def test_committable_is_the_first_unfinished_offset_whatever_the_order(data: st.
 
 
 def test_finishing_twice_or_something_unknown_changes_nothing() -> None:
-    offsets = Offsets()
+    offsets = OffsetTracker()
     for offset in (3, 4, 5):
         offsets.start(offset)
     offsets.finish(4)
@@ -44,7 +44,7 @@ def test_finishing_twice_or_something_unknown_changes_nothing() -> None:
 
 
 def test_finish_through_takes_all_up_to_there() -> None:
-    offsets = Offsets()
+    offsets = OffsetTracker()
     for offset in (1, 5, 9):
         offsets.start(offset)
     offsets.finish_through(5)
@@ -52,7 +52,7 @@ def test_finish_through_takes_all_up_to_there() -> None:
 
 
 def test_offsets_only_go_up() -> None:
-    offsets = Offsets()
+    offsets = OffsetTracker()
     offsets.start(5)
     with pytest.raises(ValueError, match="offset 5 after 5"):
         offsets.start(5)

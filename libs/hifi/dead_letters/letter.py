@@ -11,11 +11,11 @@ from hifi.event import (
     CE_PREFIX,
     DESTINATION,
     DETAIL,
-    NODE,
     PIPE,
     POINTER,
     REASON,
     REPLAY,
+    SERVICE,
     Headers,
     number,
 )
@@ -24,7 +24,7 @@ _ID: Final = re.compile(r"(\d+):(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """One record of the topic `dead-letter`. `dead_ms`: when Kafka appended it, milliseconds since 1970 UTC."""
 
     partition: int
@@ -68,7 +68,7 @@ class Letter:
             "dead_ms": self.dead_ms,
             "pipe": self.text(PIPE),
             "event": self.text(CE_PREFIX + "id"),
-            "node": self.text(NODE),
+            "service": self.text(SERVICE),
             "destination": self.text(DESTINATION),
             "reason": self.text(REASON),
             "detail": self.text(DETAIL),
@@ -79,7 +79,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeadLetterFilter:
     """Which dead letters are meant; None: any. Times in milliseconds since 1970 UTC, `until_ms` excluded."""
 
     pipe: str | None = None
@@ -87,15 +87,15 @@ class Wanted:
     reason: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-    node: str | None = None
+    service: str | None = None
 
-    def takes(self, letter: Letter) -> bool:
+    def matches(self, letter: DeadLetter) -> bool:
         """Whether a letter is meant."""
         return (
             (self.pipe is None or letter.text(PIPE) == self.pipe)
             and (self.destination is None or letter.text(DESTINATION) == self.destination)
             and (self.reason is None or letter.text(REASON) == self.reason)
-            and (self.node is None or letter.text(NODE) == self.node)
+            and (self.service is None or letter.text(SERVICE) == self.service)
             and (self.since_ms is None or letter.dead_ms >= self.since_ms)
             and (self.until_ms is None or letter.dead_ms < self.until_ms)
         )

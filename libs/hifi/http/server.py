@@ -10,10 +10,10 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from hifi import guard
 from hifi.errors import Misconfigured
+from hifi.http import limits as http_limits
 
-_LIMITS: Final = guard.Limits()
+_LIMITS: Final = http_limits.Limits()
 
 
 class _Server(uvicorn.Server):
@@ -53,7 +53,7 @@ async def serve(
     sock: socket.socket,
     *,
     drain_s: float = 5,
-    limits: guard.Limits = _LIMITS,
+    limits: http_limits.Limits = _LIMITS,
     refused: Callable[[int], None] = lambda _: None,
 ) -> AsyncIterator[None]:
     """Serve an ASGI app while the block runs; on leaving, running requests are finished.
@@ -65,11 +65,11 @@ async def serve(
         limits: of a connection.
         refused: told the status of each request that never reached the app.
     """
-    limits = replace(limits, connections=min(limits.connections, guard.room_for_connections()))
+    limits = replace(limits, connections=min(limits.connections, http_limits.room_for_connections()))
     config = uvicorn.Config(
         app,
         loop="none",
-        http=guard.guarded(limits, refused),
+        http=http_limits.guarded(limits, refused),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -81,7 +81,7 @@ async def serve(
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[sock]))
-    sweeper = asyncio.create_task(guard.sweep(server.server_state.connections))  # type: ignore[arg-type]
+    sweeper = asyncio.create_task(http_limits.sweep(server.server_state.connections))  # type: ignore[arg-type]
     try:
         while not server.started and not task.done():
             await asyncio.sleep(0.005)

@@ -24,18 +24,18 @@ _MEMORY: Final = 0.75
 """What is left of the share of before after one more sample: it follows a change within about a second."""
 
 
-def of_this_thread() -> tuple[int, int]:
+def thread_cpu_times() -> tuple[int, int]:
     """Nanoseconds that this thread has run, and that it has waited for a core."""
     ran, waited, _ = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()
     return int(ran), int(waited)
 
 
-class Pace:
-    """The time to gather, seconds, by how short cores are. One for a process is enough: see `PACE`."""
+class FetchInterval:
+    """The time to gather, seconds, by how short cores are. One for a process is enough: see `FETCH_INTERVAL`."""
 
     def __init__(
         self,
-        read: Callable[[], tuple[int, int]] = of_this_thread,
+        read: Callable[[], tuple[int, int]] = thread_cpu_times,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`read` gives the nanoseconds run and waited so far; OSError or ValueError: nobody knows."""
@@ -69,5 +69,5 @@ class Pace:
             self._share = _MEMORY * self._share + (1 - _MEMORY) * waited / (ran + waited)
 
 
-PACE: Final = Pace()
+FETCH_INTERVAL: Final = FetchInterval()
 """Of this process: its event loop runs in one thread."""

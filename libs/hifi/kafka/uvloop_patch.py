@@ -2,7 +2,7 @@
 
 asyncio ignores a write on a transport that has just been closed, and the reader tells of the end in a moment. uvloop
 raises a RuntimeError instead, which aiokafka expects nowhere (its issue 1038). The task that keeps a client's metadata
-ends of it, silently, and from then on that client waits for metadata for ever: a node stood still when its broker had
+ends of it, silently, and from then on that client waits for metadata for ever: a service stood still when its broker had
 been restarted.
 """
 
@@ -13,7 +13,7 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 
-def mend() -> None:
+def apply() -> None:
     """Have every connection of aiokafka in this process say it in the way that aiokafka handles; once is enough."""
     if not hasattr(AIOKafkaConnection.send, "__wrapped__"):
         AIOKafkaConnection.send = _telling(AIOKafkaConnection.send)

@@ -9,22 +9,22 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import Assignment
 
-from hifi.kafka.pace import PACE
+from hifi.kafka.fetch_interval import FETCH_INTERVAL
 
 
-class PatientConsumer(AIOKafkaConsumer):  # type: ignore[misc]
-    """An AIOKafkaConsumer whose `fetch_max_wait_ms` means what PatientFetcher says."""
+class AdaptiveConsumer(AIOKafkaConsumer):  # type: ignore[misc]
+    """An AIOKafkaConsumer whose `fetch_max_wait_ms` means what AdaptiveFetcher says."""
 
     async def start(self) -> None:
         """Connect."""
-        await start_with({"Fetcher": PatientFetcher})(self)
+        await start_with({"Fetcher": AdaptiveFetcher})(self)
 
 
-class PatientFetcher(Fetcher):  # type: ignore[misc]
+class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
     """A Fetcher that asks Kafka as seldom as nobody notices: requests cost, records hardly do.
 
     A lone record comes at once. Where records just came, more will: then the next fetch is sent after the time of
-    `hifi.kafka.pace`, or `fetch_max_wait_ms` where that is longer, and takes all that came meanwhile; at once where
+    `hifi.kafka.fetch_interval`, or `fetch_max_wait_ms` where that is longer, and takes all that came meanwhile; at once where
     more was there than the last one could take. The time is waited for here: a fetch that waits for many bytes at the
     broker is looked at again, with all its partitions, for each batch that is appended to any of them. Where none came,
     asking again and again would be all that an idle mesh does; but a broker answers one fetch at a time, and a
@@ -54,7 +54,7 @@ class PatientFetcher(Fetcher):  # type: ignore[misc]
 
     @property
     def _brief_s(self) -> float:
-        return max(PACE.seconds, self._least_wait_ms / 1000)
+        return max(FETCH_INTERVAL.seconds, self._least_wait_ms / 1000)
 
 
 def _more_is_there(assignment: Assignment, request: Any) -> bool:

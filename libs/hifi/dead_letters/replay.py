@@ -1,4 +1,4 @@
-"""Letting dead letters go again: back to the input of the node that refused them, with the same identity.
+"""Letting dead letters go again: back to the input of the service that refused them, with the same identity.
 
 What was replayed is noted in the topic `replays` right after. A replay that is repeated leaves out what is noted; what
 was cut off between the two goes twice, and egest drops the copy, since the number of the replay is part of the key by
@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 
 from hifi.clock import now_us
-from hifi.dead.letter import Letter
+from hifi.dead_letters.letter import DeadLetter
 from hifi.errors import Rejected
 from hifi.event import (
     AMBIGUOUS,
@@ -22,12 +22,12 @@ from hifi.event import (
     DUE,
     FIRST_ATTEMPT,
     IN,
-    NODE,
     PASS,
     POINTER,
     REASON,
     REPLAY,
     RETRY,
+    SERVICE,
     SOURCE,
     Record,
     identity,
@@ -41,7 +41,7 @@ CHUNK: Final = 100
 _GONE: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, FIRST_ATTEMPT, AMBIGUOUS, DUE, RETRY, SOURCE)
 
 
-def target(topics: Topics, letter: Letter) -> str:
+def target(topics: Topics, letter: DeadLetter) -> str:
     """The topic that a replay of the letter goes to.
 
     Raises:
@@ -51,8 +51,8 @@ def target(topics: Topics, letter: Letter) -> str:
         identity(letter.facts)
     except Rejected as why:
         raise Rejected("not-replayable", f"{letter.id} is no event of hifi's: {why.detail}") from None
-    node = letter.text(NODE)
-    if node in {"egest", "retrier"} and DESTINATION not in letter.facts:
+    service = letter.text(SERVICE)
+    if service in {"egest", "retrier"} and DESTINATION not in letter.facts:
         raise Rejected("not-replayable", f"{letter.id} names no destination")
     inputs = {
         "normalize": topics.raw,
@@ -60,15 +60,15 @@ def target(topics: Topics, letter: Letter) -> str:
         "egest": topics.retry_out,
         "retrier": topics.retry_out,
     }
-    if node not in inputs:
-        raise Rejected("not-replayable", f"{letter.id} does not say which node refused it")
-    return inputs[node]
+    if service not in inputs:
+        raise Rejected("not-replayable", f"{letter.id} does not say which service refused it")
+    return inputs[service]
 
 
-def replayed(letter: Letter, now_us: int) -> Record:
-    """The record that a replay writes: the event as the node got it, with a fresh count of attempts.
+def replayed(letter: DeadLetter, now_us: int) -> Record:
+    """The record that a replay writes: the event as the service got it, with a fresh count of attempts.
 
-    The node's name stays: what comes to enrich again has its old place in `raw`, and egest must not take it for a copy.
+    The service's name stays: what comes to enrich again has its old place in `raw`, and egest must not take it for a copy.
     """
     changes: dict[str, bytes | None] = dict.fromkeys(_GONE)
     changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
@@ -76,8 +76,8 @@ def replayed(letter: Letter, now_us: int) -> Record:
 
 
 async def replay(
-    producer: Producer, topics: Topics, some: Sequence[Letter]
-) -> AsyncIterator[tuple[Letter, str]]:
+    producer: Producer, topics: Topics, some: Sequence[DeadLetter]
+) -> AsyncIterator[tuple[DeadLetter, str]]:
     """Let letters go again, in their order, acknowledged by Kafka before they are noted as replayed.
 
     Args:
@@ -94,9 +94,9 @@ async def replay(
     refused: list[Rejected] = []
     for (topic, partition), chunk in _chunks(topics, some, refused):
         if topic:
-            await producer.deliver(topic, partition, [replayed(one, now_us()) for one in chunk])
+            await producer.send_and_wait(topic, partition, [replayed(one, now_us()) for one in chunk])
             note = orjson.dumps({"offsets": [one.offset for one in chunk]})
-            await producer.deliver(topics.replays, partition, [Record(None, note, [])])
+            await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
         for one in chunk:
             yield one, topic
     if refused:
@@ -105,11 +105,11 @@ async def replay(
 
 
 def _chunks(
-    topics: Topics, some: Sequence[Letter], refused: list[Rejected]
-) -> Iterator[tuple[tuple[str, int], list[Letter]]]:
+    topics: Topics, some: Sequence[DeadLetter], refused: list[Rejected]
+) -> Iterator[tuple[tuple[str, int], list[DeadLetter]]]:
     """Neighbours that go to the same place together; the topic is empty for those that were replayed before."""
 
-    def place(letter: Letter) -> tuple[str, int] | None:
+    def place(letter: DeadLetter) -> tuple[str, int] | None:
         if letter.replayed:
             return "", letter.partition
         try:

@@ -3,7 +3,7 @@
 from collections import deque
 
 
-class Offsets:
+class OffsetTracker:
     """Offsets started in order and finished in any order; what may be committed has no gap below it.
 
     Memory is proportional to what is pending between the oldest unfinished offset and the newest started one.

@@ -1,0 +1,1 @@
+"""Serving HTTP: the server, limits on connections, media types."""
