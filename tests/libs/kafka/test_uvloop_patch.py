@@ -11,7 +11,7 @@ from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from hifi.kafka.uvloop_patch import mend
+from hifi.kafka.uvloop_patch import apply
 
 BOUND_S = 20
 
@@ -53,5 +53,5 @@ def test_a_client_that_asks_for_metadata_goes_on(kafka: str) -> None:
 
 def test_mending_twice_is_mending_once() -> None:
     before = AIOKafkaConnection.send
-    mend()
+    apply()
     assert AIOKafkaConnection.send is before
