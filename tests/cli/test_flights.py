@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from hifi.pipe import files
+from hifi.pipe import loader
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES, Expected
 from hifi_cli.demo.stage import PIPE, Stage
@@ -61,4 +61,4 @@ def test_the_pipe_of_the_demo_is_whole(tmp_path):
         f"http://127.0.0.1:{stage.destination_port}{path}" for path in (DEPARTURES, CANCELLATIONS, ALERTS)
     }
     assert (PIPE / "flights.yaml").read_text().startswith("# yaml-language-server: $schema=")
-    assert files.load(PIPE)[1] == []
+    assert loader.load(PIPE)[1] == []

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from hifi.errors import Misconfigured, Retryable
-from hifi.pipe.registry import read
+from hifi.pipe.registry import read_registry
 from hifi_infra import fleet, running
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import FLOW, Plan, read_scale
@@ -52,7 +52,7 @@ async def test_starts_everything_and_says_where_it_is(plan, kafka):
         ("ingest", 1), ("normalize", 1), ("normalize", 2), ("enrich", 1), ("egest", 1), ("retrier", 1)
     ]  # fmt: skip
     assert all(psutil.pid_exists(each.pid) for each in found.instances)
-    assert (await read(kafka, mesh.topics)).partitions == 2
+    assert (await read_registry(kafka, mesh.topics)).partitions == 2
     await mesh.stop()
     assert running.find(one.data) is None
     assert not any(psutil.pid_exists(each.pid) for each in found.instances)

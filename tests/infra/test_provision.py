@@ -7,7 +7,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi.errors import Misconfigured, Retryable
-from hifi.pipe.registry import read
+from hifi.pipe.registry import read_registry
 from hifi.topics import Topics
 from hifi_infra.ports import free_port
 from hifi_infra.provision import ProvisionSettings, provision
@@ -51,22 +51,22 @@ async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
     write(tmp_path, "one")
     told = settings(kafka, stream, partitions=2, pipes_folder=tmp_path)
     await provision(told)
-    first = await read(kafka, Topics(stream))
+    first = await read_registry(kafka, Topics(stream))
     assert first.partitions == 2
     assert set(first.pipes) == {"one"}
     await provision(told)
-    assert await read(kafka, Topics(stream)) == first
+    assert await read_registry(kafka, Topics(stream)) == first
 
 
 async def test_a_wrong_pipe_changes_nothing_at_all(kafka: str, stream: str, tmp_path: Path) -> None:
     write(tmp_path, "one")
     await provision(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
-    before = await read(kafka, Topics(stream))
+    before = await read_registry(kafka, Topics(stream))
     write(tmp_path, "one", "changed")
     (tmp_path / "two.yaml").write_text("pipe: two\n")
     with pytest.raises(Misconfigured, match=r"two\.yaml:1:"):
         await provision(settings(kafka, stream, pipes_folder=tmp_path))
-    assert await read(kafka, Topics(stream)) == before
+    assert await read_registry(kafka, Topics(stream)) == before
 
 
 async def test_pipes_that_the_folder_lost_are_deleted_only_where_asked(
@@ -77,9 +77,9 @@ async def test_pipes_that_the_folder_lost_are_deleted_only_where_asked(
     await provision(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
     (tmp_path / "two.yaml").unlink()
     await provision(settings(kafka, stream, pipes_folder=tmp_path))
-    assert set((await read(kafka, Topics(stream))).pipes) == {"one", "two"}
+    assert set((await read_registry(kafka, Topics(stream))).pipes) == {"one", "two"}
     await provision(settings(kafka, stream, pipes_folder=tmp_path, delete_missing=True))
-    assert set((await read(kafka, Topics(stream))).pipes) == {"one"}
+    assert set((await read_registry(kafka, Topics(stream))).pipes) == {"one"}
 
 
 async def test_another_partition_count_is_refused(kafka: str, stream: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.kafka.fetch_interval import LONGEST_S, SHORTEST_S, Pace, thread_cpu_times
+from hifi.kafka.fetch_interval import LONGEST_S, SHORTEST_S, FetchInterval, thread_cpu_times
 
 
 class Core:
@@ -24,9 +24,9 @@ class Core:
             self.pace.seconds  # noqa: B018 - takes a sample
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> FetchInterval:
         if not hasattr(self, "_pace"):
-            self._pace = Pace(lambda: (self.ran, self.waited), lambda: self.now_s)
+            self._pace = FetchInterval(lambda: (self.ran, self.waited), lambda: self.now_s)
         return self._pace
 
 
@@ -58,7 +58,7 @@ def test_where_nobody_knows_it_stays_the_shortest(error: Exception) -> None:
     def read() -> tuple[int, int]:
         raise error
 
-    assert Pace(read).seconds == SHORTEST_S
+    assert FetchInterval(read).seconds == SHORTEST_S
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")

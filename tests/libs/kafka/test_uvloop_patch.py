@@ -51,7 +51,7 @@ def test_a_client_that_asks_for_metadata_goes_on(kafka: str) -> None:
     uvloop.run(with_client(kafka, work))
 
 
-def test_mending_twice_is_mending_once() -> None:
+def test_applying_the_patch_twice_changes_nothing() -> None:
     before = AIOKafkaConnection.send
     apply()
     assert AIOKafkaConnection.send is before

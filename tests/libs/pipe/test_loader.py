@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.pipe.loader import Problem, load
+from hifi.pipe.loader import PipeProblem, load
 from hifi.pipe.model import Pipe
 
 GOOD = """\
@@ -17,7 +17,7 @@ destinations:
 """
 
 
-def problems(folder: Path, text: str, name: str = "orders.yaml") -> list[Problem]:
+def problems(folder: Path, text: str, name: str = "orders.yaml") -> list[PipeProblem]:
     (folder / name).write_text(text)
     return load(folder)[1]
 
