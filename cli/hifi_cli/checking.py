@@ -104,12 +104,12 @@ def _mapping(one: LoadedPipe) -> Iterator[PipeProblem]:
 
 def _destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
     """Transforms and headers, as egest makes requests of them; secrets are looked at where egest runs."""
-    from hifi.pipe.destination_request import Binding
+    from hifi.pipe.destination_request import RequestTemplate
 
     for index, destination in enumerate(one.pipe.destinations):
         try:
             written = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
-            Binding(destination, written, None)
+            RequestTemplate(destination, written, None)
         except Misconfigured as error:
             yield one.problem(("destinations", index), str(error))
 

@@ -1,7 +1,7 @@
-"""What the last owner of a partition finished beyond its commit: read from what it wrote.
+"""Read the outcomes that the last owner of a partition wrote beyond its commit.
 
-Everything that ends a delivery of a record says of which record (`hifi_source`). From the place that the commit's
-metadata names these are few: those of the records in hand and of the last moments before.
+Every record that ends a delivery names the record it is the outcome of (`hifi_source`). From the offsets in the
+commit's metadata on there are few: those of the records in flight and of the last seconds before.
 """
 
 import asyncio
@@ -14,17 +14,18 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi import log
-from hifi.event import DESTINATION, PASS, REASON, REPLAY, SEQ, SOURCE
+from hifi.event import DESTINATION, REASON, SEQ, SOURCE
 from hifi.topics import Topics
-from hifi_egest.dedup.deduplicator import Done
+from hifi_egest.dedup.lineage import work_key
+from hifi_egest.dedup.outcome_index import OutcomeIndex
 
 REFRESH_S: Final = 2.0
-"""Time between two looks at the ends of the topics of outcomes, seconds: the next owner reads that much more."""
-BACK: Final = 500
-"""Receipts before that place, read for the window of copies with a rank of their own."""
+"""Time between two reads of the end offsets of the outcome topics, seconds: the next owner reads that much more."""
+EXTRA_RECEIPTS: Final = 500
+"""Receipts read before the start offset, to fill the window of copies with a rank of their own."""
 SKEW_MS: Final = 30_000
-"""The clocks of two brokers differ by less than this, milliseconds. If they do not, some of what was delivered before a
-takeover may be delivered again."""
+"""Maximum difference between the clocks of two brokers, milliseconds. If it is exceeded, deliveries made before a
+takeover may be repeated."""
 _GATHER_S: Final = 0.02
 _CONNECT_S: Final = 5.0
 
@@ -32,60 +33,52 @@ logger = log.get(__name__)
 
 
 @dataclass(slots=True)
-class Finished:
-    """What was found for one source partition.
+class RecordedOutcomes:
+    """The outcomes found for one source partition.
 
     Attributes:
-        done: records at or above the committed offset, by destination.
-        keys: work of records below it, oldest first.
-        unreceipted: (offset, destination) to the outcome and reason of a record that has no receipt yet.
+        index: of records at or above the committed offset, by destination.
+        keys: work keys of records below it, oldest first.
+        without_receipt: (offset, destination) to outcome and reason of a retry or dead letter that has no receipt.
     """
 
-    done: Done = field(default_factory=Done)
+    index: OutcomeIndex = field(default_factory=OutcomeIndex)
     keys: list[bytes] = field(default_factory=list)
-    unreceipted: dict[tuple[int, bytes], tuple[bytes, bytes]] = field(default_factory=dict)
+    without_receipt: dict[tuple[int, bytes], tuple[bytes, bytes]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Request:
+class _ReadRequest:
     source: bytes
     partition: int
     committed: int
     since_ms: int
     floors: Mapping[str, int] | None
-    found: Finished
-    answer: asyncio.Future[Finished]
+    found: RecordedOutcomes
+    answer: asyncio.Future[RecordedOutcomes]
 
 
-def key_of(source: str, headers: Mapping[str, bytes]) -> bytes:
-    """What tells copies of the same work: of an event on `enriched`, of a delivery's pass on `retry-out`."""
-    replay = headers.get(REPLAY, b"0")
-    if source == "enriched":
-        return headers[SEQ] if replay == b"0" else b"%b~%b" % (headers[SEQ], replay)
-    return b"~".join((headers[SEQ], replay, headers.get(DESTINATION, b""), headers.get(PASS, b"0")))
-
-
-class Outcomes:
-    """Reads the topics of outcomes: at takeovers their records, always their ends."""
+class OutcomeReader:
+    """Reads the outcome topics (receipts, retries, dead letters): records at takeovers, end offsets periodically."""
 
     def __init__(self, bootstrap: str, topics: Topics) -> None:
         self._bootstrap = bootstrap
         self._receipts = topics.receipts
-        self._put_away = {topics.retry_in(tier): b"retry" for tier in topics.tiers}
-        self._put_away[topics.dead_letter] = b"dead-letter"
-        self._topics = [self._receipts, *self._put_away]
-        self._requests: list[_Request] = []
-        self._asked = asyncio.Event()
+        self._outcome_of = {topics.retry_in(tier): b"retry" for tier in topics.tiers}
+        self._outcome_of[topics.dead_letter] = b"dead-letter"
+        self._topics = [self._receipts, *self._outcome_of]
+        self._requests: list[_ReadRequest] = []
+        self._requested = asyncio.Event()
         self._floors: dict[int, dict[str, int]] = {}
         self._consumer: Any = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start reading in the background."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Look no longer."""
+        """Stop reading."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -93,51 +86,53 @@ class Outcomes:
         await self._close()
 
     def floors(self, partition: int) -> Mapping[str, int]:
-        """Ends of the topics of outcomes a moment ago; known from the first takeover of the partition on."""
+        """Recent end offsets of the outcome topics, by topic; available from the first `read` of the partition on."""
         return self._floors[partition]
 
-    async def take_over(
+    async def read(
         self, source: str, partition: int, committed: int, since_ms: int, floors: Mapping[str, int] | None
-    ) -> Finished:
-        """What was finished of a source partition.
+    ) -> RecordedOutcomes:
+        """Read the outcomes of a source partition.
 
         Args:
             source: `enriched` or `retry-out`.
             partition: number.
-            committed: the offset that is read first.
-            since_ms: when the first record was appended, milliseconds since 1970 UTC: its outcomes came later. For a
-                partition that was quiet for days this is much nearer than the floors.
-            floors: from where on to look; a topic that is missing: from its beginning. None: nowhere.
+            committed: the first offset that is read again.
+            since_ms: when the first record was appended, milliseconds since 1970 UTC: its outcomes are later. For a
+                partition that was idle for days this is much closer than the floors.
+            floors: topic to start offset; a topic that is missing is read from its beginning. None: read nothing.
         """
-        answer: asyncio.Future[Finished] = asyncio.get_running_loop().create_future()
-        request = _Request(source.encode(), partition, committed, since_ms, floors, Finished(), answer)
+        answer: asyncio.Future[RecordedOutcomes] = asyncio.get_running_loop().create_future()
+        request = _ReadRequest(
+            source.encode(), partition, committed, since_ms, floors, RecordedOutcomes(), answer
+        )
         self._requests.append(request)
-        self._asked.set()
+        self._requested.set()
         return await request.answer
 
     async def _run(self) -> None:
-        try:  # now, so that the first records need not wait for it
+        try:  # connect now, so that the first records need not wait
             await asyncio.wait_for(self._connect(), _CONNECT_S)
         except (KafkaError, OSError, TimeoutError):
             await self._close()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), REFRESH_S)
-            self._asked.clear()
+                await asyncio.wait_for(self._requested.wait(), REFRESH_S)
+            self._requested.clear()
             if self._requests:
-                await asyncio.sleep(_GATHER_S)  # a rebalance brings many partitions at once
+                await asyncio.sleep(_GATHER_S)  # a rebalance assigns many partitions at once
             requests, self._requests = self._requests, []
             try:
                 await self._serve(requests)
-            except Exception as error:  # noqa: BLE001 - whatever it is, no partition begins without an answer
-                logger.warning("outcomes-unreadable", error=repr(error))
+            except Exception as error:  # noqa: BLE001 - without the outcomes no partition may start, whatever failed
+                logger.warning("outcomes-read-failed", error=repr(error))
                 self._requests += requests
                 await self._close()
                 await asyncio.sleep(0.5)
                 if self._requests:
-                    self._asked.set()
+                    self._requested.set()
 
-    async def _serve(self, requests: list[_Request]) -> None:
+    async def _serve(self, requests: list[_ReadRequest]) -> None:
         partitions = {request.partition for request in requests} | set(self._floors)
         if not partitions:
             return
@@ -145,8 +140,8 @@ class Outcomes:
         tps = [TopicPartition(topic, partition) for topic in self._topics for partition in partitions]
         ends = await self._consumer.end_offsets(tps)
         for request in requests:
-            request.found = Finished()
-        await self._read(requests, ends)
+            request.found = RecordedOutcomes()
+        await self._read_records(requests, ends)
         for partition in partitions:
             self._floors[partition] = {
                 topic: ends[TopicPartition(topic, partition)] for topic in self._topics
@@ -165,10 +160,10 @@ class Outcomes:
             fetch_max_wait_ms=50,
         )
         await self._consumer.start()
-        # The answer does not matter: with it the client knows the leaders of all topics before they are needed.
+        # The result is not used: the call makes the client look up the leaders of all topics before they are needed.
         await self._consumer.end_offsets([TopicPartition(topic, 0) for topic in self._topics])
 
-    async def _read(self, requests: list[_Request], ends: Mapping[TopicPartition, int]) -> None:
+    async def _read_records(self, requests: list[_ReadRequest], ends: Mapping[TopicPartition, int]) -> None:
         starts = {tp: start for tp, start in (await self._starts(requests, ends)).items() if start < ends[tp]}
         if not starts:
             return
@@ -183,15 +178,15 @@ class Outcomes:
             for records in fetched.values():
                 count += len(records)
                 for record in records:
-                    self._note(requests, record)
+                    self._add(requests, record)
             unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
         consumer.unsubscribe()
         logger.info("outcomes-read", records=count, partitions=len({tp.partition for tp in starts}))
 
     async def _starts(
-        self, requests: list[_Request], ends: Mapping[TopicPartition, int]
+        self, requests: list[_ReadRequest], ends: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """From where on to read each topic's partition; a receipt below the beginning would never come."""
+        """Start offset of each topic's partition, never below its first offset, which could not be reached."""
         floors: dict[TopicPartition, int] = {}
         since_ms: dict[TopicPartition, int] = {}
         for request in requests:
@@ -207,10 +202,10 @@ class Outcomes:
         starts = {}
         for tp, floor in floors.items():
             start = max(floor, times[tp].offset if times.get(tp) is not None else ends[tp])
-            starts[tp] = max(start - (BACK if tp.topic == self._receipts else 0), beginnings[tp])
+            starts[tp] = max(start - (EXTRA_RECEIPTS if tp.topic == self._receipts else 0), beginnings[tp])
         return starts
 
-    def _note(self, requests: list[_Request], record: ConsumerRecord) -> None:
+    def _add(self, requests: list[_ReadRequest], record: ConsumerRecord) -> None:
         headers = dict(record.headers)
         source, _, number = headers.get(SOURCE, b"").partition(b":")
         if not number.isdigit() or SEQ not in headers:
@@ -222,14 +217,14 @@ class Outcomes:
             found = request.found
             if offset < request.committed:
                 if record.topic == self._receipts:
-                    found.keys.append(key_of(source.decode(), headers))
+                    found.keys.append(work_key(source.decode(), headers))
             elif record.topic == self._receipts:
-                found.done.add(offset, destination)
-                found.unreceipted.pop((offset, destination), None)
-            elif not found.done.has(offset, destination):
-                found.done.add(offset, destination)
-                found.unreceipted[offset, destination] = (
-                    self._put_away[record.topic],
+                found.index.add(offset, destination)
+                found.without_receipt.pop((offset, destination), None)
+            elif not found.index.has(offset, destination):
+                found.index.add(offset, destination)
+                found.without_receipt[offset, destination] = (
+                    self._outcome_of[record.topic],
                     headers.get(REASON, b""),
                 )
 
