@@ -234,24 +234,22 @@ class DeliveryIntake:
                 if self._budget.exceeded or event.pipe_version > self._registry.version:
                     refusal = await self._wait_until_admitted(event, refusal)
                 while event.destinations:
-                    await self._give_delivery(known.recorded, event, event.destinations[0], refusal)
+                    name = event.destinations[0]
+                    if event.record.offset <= known.recorded.index.last and known.recorded.index.has(
+                        event.record.offset, name
+                    ):
+                        self._complete_earlier(known.recorded, event, name)
+                    else:
+                        lane = self._lanes.get(event.pipe, name) if name else None
+                        why = refusal
+                        if refusal is None and lane is not None and not lane.fits(event):
+                            why = await self._wait_for_room(event, lane)
+                        self._give_delivery(Delivery(event, name, event.earlier), lane, why)
                     del event.destinations[0]
             known.given_through = record.offset
             del known.decided[record.offset]
 
-    async def _give_delivery(
-        self, recorded: RecordedOutcomes, event: EventRecord, name: bytes, refusal: Refusal | None
-    ) -> None:
-        offset = event.record.offset
-        if offset <= recorded.index.last and recorded.index.has(offset, name):
-            self._complete_earlier(recorded, event, name)
-            return
-        lane = self._lanes.get(event.pipe, name) if name else None
-        if lane is not None and refusal is None:
-            retried = event.partition.source == RETRY_OUT
-            if not lane.fits(event.size_bytes, retried=retried):
-                refusal = await self._wait_for_room(event, lane, retried=retried)
-        delivery = Delivery(event, name, event.earlier)
+    def _give_delivery(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
         try:
             self._hand_out(delivery, lane, refusal)
         except BaseException:
@@ -309,12 +307,12 @@ class DeliveryIntake:
         assigned.ensure_active()
         return True
 
-    async def _wait_for_room(self, event: EventRecord, lane: Lane, *, retried: bool) -> Refusal | None:
+    async def _wait_for_room(self, event: EventRecord, lane: Lane) -> Refusal | None:
         """Wait for a full lane where waiting is right; None: there is room now."""
         while self._lanes.may_wait(lane):
             await lane.wait_for_room(_RECHECK_S)
             event.partition.assigned.ensure_active()
-            if lane.fits(event.size_bytes, retried=retried):
+            if lane.fits(event):
                 return None
         return LANE_FULL
 

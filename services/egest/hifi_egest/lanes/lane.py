@@ -12,8 +12,9 @@ from hifi import log, metrics
 from hifi.clock import MICROSECONDS, monotonic_s
 from hifi.pipe.model import Destination
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, DeliveryState
+from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.delivery.partition import RETRY_OUT, SourcePartition
 from hifi_egest.lanes.buffer import LaneBuffer
 from hifi_egest.lanes.destination_health import DestinationHealth, FailureDecision
 from hifi_egest.lanes.lane_outcomes import LaneOutcomes
@@ -117,7 +118,7 @@ class Lane:
         if destination == self.destination:
             return
         self._sender.close_connections()
-        await self._sender.stop_credentials()
+        await self._sender.credentials.stop()
         ordered = destination.ordered == "key"
         if ordered != (self.destination.ordered == "key"):
             self._buffer.reorder(monotonic_s(), ordered=ordered)
@@ -135,13 +136,13 @@ class Lane:
             self._outcomes.conclude(delivery, deleted(self.pipe, self.destination.name), NO_ATTEMPT)
         self._events_gauge.set(0)
         self._sender.close_connections()
-        await self._sender.stop_credentials()
+        await self._sender.credentials.stop()
 
     # Admission
 
-    def fits(self, size_bytes: int, *, retried: bool) -> bool:
-        """Whether one more delivery fits. Retried deliveries may fill half of the lane."""
-        return self._buffer.fits(size_bytes, retried=retried)
+    def fits(self, event: EventRecord) -> bool:
+        """Whether one more delivery fits. Deliveries that the retrier brings back may fill half of the lane."""
+        return self._buffer.fits(event.size_bytes, retried=event.partition.source == RETRY_OUT)
 
     def may_wait(self, *, alone: bool, saturated: bool) -> bool:
         """Whether a delivery that does not fit waits, rather than going to the retrier; see `AdmissionControl`."""
@@ -253,7 +254,7 @@ class Lane:
 
     def _wait_before_sending_s(self, now_s: float) -> float:
         """Seconds until the next request may be sent, as far as is known; 0: now."""
-        if not self._sender.ready or not self._resources.lease.held():
+        if self._sender.credentials.template is None or not self._resources.lease.held():
             return _RECHECK_S
         if self._outcomes.unrecorded.count >= self._resources.settings.egest_unacknowledged_receipts:
             return _RECHECK_S
@@ -311,7 +312,7 @@ class Lane:
         for delivery in deliveries:
             since_accepted_us = attempt.answered_us - delivery.event.accepted_us
             self._delivery_seconds.observe(max(0, since_accepted_us) / MICROSECONDS)
-            self._outcomes.delivered(delivery, attempt)
+        self._outcomes.delivered(deliveries, attempt)
         self._buffer.finish(request)
 
     def _failed(self, request: OutboundRequest, sent: SentRequest) -> None:
@@ -371,8 +372,8 @@ class Lane:
     def _refusal(self, now_s: float) -> Refusal | None:
         if self._retired:
             return Refusal("pipe-deleted", "the destination was deleted")
-        if self._sender.missing:
-            return Refusal("unusable", self._sender.missing)
+        if self._sender.credentials.missing:
+            return Refusal("unusable", self._sender.credentials.missing)
         return self._health.refusal(now_s)
 
     def _hand_over_waiting(self, now_s: float) -> None:
@@ -383,6 +384,6 @@ class Lane:
                 self._outcomes.refuse(delivery, refusal, now_s)
 
     def _credentials_changed(self) -> None:
-        if self._sender.missing:
+        if self._sender.credentials.missing:
             self._hand_over_waiting(monotonic_s())
         self.dispatch()

@@ -30,10 +30,11 @@ class LaneOutcomes:
         self._breaker_headers = {state: f"{state.value}:{instance}".encode() for state in BreakerState}
         self.unrecorded = UnrecordedOutcomes()
 
-    def delivered(self, delivery: Delivery, attempt: Attempt) -> None:
-        """Record a delivery."""
-        self._decided(delivery)
-        self._recorder.delivered(delivery, attempt)
+    def delivered(self, deliveries: Iterable[Delivery], attempt: Attempt) -> None:
+        """Record the deliveries of a successful request."""
+        for delivery in deliveries:
+            self._decided(delivery)
+            self._recorder.delivered(delivery, attempt)
 
     def conclude(self, delivery: Delivery, outcome: RetryLater | DeadLettered, attempt: Attempt) -> None:
         """Record a retry or a dead letter."""

@@ -66,22 +66,12 @@ class RequestSender:
         self._timeout_s = destination.timeout
         self._max_batch_bytes = destination.batch.bytes if destination.batch is not None else None
         self._pool = ConnectionPool(host, port, tls if scheme == "https" else None, destination.concurrency)
-        self._credentials = Credentials(pipe, destination, secrets_refresh_s, health, credentials_changed)
+        self.credentials = Credentials(pipe, destination, secrets_refresh_s, health, credentials_changed)
         self._answer_seconds = metrics.ANSWERS.labels(pipe, destination.name)
 
-    @property
-    def ready(self) -> bool:
-        """Whether the credentials are available."""
-        return self._credentials.template is not None
-
-    @property
-    def missing(self) -> str:
-        """Which secret is missing; empty: none."""
-        return self._credentials.missing
-
     async def send(self, request: OutboundRequest) -> SendResult:
-        """Send a request and wait for its result. Only while `ready`."""
-        template = self._credentials.template
+        """Send a request and wait for its result. Only while the credentials have a template."""
+        template = self.credentials.template
         assert template is not None
         if not request.active:
             return None
@@ -108,7 +98,3 @@ class RequestSender:
     def close_connections(self) -> None:
         """Close all connections; requests in flight finish first."""
         self._pool.close()
-
-    async def stop_credentials(self) -> None:
-        """Stop refreshing the credentials; those last read are used on."""
-        await self._credentials.stop()
