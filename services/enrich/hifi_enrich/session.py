@@ -105,7 +105,7 @@ def jars(setting: str) -> list[Path]:
             raise Misconfigured(f"HIFI_SPARK_JARS names {', '.join(missing)}, which does not exist")
         return paths
     try:
-        from hifi_infra.jars import spark_jars
+        from hifi_infra.java.jars import spark_jars
     except ImportError:
         raise Misconfigured(
             "set HIFI_SPARK_JARS to the jars of Spark's Kafka connector, or install hifi-infra"

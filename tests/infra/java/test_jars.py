@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_infra import jars
+from hifi_infra.java import jars
 
 CONTENT = {f"org.example:part-{number}:1.{number}": os.urandom(200_000) for number in range(6)}
 RUN = """
 import sys
 from pathlib import Path
-from hifi_infra import jars
+from hifi_infra.java import jars
 jars.LOCK = Path(sys.argv[1])
 jars._repositories = lambda: {"here": sys.argv[2]}
 print(*jars.kafka_jars(), sep="\\n")

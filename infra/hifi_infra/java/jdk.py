@@ -1,6 +1,6 @@
 """Finds a Java that can run Kafka and Spark; installs one where that is possible.
 
-`python -m hifi_infra.java` does both and prints where it is.
+`python -m hifi_infra.java.jdk` does both and prints where it is.
 """
 
 import os
@@ -149,7 +149,7 @@ def _advice() -> str:
 
 
 def main() -> None:
-    """The command `python -m hifi_infra.java`."""
+    """The command `python -m hifi_infra.java.jdk`."""
     try:
         java = ensure_java()
     except Misconfigured as error:

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from hifi_infra.jars import folder, kafka_jars
-from hifi_infra.java import Java, find_java
+from hifi_infra.java.jars import folder, kafka_jars
+from hifi_infra.java.jdk import Java, find_java
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 

@@ -1,6 +1,6 @@
 """The jars of Kafka's broker and of Spark's Kafka connector: pinned, checksummed, kept in a cache folder.
 
-`python -m hifi_infra.jars` downloads what is missing; with `--lock` it resolves the pins below anew, reading
+`python -m hifi_infra.java.jars` downloads what is missing; with `--lock` it resolves the pins below anew, reading
 the projects' own POMs, and writes `jars.lock`. Both go through jgo, so repositories that its settings file
 names are asked before Maven Central.
 """
@@ -157,7 +157,7 @@ def _fetch(jar: Jar, maven: "MavenContext") -> Path:
         raise Misconfigured(
             f"{jar.file_name} is not the locked file: expected sha256 {jar.sha256}, found {found}. "
             "Nothing was installed. Try again; if it stays so, ask what serves this repository, "
-            "and only if the new file is right make the lock anew: python -m hifi_infra.jars --lock"
+            "and only if the new file is right make the lock anew: python -m hifi_infra.java.jars --lock"
         )
     return path
 
@@ -195,7 +195,7 @@ def lock() -> str:
         spark = _resolve(SPARK, maven, _artifacts_of_pyspark())
     names = [jar.file_name for jar in {*kafka, *spark}]
     assert len(names) == len(set(names)), "two artifacts share a file name"
-    text = "# Made by `python -m hifi_infra.jars --lock` from the pins in jars.py.\n"
+    text = "# Made by `python -m hifi_infra.java.jars --lock` from the pins in jars.py.\n"
     for name, jars in (("kafka", kafka), ("spark", spark)):
         text += f"\n[{name}]\n"
         text += "".join(
@@ -226,7 +226,7 @@ def _artifacts_of_pyspark() -> set[str]:
 
 
 def main() -> None:
-    """The command `python -m hifi_infra.jars [--lock]`."""
+    """The command `python -m hifi_infra.java.jars [--lock]`."""
     if sys.argv[1:] == ["--lock"]:
         LOCK.write_text(lock())
         _locked.cache_clear()

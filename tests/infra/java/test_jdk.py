@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_infra import java
-from hifi_infra.java import ensure_java, find_java
+from hifi_infra.java import jdk
+from hifi_infra.java.jdk import ensure_java, find_java
 
 RELEASE = 'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\nMODULES="java.base {module}"\n'
 
@@ -29,7 +29,7 @@ def java_home(home: Path, version: str, module: str = "jdk.incubator.vector") ->
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system without Java: its root, with an empty `bin` as PATH."""
     (tmp_path / "bin").mkdir()
-    monkeypatch.setattr(java, "SYSTEM_ROOT", tmp_path)
+    monkeypatch.setattr(jdk, "SYSTEM_ROOT", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     return tmp_path
