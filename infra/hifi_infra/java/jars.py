@@ -1,34 +1,29 @@
-"""The jars of Kafka's broker and of Spark's Kafka connector: pinned, checksummed, kept in a cache folder.
+"""Downloads the jars of Kafka's broker and of Spark's Kafka connector, and makes their lock file.
 
-`python -m hifi_infra.java.jars` downloads what is missing; with `--lock` it resolves the pins below anew, reading
-the projects' own POMs, and writes `jars.lock`. Both go through jgo, so repositories that its settings file
-names are asked before Maven Central.
+`python -m hifi_infra.java.jars` downloads what is missing and checks it against `libs/hifi/jars.lock`; with `--lock` it
+first resolves the pins below from the projects' own POMs and writes that file. Both go through jgo, so repositories
+named in jgo's settings file are used before Maven Central.
 """
 
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from platformdirs import user_cache_dir
-
 from hifi.errors import Misconfigured
+from hifi.jars import LOCK, Jar, installed_jars, is_installed, jar_folder, locked_jars
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
 
-# Roots of one tuple are resolved together; roots of several tuples would otherwise act as each other's BOM
-# (log4j's own BOM brings an older kafka-clients).
+# Roots of one tuple are resolved together, tuples apart: together, one tuple's BOM would pin the other's versions
+# (log4j's BOM brings an older kafka-clients).
 KAFKA: Final = (
     ("org.apache.kafka:kafka_2.13:4.3.0",),
     # Without a binding slf4j drops every log line of the broker.
@@ -40,74 +35,32 @@ SPARK: Final = (
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     ),
 )
-LOCK: Final = Path(__file__).with_name("jars.lock")
 PARALLEL_DOWNLOADS: Final = 4
 STALE_S: Final = 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Jar:
-    """One locked jar. `coordinate` is Maven's group:artifact:version."""
-
-    coordinate: str
-    size_bytes: int
-    sha256: str
-
-    @property
-    def file_name(self) -> str:
-        """Its name in the cache folder; making the lock makes sure that no two are equal."""
-        _, artifact, version = self.coordinate.split(":")
-        return f"{artifact}-{version}.jar"
 
 
 def kafka_jars() -> list[Path]:
     """The class path of a Kafka broker; downloads what is missing.
 
     Raises:
-        Misconfigured: a jar could not be had, or is not the locked one; says what to do.
+        Misconfigured: a jar could not be downloaded or differs from the locked one; the message says what to do.
     """
-    return _present(_locked()["kafka"])
+    return _installed("kafka")
 
 
 def spark_jars() -> list[Path]:
-    """What Spark's Kafka connector needs beside the jars in pyspark; downloads what is missing.
+    """Spark's Kafka connector and what it needs beside the jars of pyspark; downloads what is missing.
 
     Raises:
         Misconfigured: as `kafka_jars`.
     """
-    return _present(_locked()["spark"])
+    return _installed("spark")
 
 
-def folder() -> Path:
-    """Where the jars are: HIFI_JARS where set, else the user's cache folder."""
-    chosen = os.environ.get("HIFI_JARS")
-    return Path(chosen) if chosen else Path(user_cache_dir("hifi"), "jars")
-
-
-@cache
-def _locked() -> dict[str, list[Jar]]:
-    with LOCK.open("rb") as text:
-        sets = tomllib.load(text)
-    return {
-        name: [Jar(coordinate, entry["bytes"], entry["sha256"]) for coordinate, entry in jars.items()]
-        for name, jars in sets.items()
-    }
-
-
-def _present(jars: Sequence[Jar]) -> list[Path]:
-    target = folder()
-    missing = [jar for jar in jars if not _is_whole(target / jar.file_name, jar)]
-    if missing:
-        _download(missing, target)
-    return [target / jar.file_name for jar in jars]
-
-
-def _is_whole(path: Path, jar: Jar) -> bool:
-    # The checksum was verified before the file got its name: a start looks at the size only.
-    try:
-        return path.stat().st_size == jar.size_bytes
-    except OSError:
-        return False
+def _installed(program: str) -> list[Path]:
+    if missing := [jar for jar in locked_jars(program) if not is_installed(jar)]:
+        _download(missing, jar_folder())
+    return installed_jars(program)
 
 
 def _download(jars: Sequence[Jar], target: Path) -> None:
@@ -118,11 +71,11 @@ def _download(jars: Sequence[Jar], target: Path) -> None:
         _sweep(target)
     except OSError as error:
         raise Misconfigured(
-            f"the jar folder {target} cannot be written ({error}): HIFI_JARS names another"
+            f"the jar folder {target} cannot be written ({error}): set HIFI_JARS to another folder"
         ) from None
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with (
-        # A folder of this process alone, on the same file system: what is half downloaded never gets a name.
+        # A folder of this process alone on the same file system: a jar gets its name only when it is complete.
         tempfile.TemporaryDirectory(prefix=".part-", dir=target) as part,
         Progress(*columns, transient=True, disable=not sys.stderr.isatty()) as progress,
         ThreadPoolExecutor(PARALLEL_DOWNLOADS) as pool,
@@ -156,17 +109,17 @@ def _fetch(jar: Jar, maven: "MavenContext") -> Path:
     if found != jar.sha256:
         raise Misconfigured(
             f"{jar.file_name} is not the locked file: expected sha256 {jar.sha256}, found {found}. "
-            "Nothing was installed. Try again; if it stays so, ask what serves this repository, "
-            "and only if the new file is right make the lock anew: python -m hifi_infra.java.jars --lock"
+            "Nothing was installed. Try again. If it fails again, find out who serves this repository; "
+            "only if the new file is right, renew the lock: python -m hifi_infra.java.jars --lock"
         )
     return path
 
 
 def _sweep(target: Path) -> None:
-    """Removes what killed downloads left."""
-    for left in target.glob(".part-*"):
-        if time.time() - left.stat().st_mtime > STALE_S:
-            shutil.rmtree(left, ignore_errors=True)
+    """Remove the folders of downloads that were killed."""
+    for abandoned in target.glob(".part-*"):
+        if time.time() - abandoned.stat().st_mtime > STALE_S:
+            shutil.rmtree(abandoned, ignore_errors=True)
 
 
 def _repositories() -> dict[str, str]:
@@ -182,7 +135,7 @@ def _sha256(path: Path) -> str:
 
 
 def lock() -> str:
-    """Resolves the pins and returns the text of a new lock file, without the jars that pyspark brings.
+    """Resolve the pins to the text of a new lock file, without the jars that pyspark brings.
 
     Raises:
         Misconfigured: pyspark is not installed.
@@ -195,7 +148,7 @@ def lock() -> str:
         spark = _resolve(SPARK, maven, _artifacts_of_pyspark())
     names = [jar.file_name for jar in {*kafka, *spark}]
     assert len(names) == len(set(names)), "two artifacts share a file name"
-    text = "# Made by `python -m hifi_infra.java.jars --lock` from the pins in jars.py.\n"
+    text = "# Made by `python -m hifi_infra.java.jars --lock` from the pins in that module.\n"
     for name, jars in (("kafka", kafka), ("spark", spark)):
         text += f"\n[{name}]\n"
         text += "".join(
@@ -205,12 +158,12 @@ def lock() -> str:
 
 
 def _resolve(roots: Iterable[Sequence[str]], maven: "MavenContext", without: Iterable[str]) -> list[Jar]:
-    left_out = set(without)
+    excluded = set(without)
     jars: dict[str, Jar] = {}
     for together in roots:
         resolved, transitive = maven.resolver.resolve([maven.create_dependency(root) for root in together])
         for each in (*resolved, *transitive):
-            if each.artifactId not in jars and each.artifactId not in left_out:
+            if each.artifactId not in jars and each.artifactId not in excluded:
                 path = each.artifact.resolve()
                 coordinate = f"{each.groupId}:{each.artifactId}:{each.version}"
                 jars[each.artifactId] = Jar(coordinate, path.stat().st_size, _sha256(path))
@@ -220,7 +173,7 @@ def _resolve(roots: Iterable[Sequence[str]], maven: "MavenContext", without: Ite
 def _artifacts_of_pyspark() -> set[str]:
     pyspark: Any = find_spec("pyspark")
     if pyspark is None:
-        raise Misconfigured("making the lock needs pyspark: run `make setup` first")
+        raise Misconfigured("renewing the lock needs pyspark: run `make setup` first")
     jars = Path(pyspark.origin).with_name("jars").glob("*.jar")
     return {jar.stem.rpartition("-")[0] for jar in jars}
 
@@ -229,14 +182,14 @@ def main() -> None:
     """The command `python -m hifi_infra.java.jars [--lock]`."""
     if sys.argv[1:] == ["--lock"]:
         LOCK.write_text(lock())
-        _locked.cache_clear()
+        locked_jars.cache_clear()
     elif sys.argv[1:]:
-        sys.exit(f"unknown argument {sys.argv[1]}: the only one is --lock")
+        sys.exit(f"unknown argument {sys.argv[1]}: only --lock is known")
     try:
         count = len({*kafka_jars(), *spark_jars()})
     except Misconfigured as error:
         sys.exit(str(error))
-    print(f"{count} jars in {folder()}")
+    print(f"{count} jars in {jar_folder()}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Finds a Java that can run Kafka and Spark; installs one where that is possible.
+"""Finds a Java that can run Kafka and Spark, and installs one where possible.
 
-`python -m hifi_infra.java.jdk` does both and prints where it is.
+`python -m hifi_infra.java.jdk` does both and prints the version and folder.
 """
 
 import os
@@ -23,12 +23,12 @@ SYSTEM_PLACES: Final = (
     "Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
 )
 MODULE: Final = "jdk.incubator.vector"
-"""Spark boots only where it is; trimmed runtimes leave it out."""
+"""Spark does not start without this module; trimmed runtimes lack it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that fits. `home` is what JAVA_HOME should be for programs that look for it there (Spark)."""
+    """A suitable Java. `home` is the value of JAVA_HOME for programs that use that variable (Spark)."""
 
     home: Path
     version: int
@@ -40,10 +40,10 @@ class Java:
 
 
 def find_java(env: Mapping[str, str] = os.environ) -> Java:
-    """The first that fits of JAVA_HOME, PATH and the places where systems keep them.
+    """The first suitable Java of JAVA_HOME, PATH and the systems' usual folders.
 
     Raises:
-        Misconfigured: none fits; it says which were seen, and the command that installs one here.
+        Misconfigured: none is suitable; the message lists those found and the command that installs one here.
     """
     seen: list[str] = []
     for home in _candidates(env):
@@ -57,10 +57,10 @@ def find_java(env: Mapping[str, str] = os.environ) -> Java:
 
 
 def ensure_java() -> Java:
-    """As `find_java`, but installs one first where none fits and apt-get may be used without a password.
+    """As `find_java`, but installs one where none is suitable and apt-get can be used without a password.
 
     Raises:
-        Misconfigured: none fits, and none could be installed.
+        Misconfigured: none is suitable and none could be installed.
     """
     try:
         return find_java()
@@ -81,7 +81,7 @@ def ensure_java() -> Java:
 
 
 def _as_root() -> list[str] | None:
-    """What to write before a command that needs root; None where that takes a password."""
+    """Prefix of a command that needs root; None where root needs a password."""
     if os.geteuid() == 0:
         return []
     if not shutil.which("sudo"):
@@ -111,7 +111,7 @@ def _candidates(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _describe(home: Path) -> tuple[int, set[str]]:
-    """The major version and the modules; from the `release` file, which saves the start of a JVM."""
+    """Major version and modules, from the `release` file where there is one, which saves starting a JVM."""
     try:
         release = (home / "release").read_text()
     except OSError:
@@ -120,10 +120,10 @@ def _describe(home: Path) -> tuple[int, set[str]]:
     modules = re.search(r'^MODULES="([^"]*)"', release, re.MULTILINE)
     if version and modules:
         return int(version[1]), set(modules[1].split())
-    return _ask(home)
+    return _list_modules(home)
 
 
-def _ask(home: Path) -> tuple[int, set[str]]:
+def _list_modules(home: Path) -> tuple[int, set[str]]:
     try:
         listed = subprocess.run(
             [home / "bin" / "java", "--list-modules"], capture_output=True, text=True, timeout=30, check=True

@@ -1,21 +1,22 @@
-"""The command line of a JVM that runs one of Kafka's programs."""
+"""The command line of a JVM that runs one of Kafka's programs, such as a broker."""
 
 import hashlib
 import os
 from pathlib import Path
 from typing import Final
 
-from hifi_infra.java.jars import folder, kafka_jars
+from hifi.jars import jar_folder
+from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.jdk import Java, find_java
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
 def kafka_command(*arguments: str) -> list[str]:
-    """Java, its flags and the class path, then `arguments`: more flags, a main class, what that one takes.
+    """Java, its flags and the class path, followed by `arguments`: further flags, the main class, its arguments.
 
     Raises:
-        Misconfigured: there is no Java that fits, or a jar could not be had.
+        Misconfigured: no suitable Java was found, or a jar could not be downloaded.
     """
     java = find_java()
     class_path = os.pathsep.join(map(str, kafka_jars()))
@@ -24,9 +25,9 @@ def kafka_command(*arguments: str) -> list[str]:
         str(java.executable),
         "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=20",
-        # The second compiler would take the cores that the rest of the mesh needs in its first minute.
+        # Without the second compiler the cores stay free for the rest of the mesh during its first minute.
         "-XX:TieredStopAtLevel=1",
-        # A broker without memory must end, so that its partitions move, rather than linger.
+        # A broker that is out of memory must exit so that its partitions move to others.
         "-XX:+ExitOnOutOfMemoryError",
         *([f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []),
         f"-Dlog4j2.configurationFile={LOG4J}",
@@ -38,10 +39,10 @@ def kafka_command(*arguments: str) -> list[str]:
 
 
 def archive_path(java: Java, class_path: str) -> Path:
-    """Where the class archive for this Java and this class path is, if somebody made it: see `archive.py`."""
+    """Path of the class-data archive for this Java and class path; `class_archive.py` makes the file."""
     try:
         build = (java.home / "release").read_text()  # changes with each update of Java
     except OSError:
         build = str(java.version)
-    told = "\n".join((str(java.home), build, class_path))
-    return folder() / f"kafka-{hashlib.sha256(told.encode()).hexdigest()[:16]}.jsa"
+    fingerprint = "\n".join((str(java.home), build, class_path))
+    return jar_folder() / f"kafka-{hashlib.sha256(fingerprint.encode()).hexdigest()[:16]}.jsa"

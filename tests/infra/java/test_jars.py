@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import hifi.jars
 from hifi.errors import Misconfigured
 from hifi_infra.java import jars
 
@@ -21,8 +22,9 @@ CONTENT = {f"org.example:part-{number}:1.{number}": os.urandom(200_000) for numb
 RUN = """
 import sys
 from pathlib import Path
+import hifi.jars
 from hifi_infra.java import jars
-jars.LOCK = Path(sys.argv[1])
+hifi.jars.LOCK = Path(sys.argv[1])
 jars._repositories = lambda: {"here": sys.argv[2]}
 print(*jars.kafka_jars(), sep="\\n")
 """
@@ -104,11 +106,11 @@ def target(
     """The jar folder, empty; this process uses the lock and the repository above."""
     folder = tmp_path / "jars"
     monkeypatch.setenv("HIFI_JARS", str(folder))
-    monkeypatch.setattr(jars, "LOCK", lock)
+    monkeypatch.setattr(hifi.jars, "LOCK", lock)
     monkeypatch.setattr(jars, "_repositories", lambda: {"here": repository.url})
-    jars._locked.cache_clear()
+    hifi.jars.locked_jars.cache_clear()
     yield folder
-    jars._locked.cache_clear()
+    hifi.jars.locked_jars.cache_clear()
 
 
 def in_a_process(lock: Path, repository: Repository) -> subprocess.Popen[str]:
@@ -205,12 +207,12 @@ def test_several_processes_at_once_all_get_the_whole(
 
 def test_a_folder_that_cannot_be_written_is_told(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target.write_text("a file")
-    with pytest.raises(Misconfigured, match="HIFI_JARS names another"):
+    with pytest.raises(Misconfigured, match="set HIFI_JARS to another folder"):
         jars.kafka_jars()
 
 
 def test_the_lock_names_no_registry_and_fits_the_pins() -> None:
-    text = Path(jars.__file__).with_name("jars.lock").read_text()
+    text = hifi.jars.LOCK.read_text()
     assert not re.search(r"://|repo|(^|\s)/", text)
     for roots in (*jars.KAFKA, *jars.SPARK):
         assert all(f'"{root}"' in text for root in roots)
