@@ -1,10 +1,9 @@
-"""The one place that reaches into Spark's Catalyst: SQL text to bound expressions, and calls of them from a plan.
+"""Access to Spark's Catalyst through Py4J: compiles SQL text to bound expressions and calls them from a plan.
 
-A plan that held every pipe's expressions would be analysed, optimized, generated and serialized again for every batch:
-with 1,000 pipes that takes 12 s a batch. So each pipe's expressions are analysed once, put into a broadcast variable,
-and called from a small constant plan that looks the same however many pipes there are; see
-docs/decisions/enrich-expressions.md. Written against Spark 4.2.0; the tests of this module tell when a new version
-moved something.
+Spark optimizes, generates and serializes a streaming plan again for every batch; with the expressions of 1,000 pipes in
+the plan that takes 12 s a batch. So each pipe's expressions are compiled once, put into a broadcast variable, and
+called from a small plan that is the same for any number of pipes; see docs/decisions/enrich-expressions.md. Written
+against Spark 4.2.0; tests/services/enrich/plan/test_dataframe.py fails when a new version changes what is used here.
 """
 
 import json
@@ -19,14 +18,14 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StructType
 
 from hifi.errors import HifiError
-from hifi_enrich.refuse import CLOCK_WHY
-from hifi_enrich.sql import INPUT
+from hifi.sql.generator import INPUT_COLUMNS
+from hifi.sql.restrictions import READS_CLOCK
 
 Java = Any
 """A reference to a Java object."""
 
 for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # they print what is caught below
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # they print the errors that are caught below
 
 OBJECT: Final = "java.lang.Object"
 EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions.Expression"
@@ -35,16 +34,16 @@ HASH_MAP: Final = "java.util.HashMap"
 
 
 class SqlProblem(HifiError):
-    """A SQL text that Spark does not take, with its own words in one line."""
+    """Spark rejects a SQL text; the message is Spark's, in one line."""
 
 
 class Catalyst:
-    """Compiles SQL texts and builds calls, in one Spark session."""
+    """Compiles SQL texts and builds expressions in one Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._context: Any = spark.sparkContext
-        jvm: Any = self._context._jvm  # noqa: SLF001 - the only door to Catalyst
+        jvm: Any = self._context._jvm  # noqa: SLF001 - the only access to Catalyst
         self.jvm: Java = jvm
         self._gateway: Java = self._context._gateway  # noqa: SLF001 - to make Java arrays
         self._expressions: Java = jvm.org.apache.spark.sql.catalyst.expressions
@@ -54,21 +53,24 @@ class Catalyst:
         self._classes: dict[str, Java] = {}
 
     def parse(self, text: str) -> list[dict[str, Any]]:
-        """The nodes of one expression, unresolved, each with its `class`.
+        """Parse one expression to its unresolved nodes, each a dict with the node's `class`.
 
         Raises:
-            SqlProblem: it is not one expression.
+            SqlProblem: the text is not one expression.
         """
         try:
             return json.loads(self._parser.parseExpression(text).toJSON())  # type: ignore[no-any-return]
         except ParseException as error:
-            raise SqlProblem(sentence(error)) from None
+            raise SqlProblem(one_line(error)) from None
 
-    def compile(self, texts: Sequence[str], columns: str = INPUT) -> list[Java]:
-        """Expressions bound to rows of some columns (as SQL declares them), in the order of the texts.
+    def compile(self, texts: Sequence[str], columns: str = INPUT_COLUMNS) -> list[Java]:
+        """Compile texts to expressions that are bound to rows of the given columns (declared as in SQL).
+
+        Returns:
+            The expressions in the order of the texts.
 
         Raises:
-            SqlProblem: one of the texts does not fit; which one is not told.
+            SqlProblem: Spark rejects at least one of the texts; the message does not say which.
         """
         if columns not in self._inputs:
             self._inputs[columns] = self.spark.createDataFrame([], columns)
@@ -77,28 +79,28 @@ class Catalyst:
                 *[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)]
             )
             execution: Java = frame._jdf.queryExecution()  # noqa: SLF001
-            self.refuse_several(execution.analyzed())
-            # Optimized, since analysed trees still hold expressions that exist only to be replaced.
+            self.require_single_row(execution.analyzed())
+            # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
             plan = execution.optimizedPlan()
         except PySparkException as error:
-            raise SqlProblem(sentence(error)) from None
+            raise SqlProblem(one_line(error)) from None
         attributes = getattr(self._expressions, "package$AttributeSeq")(plan.child().output())
         projected = plan.projectList()
         bind = self._expressions.BindReferences.bindReference
         return [bind(projected.apply(index).child(), attributes, False) for index in range(projected.size())]
 
-    def refuse_several(self, plan: Java) -> None:
-        """Make sure that an analysed projection looks at nothing but its own row.
+    def require_single_row(self, plan: Java) -> None:
+        """Check that an analysed projection depends on its own row only.
 
         Raises:
-            SqlProblem: it aggregates, multiplies rows, reads the clock, or rolls dice.
+            SqlProblem: it aggregates, generates rows, reads the clock, or is random.
         """
         if plan.nodeName() != "Project" or plan.child().nodeName() != "LogicalRDD":
             raise SqlProblem(
-                "aggregates, window functions, generators and subqueries see more than one event"
+                "aggregates, window functions, generators and subqueries need more than one event"
             )
         if plan.containsPattern(self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
-            raise SqlProblem(f"it {CLOCK_WHY}")
+            raise SqlProblem(f"it {READS_CLOCK}")
         if not plan.deterministic():
             raise SqlProblem("its result differs each time, so a replayed event would get another one")
 
@@ -109,8 +111,8 @@ class Catalyst:
             array[index] = item
         return array
 
-    def copies(self, array: Java, count: int) -> Java:
-        """An array of deep copies. Expressions keep state while they run, so each task needs a copy of its own."""
+    def task_copies(self, array: Java, count: int) -> Java:
+        """An array of deep copies, one for each task: expressions keep state while they run."""
         clone = self.jvm.org.apache.commons.lang3.SerializationUtils.clone
         return self.array([clone(array) for _ in range(count)])
 
@@ -119,33 +121,39 @@ class Catalyst:
         return self._context._jsc.broadcast(value)  # noqa: SLF001
 
     def unpickle(self, path: str) -> Java:
-        """The Java twin of what Python pickled into a file; a dict becomes a HashMap."""
+        """The Java form of an object that Python pickled into a file; a dict becomes a HashMap."""
         files, paths = self.jvm.java.nio.file.Files, self.jvm.java.nio.file.Paths
         content = files.readAllBytes(paths.get(path, self._gateway.new_array(self.jvm.java.lang.String, 0)))
         return self.jvm.net.razorvine.pickle.Unpickler().loads(content)
 
     def constant(self, value: Java, kind: str) -> Java:
-        """An expression that gives a Java object."""
+        """An expression that returns a Java object."""
         return self._expressions.Literal(value, self._object_type(kind))
 
-    def call(self, target: Java, method: str, gives: str, *arguments: Java) -> Java:
-        """An expression that calls a method of what another gives; null when that or an argument is null.
+    def call(self, target: Java, method: str, returns: str, *arguments: Java) -> Java:
+        """An expression that calls a method on the result of another; null when that or an argument is null.
 
-        Never folded into a constant and never moved, since it does not claim to be deterministic.
+        It is marked as not deterministic, so Spark neither folds it into a constant nor moves it.
+
+        Args:
+            target: expression of the object.
+            method: the method's name.
+            returns: SQL type, or the name of a Java class.
+            arguments: expressions.
         """
-        kind = self._type(gives)
+        kind = self._type(returns)
         none = self._sequence([])
         return self._expressions.objects.Invoke(
             target, method, kind, self._sequence(arguments), none, True, True, False
         )
 
-    def static(self, cls: str, method: str, gives: str, *arguments: Java) -> Java:
-        """An expression that calls a static method, likewise."""
+    def call_static(self, cls: str, method: str, returns: str, *arguments: Java) -> Java:
+        """An expression that calls a static method of a class; otherwise as `call`."""
         none = self._sequence([])
         nothing = self.jvm.scala.Option.apply(None)
         return self._expressions.objects.StaticInvoke(
             self._class(cls),
-            self._type(gives),
+            self._type(returns),
             method,
             self._sequence(arguments),
             none,
@@ -155,12 +163,12 @@ class Catalyst:
             nothing,
         )
 
-    def tried(self, expression: Java) -> Java:
-        """Null where the expression throws."""
+    def null_on_error(self, expression: Java) -> Java:
+        """An expression that gives null where the given one throws."""
         return self._expressions.TryEval(expression)
 
     def struct_type(self, expression: Java) -> StructType:
-        """The type of a compiled expression that gives a struct."""
+        """The type of a compiled expression that returns a struct."""
         return StructType.fromJson(json.loads(expression.dataType().json()))
 
     def expression(self, column: Column) -> Java:
@@ -178,7 +186,7 @@ class Catalyst:
         return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(collected)
 
     def _type(self, name: str) -> Java:
-        """A SQL type, or the type of a Java class where the name has a dot."""
+        """A SQL type; the type of a Java class where the name contains a dot."""
         if "." in name and "<" not in name:
             return self._object_type(name)
         return self.jvm.org.apache.spark.sql.types.DataType.fromDDL(name)
@@ -193,8 +201,8 @@ class Catalyst:
         return self._classes[name]
 
 
-def sentence(error: PySparkException) -> str:
-    """What Spark says is wrong, in one line without its advice on settings and its plan."""
+def one_line(error: PySparkException) -> str:
+    """Spark's error message in one line, without the plan and the advice on settings."""
     text = str(error.getMessage() or error).strip()
     first = text.split("\n\n")[0].split("\n== SQL")[0].split(" SQLSTATE:")[0].split(";\n")[0]
     first = " ".join(first.split()).strip()

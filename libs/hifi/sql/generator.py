@@ -1,8 +1,8 @@
-"""A pipe's `enrich` and routing as Spark SQL text. Pure: no Spark here.
+"""Generates the Spark SQL of a pipe's `enrich` section and routing conditions. Pure: it does not use Spark.
 
-The user's SQL is never rewritten. Every declared field is bound to its own name as a lambda variable around it, so
-Spark's own scoping decides what a name means: backticks, shadowing and nested access work as in any Spark SQL.
-Each text is one expression over the columns of `Column`.
+The user's SQL is never rewritten. Each declared field is bound to its name as a lambda variable around the user's text,
+so Spark's scoping resolves names: backticks, shadowing and nested access work as in any Spark SQL. Each generated text
+is one expression over `INPUT_COLUMNS`.
 """
 
 import re
@@ -12,96 +12,98 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hifi.pipe.model import Derived, Enrich, Lookup, Pipe, SqlType
-from hifi_enrich.lookup.key import table_id, text_of, typed
+from hifi.sql.lookup_key import table_id, text_of, typed
 
 TEXT: Final = "`hifi.text`"
 """string: the event's data."""
 FIELDS: Final = "`hifi.fields`"
 """array<string>: the declared fields as text, in declared order; null when the data is not a JSON object."""
 ROWS: Final = "`hifi.rows`"
-"""array<array<array<string>>>: by wave and place, the fields of the row that a lookup found, as text."""
+"""array<array<array<string>>>: by wave and index, the fields of the row that a lookup found, as text."""
 RETURNED: Final = "`hifi.returned`"
-"""string: what the UDF returned, as a JSON object; or `!` and why it failed."""
-INPUT: Final = (
+"""string: the UDF's result as a JSON object; or `!` and the reason why it failed."""
+INPUT_COLUMNS: Final = (
     "`hifi.text` string, `hifi.fields` array<string>, `hifi.rows` array<array<array<string>>>, "
     "`hifi.returned` string"
 )
-"""The columns that every text may use, in the order in which a row gives them. Dots keep them apart from fields."""
+"""The columns of every generated text, in the order of a row. The dots keep their names apart from fields' names."""
 
 TIME_FORMATS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "dateFormat": "yyyy-MM-dd",
 }
-"""As normalize writes times: RFC 3339 with microseconds."""
-Failed: TypeAlias = Callable[[str], str]
-"""From the SQL of a failure to the SQL of what is given instead of the body."""
+"""RFC 3339 with microseconds, as normalize writes times."""
+FailureSql: TypeAlias = Callable[[str], str]
+"""From the SQL of a failure's text to the SQL of the result in that case."""
 _NONCE: Final = f"end{secrets.token_hex(12)}"
 _WORD: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """What is evaluated for an event of one pipe, in this order."""
+class PipeSql:
+    """The expressions that are evaluated for each event of a pipe, in this order."""
 
     fields: str | None
-    """What `FIELDS` says: array<string>. None: the pipe does not look into the data."""
-    keys: tuple[str, ...]
+    """Gives `FIELDS`: array<string>. None: the pipe does not read the data."""
+    lookup_keys: tuple[str, ...]
     """For each wave of lookups: array<struct<table string, key string>>."""
-    args: str | None
+    udf_args: str | None
     """The UDF's arguments as a JSON object, null when the event fails before: string."""
-    typed_args: str | None
-    """The same as a struct; it only tells their types."""
+    typed_udf_args: str | None
+    """The same as a struct, compiled only for the types of the arguments."""
     result: str
-    """struct<patch string, to string, failure string>: JSON object of added fields (null: none), destinations
-    with commas, `reason: detail` (null: none)."""
+    """struct<patch string, to string, failure string>: JSON object of the added fields (null: none), destinations
+    separated by commas, `reason: detail` of a dead letter (null: none)."""
 
-    def all(self) -> tuple[str, ...]:
-        """All texts that there are."""
-        one = [text for text in (self.args, self.typed_args) if text]
-        return (*([self.fields] if self.fields else []), *self.keys, *one, self.result)
+    def texts(self) -> tuple[str, ...]:
+        """The expressions that the pipe has, in order."""
+        udf = [text for text in (self.udf_args, self.typed_udf_args) if text]
+        return (*([self.fields] if self.fields else []), *self.lookup_keys, *udf, self.result)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the row of a lookup is found."""
+class RowPosition:
+    """Position of a lookup's row in `ROWS`."""
 
     wave: int
     index: int
 
     def sql(self) -> str:
-        """The row's text."""
+        """SQL of the row: array<string>, null when the lookup found none."""
         return f"{ROWS}[{self.wave}][{self.index}]"
 
 
-def write(pipe: Pipe) -> Texts:
-    """The texts of a pipe.
+def generate_sql(pipe: Pipe) -> PipeSql:
+    """Generate the SQL of a pipe.
 
     Raises:
-        ValueError: the default of a lookup's field is not of its type.
+        ValueError: the default of a lookup's field does not fit the field's type.
     """
     enrich = pipe.enrich
     waves = lookup_waves(enrich)
-    places = {
-        name: Place(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
+    positions = {
+        name: RowPosition(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
     }
-    keys = tuple(_keys(enrich, places, names) for names in waves)
-    args = typed_args = None
+    keys = tuple(_lookup_keys(enrich, positions, names) for names in waves)
+    udf_args = typed_udf_args = None
     if enrich.udf:
         passed = {name: f"`{name}`" for name in enrich.udf.args}
-        args = _guarded(enrich, places, lambda _: "null", _json(passed))
-        typed_args = _guarded(enrich, places, lambda _: "null", _struct(passed))
-    wanted = _wanted(pipe)
+        udf_args = _guarded(enrich, positions, lambda _: "null", _json(passed))
+        typed_udf_args = _guarded(enrich, positions, lambda _: "null", _struct(passed))
+    destinations = _destinations(pipe)
     added = {name: f"`{name}`" for name in _added_in_order(enrich)}
     patch = _json(added) if added else "cast(null as string)"
-    done = f"named_struct('patch', {patch}, 'to', {wanted}, 'failure', cast(null as string))"
+    result = f"named_struct('patch', {patch}, 'to', {destinations}, 'failure', cast(null as string))"
     if enrich.udf:
-        done = _after_udf(enrich, done)
-    return Texts(_fields(enrich), keys, args, typed_args, _guarded(enrich, places, _failed, done))
+        result = _after_udf(enrich, result)
+    return PipeSql(
+        _fields(enrich), keys, udf_args, typed_udf_args, _guarded(enrich, positions, _failed, result)
+    )
 
 
 def lookup_waves(enrich: Enrich) -> list[list[str]]:
-    """Names of lookups in waves: those of a wave need fields of earlier waves only."""
+    """Names of the lookups, grouped so that each group needs only fields of earlier groups."""
     waves: list[list[str]] = []
     wave_of: dict[str, int] = {}
     for name, lookup in enrich.lookups.items():
@@ -114,12 +116,12 @@ def lookup_waves(enrich: Enrich) -> list[list[str]]:
 
 
 def derived_sql(derived: str | Derived) -> str:
-    """The user's text of a derived field."""
+    """The expression of a derived field as the user wrote it."""
     return derived if isinstance(derived, str) else derived.sql
 
 
-def user_texts(pipe: Pipe) -> list[tuple[str, str]]:
-    """Every SQL text that the user wrote, with its path in the pipe, in the order of evaluation."""
+def user_expressions(pipe: Pipe) -> list[tuple[str, str]]:
+    """(path in the pipe, text) of every expression that the user wrote, in the order of evaluation."""
     texts = [(f"enrich.derive.{name}", derived_sql(derived)) for name, derived in pipe.enrich.derive.items()]
     if pipe.enrich.filter:
         texts.append(("enrich.filter", pipe.enrich.filter))
@@ -129,33 +131,33 @@ def user_texts(pipe: Pipe) -> list[tuple[str, str]]:
     return texts
 
 
-def failing(failure: str) -> str:
-    """A `result` that turns every event into a dead letter; `failure` is `reason: detail`."""
+def dead_letter_result(failure: str) -> str:
+    """A `PipeSql.result` that makes every event a dead letter; `failure` is `reason: detail`."""
     return _failed(literal(failure))
 
 
-def columns(enrich: Enrich) -> dict[str, str]:
-    """Name to SQL type of the fields that a derived expression can name: declared ones and lookups'."""
-    typed = {name: kind.value for name, kind in enrich.fields.items()}
+def field_types(enrich: Enrich) -> dict[str, str]:
+    """Name to SQL type of the fields that a derived expression can use: declared fields and those of lookups."""
+    types = {name: kind.value for name, kind in enrich.fields.items()}
     for lookup in enrich.lookups.values():
-        typed |= {
+        types |= {
             name: lookup.types.get(column, SqlType.STRING).value for name, column in lookup.fields.items()
         }
-    return typed
+    return types
 
 
 def let(name: str, value: str, body: str) -> str:
-    """Evaluate `value` once and call it `name` in `body`. The line break ends a comment in the user's text.
+    """SQL that evaluates `value` once and binds it to `name` in `body`.
 
-    An aggregation of nothing: it starts with the value and finishes with the body. `transform` would do as well, but
-    the type of its array depends on whether an element can be null, so Spark would go twice through every level of
-    nesting, 2^n times in all.
+    It is an `aggregate` over an empty array that starts with the value and finishes with the body. `transform` would
+    work too, but its type depends on whether an element can be null, so Spark's analysis visits each level of nesting
+    twice: 2^n steps. The line break ends a comment at the end of the user's text.
     """
     return f"aggregate(array(), ({value}\n), (`hifi all`, `hifi one`) -> `hifi all`, `{name}` -> {body})"
 
 
 def literal(text: str) -> str:
-    """A string literal, whatever is in it."""
+    """A SQL string literal with any content."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -167,14 +169,14 @@ def _fields(enrich: Enrich) -> str | None:
     values = ", ".join(f"`hifi data`.`{name}`" for name in enrich.fields)
     array = let("hifi data", f"from_json({TEXT}, '{schema}')", f"array({values})") if values else "array('')"
     valid = f"is_valid_utf8({TEXT}) and startswith(ltrim(' \\t\\r\\n', {TEXT}), '{{')"
-    # Spark's JSON parsers stop after the first value. With an element behind the data that nobody can guess, text that
-    # goes on after its object is found out, since that element is then not the second one, or nothing parses.
+    # Spark's JSON parsers ignore text after the first value. To detect it, the data is wrapped in an array followed by
+    # an unguessable element: after trailing text that element is not the second one, or the array does not parse.
     wrapped = f"concat('[', {TEXT}, ',{{\"{_NONCE}\":1}}]')"
     whole = f"try_variant_get(try_parse_json({wrapped}), '$[1].{_NONCE}', 'bigint') = 1"
     return f"case when {valid} and {whole} then {array} end"
 
 
-def _keys(enrich: Enrich, places: Mapping[str, Place], names: Iterable[str]) -> str:
+def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> str:
     structs = []
     for name in names:
         lookup = enrich.lookups[name]
@@ -185,28 +187,27 @@ def _keys(enrich: Enrich, places: Mapping[str, Place], names: Iterable[str]) -> 
             parts = [f"concat(length({part}), ':', {part})" for part in parts]
         structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(parts)}))")
     body = f"array({', '.join(structs)})"
-    before = {
-        name: place for name, place in places.items() if place.wave < min(places[one].wave for one in names)
-    }
+    wave = min(positions[name].wave for name in names)
+    before = {name: position for name, position in positions.items() if position.wave < wave}
     return _bind(enrich, before, body)
 
 
 def _key_part(field: str, kind: SqlType) -> str:
-    """The event's side of a key as text; `hifi_enrich.lookup.key.part` is the table's side."""
+    """SQL of the event's part of a key as text; `hifi.sql.lookup_key.key_part` makes the table's."""
     cast = f"cast(`{field}` as {kind.value})"
     return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
 
 
-def _bind(enrich: Enrich, places: Mapping[str, Place], body: str) -> str:
-    """Bind declared fields and lookups' fields, as far as the body or a later binding names them."""
+def _bind(enrich: Enrich, positions: Mapping[str, RowPosition], body: str) -> str:
+    """Bind the declared fields and the lookups' fields that the body or a later binding uses."""
     bindings = [
         (name, f"cast({FIELDS}[{index}] as {kind.value})")
         for index, (name, kind) in enumerate(enrich.fields.items())
     ]
-    for name, place in places.items():
+    for name, position in positions.items():
         lookup = enrich.lookups[name]
         bindings += [
-            (field, _looked_up(lookup, field, index, place)) for index, field in enumerate(lookup.fields)
+            (field, _looked_up(lookup, field, index, position)) for index, field in enumerate(lookup.fields)
         ]
     return _bind_used(bindings, body)
 
@@ -220,18 +221,18 @@ def _bind_used(bindings: list[tuple[str, str]], body: str) -> str:
     return body
 
 
-def _looked_up(lookup: Lookup, field: str, index: int, place: Place) -> str:
+def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) -> str:
     kind = lookup.types.get(lookup.fields[field], SqlType.STRING)
-    value = f"cast({place.sql()}[{index}] as {kind.value})"
+    value = f"cast({position.sql()}[{index}] as {kind.value})"
     if lookup.miss != "default":
         return value
     default = text_of(typed(lookup.default.get(field), kind))
     text = "null" if default is None else literal(default)
-    return f"if({place.sql()} is null, cast({text} as {kind.value}), {value})"
+    return f"if({position.sql()} is null, cast({text} as {kind.value}), {value})"
 
 
-def _guarded(enrich: Enrich, places: Mapping[str, Place], failed: Failed, body: str) -> str:
-    """Derive and go on to the body, unless something required is missing."""
+def _guarded(enrich: Enrich, positions: Mapping[str, RowPosition], failed: FailureSql, body: str) -> str:
+    """SQL that derives fields and evaluates the body, or fails where something required is missing."""
     required = [
         name for name, derived in enrich.derive.items() if isinstance(derived, Derived) and derived.required
     ]
@@ -241,14 +242,14 @@ def _guarded(enrich: Enrich, places: Mapping[str, Place], failed: Failed, body: 
     for name, lookup in enrich.lookups.items():
         if lookup.miss == "dead-letter":
             checks.append(
-                (f"{places[name].sql()} is null", f"lookup-miss: no row of the lookup {name} matches")
+                (f"{positions[name].sql()} is null", f"lookup-miss: no row of the lookup {name} matches")
             )
     checks += [_null(name) for name in enrich.required if name not in enrich.fields]
-    body = _bind(enrich, places, _unless(checks, failed, body))
+    body = _bind(enrich, positions, _unless(checks, failed, body))
     if not enrich.added():
         return body
-    no_object = "not-an-object: the data is not a JSON object, so no fields can be added to it"
-    return _unless([(f"{FIELDS} is null", no_object)], failed, body)
+    not_an_object = "not-an-object: the data is not a JSON object, so no fields can be added to it"
+    return _unless([(f"{FIELDS} is null", not_an_object)], failed, body)
 
 
 def _failed(failure: str) -> str:
@@ -259,7 +260,7 @@ def _null(name: str) -> tuple[str, str]:
     return f"`{name}` is null", f"required-null: the required field {name} is null"
 
 
-def _unless(checks: list[tuple[str, str]], failed: Failed, body: str) -> str:
+def _unless(checks: list[tuple[str, str]], failed: FailureSql, body: str) -> str:
     if not checks:
         return body
     cases = " ".join(f"when {condition} then {failed(literal(failure))}" for condition, failure in checks)
@@ -274,20 +275,20 @@ def _after_udf(enrich: Enrich, body: str) -> str:
         (name, f"cast(`hifi return`.`{name}` as {kind.value})") for name, kind in enrich.udf.returns.items()
     ]
     failure = _failed(f"concat('udf-failed: ', substring({RETURNED}, 2))")
-    nothing = _failed(literal("udf-failed: the function gave nothing for this event"))
+    no_result = _failed(literal("udf-failed: the function returned nothing for this event"))
     bound = _bind_used(bindings, body)
     failed = f"startswith({RETURNED}, '!')"
-    return f"case when {RETURNED} is null then {nothing} when {failed} then {failure} else {bound} end"
+    return f"case when {RETURNED} is null then {no_result} when {failed} then {failure} else {bound} end"
 
 
-def _wanted(pipe: Pipe) -> str:
-    """Names of the destinations that want the event, in declared order; null conditions count as not true."""
+def _destinations(pipe: Pipe) -> str:
+    """SQL of the names of the event's destinations, in declared order. A condition that is null is not met."""
     names = [
         f"if(({one.when}\n), '{one.name}', null)" if one.when else f"'{one.name}'"
         for one in pipe.destinations
     ]
-    wanted = f"concat_ws(',', {', '.join(names)})"
-    return f"if(({pipe.enrich.filter}\n), {wanted}, '')" if pipe.enrich.filter else wanted
+    chosen = f"concat_ws(',', {', '.join(names)})"
+    return f"if(({pipe.enrich.filter}\n), {chosen}, '')" if pipe.enrich.filter else chosen
 
 
 def _added_in_order(enrich: Enrich) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a lookup's rows are found by. The event's side of the same rules is SQL, in `hifi_enrich.sql`."""
+"""Keys and values of lookup rows, converted by the rules that `hifi.sql.generator` applies to the event in SQL."""
 
 import hashlib
 import math
@@ -11,19 +11,26 @@ from hifi.pipe.model import Lookup, SqlType
 
 
 def table_id(lookup: Lookup) -> str:
-    """Equal for lookups that hold the same rows in the same way, so that pipes share them in memory."""
-    same = lookup.model_dump_json(include={"file", "sql", "key", "fields", "types", "refresh", "expire"})
+    """Identifies the table of a lookup: equal for lookups with the same rows and columns, which then share memory."""
+    declaration = lookup.model_dump_json(
+        include={"file", "sql", "key", "fields", "types", "refresh", "expire"}
+    )
     columns = "|".join([*lookup.key.values(), "", *lookup.fields.values()])
-    return hashlib.blake2b(f"{same}{columns}".encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(f"{declaration}{columns}".encode(), digest_size=8).hexdigest()
 
 
 def key_text(parts: Sequence[str]) -> str:
-    """One part as it is; several with their lengths before them, so that no two keys can look alike."""
+    """The key of a row: a single part as it is, several parts with their lengths, so that different keys differ."""
     return parts[0] if len(parts) == 1 else "".join(f"{len(part)}:{part}" for part in parts)
 
 
-def part(value: Any, kind: SqlType) -> str | None:
-    """A part of a key as Spark would write it, from a value of `typed`. None: it matches nothing."""
+def key_part(value: Any, kind: SqlType) -> str | None:
+    """A part of a key, as Spark casts it to text. None: a null, which matches nothing.
+
+    Args:
+        value: as returned by `typed`.
+        kind: its declared type.
+    """
     if value is None:
         return None
     if kind is SqlType.BOOLEAN:
@@ -34,15 +41,15 @@ def part(value: Any, kind: SqlType) -> str | None:
 
 
 def text_of(value: Any) -> str | None:
-    """A value of `typed` as text that Spark casts back to the same value."""
+    """A value returned by `typed`, as text that Spark casts back to the same value."""
     return _string(value) if value is not None else None
 
 
 def typed(value: Any, kind: SqlType) -> Any:
-    """A table's value as JSON of the declared type.
+    """A table's value converted to the JSON form of a declared type; None for null, NaN and blank text.
 
     Raises:
-        ValueError, TypeError: it cannot be read as that type.
+        ValueError, TypeError: the value does not fit the type.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
@@ -52,7 +59,7 @@ def typed(value: Any, kind: SqlType) -> Any:
             return None
     try:
         return _READERS[kind](value)
-    except OverflowError as error:  # a time that is none in UTC
+    except OverflowError as error:  # a time outside the range of UTC
         raise ValueError(str(error)) from None
 
 
@@ -78,7 +85,7 @@ def _whole(value: Any, bits: int) -> int:
         number = value if isinstance(value, int) else Decimal(str(value))
         if number == int(number) and -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
             return int(number)
-    except ArithmeticError:  # not a number at all, or an infinite one
+    except ArithmeticError:  # not a number, or an infinite one
         pass
     raise ValueError(f"{value!r} is not a whole number of {bits} bits")
 
@@ -98,8 +105,8 @@ def _timestamp(value: Any) -> str:
 
 
 def _microseconds(moment: datetime) -> int:
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
+    elapsed = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (elapsed.days * 86400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
 
 
 _READERS: dict[SqlType, Any] = {

@@ -1,4 +1,4 @@
-"""Reading a lookup's rows from where they are kept. Blocking: call it from a thread."""
+"""Reads the rows of a lookup from its file or SQL table. Blocking: call it from a thread."""
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,48 +16,48 @@ from hifi.pipe.model import Lookup, SqlTable
 Rows = Iterable[Mapping[str, Any]]
 
 
-def read(lookup: Lookup) -> list[Mapping[str, Any]]:
-    """All rows, with the columns that the lookup names and perhaps more.
+def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
+    """All rows, each a mapping of column to value with at least the columns that the lookup declares.
 
     Raises:
         Misconfigured: the file or table is missing, malformed, or lacks a column; the message says which and where.
     """
-    where = _where(lookup)
+    source = _source(lookup)
     needed = {*lookup.key.values(), *lookup.fields.values()}
     try:
-        rows = list(_sql(lookup.sql) if lookup.sql else _file(Path(str(lookup.file)), needed, where))
+        rows = list(_sql(lookup.sql) if lookup.sql else _file(Path(str(lookup.file)), needed, source))
     except FileNotFoundError:
-        raise Misconfigured(f"{where} does not exist") from None
+        raise Misconfigured(f"{source} does not exist") from None
     except UnicodeDecodeError as error:
-        raise Misconfigured(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise Misconfigured(f"{source} is not UTF-8: {error.reason} at byte {error.start}") from None
     except ImportError as error:
-        raise Misconfigured(f"{where} needs a database driver that is not installed here: {error}") from None
+        raise Misconfigured(f"{source} needs a database driver that is not installed here: {error}") from None
     except (OSError, ValueError, csv.Error, ArrowException, sqlalchemy.exc.SQLAlchemyError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Misconfigured(f"{where} cannot be read: {first}") from None
+        raise Misconfigured(f"{source} cannot be read: {first}") from None
     if rows:
-        _require(needed, rows[0], where)
+        _require(needed, rows[0], source)
     return rows
 
 
-def _where(lookup: Lookup) -> str:
+def _source(lookup: Lookup) -> str:
     return "the query of the SQL table" if lookup.sql else f"the file {lookup.file}"
 
 
-def _require(needed: set[str], there: Iterable[str], where: str) -> None:
-    names = set(there)
+def _require(needed: set[str], columns: Iterable[str], source: str) -> None:
+    names = set(columns)
     if missing := sorted(needed - names):
         raise Misconfigured(
-            f"{where} has no column {', '.join(missing)}; it has {', '.join(sorted(map(str, names)))}"
+            f"{source} has no column {', '.join(missing)}; it has {', '.join(sorted(map(str, names)))}"
         )
 
 
-def _file(path: Path, needed: set[str], where: str) -> Iterator[Mapping[str, Any]]:
+def _file(path: Path, needed: set[str], source: str) -> Iterator[Mapping[str, Any]]:
     match path.suffix:
         case ".csv":
-            return _csv(path, needed, where)
+            return _csv(path, needed, source)
         case ".parquet":
-            _require(needed, pq.read_schema(path).names, where)
+            _require(needed, pq.read_schema(path).names, source)
             return iter(pq.read_table(path, columns=sorted(needed)).to_pylist())
         case ".json":
             return _json(path)
@@ -65,13 +65,13 @@ def _file(path: Path, needed: set[str], where: str) -> Iterator[Mapping[str, Any
             return _lines(path)
 
 
-def _csv(path: Path, needed: set[str], where: str) -> Iterator[Mapping[str, Any]]:
-    """Every value is text; an empty one is null."""
+def _csv(path: Path, needed: set[str], source: str) -> Iterator[Mapping[str, Any]]:
+    """Rows of a CSV file: every value is text, an empty one is null."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         if not reader.fieldnames:
-            raise ValueError("it is empty; the first line must name the columns")
-        _require(needed, reader.fieldnames, where)
+            raise ValueError("it is empty; its first line must name the columns")
+        _require(needed, reader.fieldnames, source)
         for row in reader:
             if None in row or None in row.values():
                 raise ValueError(f"line {reader.line_num} does not have {len(reader.fieldnames)} values")
@@ -102,7 +102,7 @@ def _objects(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
         except orjson.JSONDecodeError as error:
             raise ValueError(f"line {number} is not JSON: {error}") from None
         if not isinstance(row, dict):
-            raise ValueError(f"line {number} is not a JSON object")  # noqa: TRY004 - of the file, not of an argument
+            raise ValueError(f"line {number} is not a JSON object")  # noqa: TRY004 - the file is wrong, not an argument
         yield row
 
 

@@ -1,6 +1,5 @@
-"""Users' pandas functions: one Spark UDF serves all pipes, and a row on which a function fails fails alone."""
+"""Calls users' pandas functions from Spark: one UDF for all pipes. A row on which a function fails, fails alone."""
 
-import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,100 +26,86 @@ from pyspark.sql.types import (
 
 from hifi.errors import Misconfigured
 from hifi.pipe.model import SqlType, Udf
-from hifi_enrich.lookup.key import typed
+from hifi.sql.lookup_key import typed
+from hifi.sql.user_function import import_function
 
 UserFunction = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """What the workers need to know of a pipe's UDF."""
+class UdfCall:
+    """The UDF of a pipe, as Spark's Python workers need it."""
 
     udf: Udf
     args: StructType
-    """Types of the arguments, which a derived field's expression decides."""
+    """Names and types of the arguments; a derived field has the type of its expression."""
 
 
-def load(path: str) -> UserFunction:
-    """The function that `module:function` names.
+def udf_column(calls: Mapping[int, UdfCall], pipe_index: Column, args: Column) -> Column:
+    """A column with the result of each row's function as a JSON object; `!` and the reason where it failed.
 
-    Raises:
-        Misconfigured: there is none.
-    """
-    module, _, name = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except Exception as error:  # noqa: BLE001 - importing runs the user's code, which may raise anything
-        raise Misconfigured(
-            f"the function {path} cannot be imported: {type(error).__name__}: {error}"
-        ) from None
-    if not callable(function):
-        raise Misconfigured(f"{path} is not a function")
-    return function  # type: ignore[no-any-return]
-
-
-def udf_column(calls: Mapping[int, Call], place: Column, args: Column) -> Column:
-    """A column of what each row's pipe's function returned, as a JSON object; `!` and the reason where it failed.
-
-    Null where there are no arguments.
+    Args:
+        calls: by the index of the pipe.
+        pipe_index: column of int.
+        args: column of the arguments as a JSON object; null gives null.
     """
     functions: dict[int, UserFunction] = {}
 
-    def apply(places: pd.Series, texts: pd.Series) -> pd.Series:
-        return pd.Series(call_all(calls, functions, places.tolist(), texts.tolist()), dtype=object)
+    def apply(indexes: pd.Series, texts: pd.Series) -> pd.Series:
+        return pd.Series(call_all(calls, functions, indexes.tolist(), texts.tolist()), dtype=object)
 
     wrapped: Any = pandas_udf(apply, "string")  # type: ignore[call-overload]
-    column: Column = wrapped(place, args)
+    column: Column = wrapped(pipe_index, args)
     return column
 
 
 def call_all(
-    calls: Mapping[int, Call],
+    calls: Mapping[int, UdfCall],
     functions: dict[int, UserFunction],
-    places: Sequence[Any],
+    indexes: Sequence[Any],
     texts: Sequence[str | None],
 ) -> list[str | None]:
     """Call each pipe's function on its own rows of a batch.
 
     Args:
-        calls: by the pipe's place.
-        functions: those that were imported already; grows.
-        places: of each row's pipe.
+        calls: by the index of the pipe.
+        functions: functions imported so far, by the same index; new ones are added.
+        indexes: index of each row's pipe.
         texts: arguments of each row as a JSON object, or None.
+
+    Returns:
+        For each row the result as a JSON object, `!` and a reason, or None without arguments.
     """
     answers: list[str | None] = [None] * len(texts)
-    rows: dict[int, list[int]] = {}
-    for index, text in enumerate(texts):
+    rows_of: dict[int, list[int]] = {}
+    for row, text in enumerate(texts):
         if isinstance(text, str):
-            rows.setdefault(int(places[index]), []).append(index)
-    for place, indexes in rows.items():
-        call = calls[place]
+            rows_of.setdefault(int(indexes[row]), []).append(row)
+    for index, rows in rows_of.items():
+        call = calls[index]
         try:
-            function = functions.setdefault(place, functions.get(place) or load(call.udf.function))
+            function = functions.setdefault(index, functions.get(index) or import_function(call.udf.function))
         except Misconfigured as error:
-            given = [f"!{error}"] * len(indexes)
+            results = [f"!{error}"] * len(rows)
         else:
-            given = halve(
-                partial(_call, call, function),
-                [str(texts[index]) for index in indexes],
-            )
-        for index, answer in zip(indexes, given, strict=True):
-            answers[index] = answer
+            results = call_by_halves(partial(_call, call, function), [str(texts[row]) for row in rows])
+        for row, result in zip(rows, results, strict=True):
+            answers[row] = result
     return answers
 
 
-def halve(call: Callable[[Sequence[str]], list[str]], rows: Sequence[str]) -> list[str]:
-    """Answers of a call; where it raises, of its halves, down to the single rows that make it raise."""
+def call_by_halves(call: Callable[[Sequence[str]], list[str]], rows: Sequence[str]) -> list[str]:
+    """Results of a call. Where it raises, the rows are halved until only the failing rows have an error."""
     try:
         return call(rows)
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
         if len(rows) == 1:
             return [f"!the function raised {type(error).__name__}"]
     middle = len(rows) // 2
-    return halve(call, rows[:middle]) + halve(call, rows[middle:])
+    return call_by_halves(call, rows[:middle]) + call_by_halves(call, rows[middle:])
 
 
-def _call(call: Call, function: UserFunction, texts: Sequence[str]) -> list[str]:
+def _call(call: UdfCall, function: UserFunction, texts: Sequence[str]) -> list[str]:
     given = [json.loads(text, parse_float=Decimal) for text in texts]
     arrays = [
         pa.array(
@@ -133,18 +118,18 @@ def _call(call: Call, function: UserFunction, texts: Sequence[str]) -> list[str]
         coerce_temporal_nanoseconds=True
     )
     for field in call.args.fields:
-        if isinstance(field.dataType, TimestampType):  # without a zone, in UTC, as in Spark's own pandas UDFs
+        if isinstance(field.dataType, TimestampType):  # UTC without a zone, as Spark's pandas UDFs do
             frame[field.name] = frame[field.name].dt.tz_localize(None)
     answer = function(frame)
     if len(answer) != len(texts):
-        raise ValueError(f"{len(texts)} rows went in and {len(answer)} came out")
+        raise ValueError(f"the function was given {len(texts)} rows and returned {len(answer)}")
     columns = [list(_typed(answer[name], kind)) for name, kind in call.udf.returns.items()]
     names = list(call.udf.returns)
     return [orjson.dumps(dict(zip(names, row, strict=True))).decode() for row in zip(*columns, strict=True)]
 
 
 def _value(value: Any, kind: DataType) -> Any:
-    """A value of `to_json` as Arrow wants it."""
+    """A value written by `to_json`, as Arrow takes it."""
     if value is None:
         return None
     if isinstance(kind, ArrayType):

@@ -1,86 +1,59 @@
-"""Finding the record on which the query dies, by halving. Pure, apart from what it is given to call."""
+"""Finds poison records in a range by halving it. Pure, apart from the functions that it calls."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
-
-DEATHS: Final = 2
-"""Deaths at the same offsets after which the search begins."""
-_TRIAL: Final = "trial:"
-_DIED: Final = "died:"
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """Records of one partition from `first` up to, not including, `end`."""
 
     partition: int
     first: int
     end: int
 
-    def halves(self) -> tuple["Range", "Range"]:
-        """Two parts, in order."""
+    def halves(self) -> tuple["OffsetRange", "OffsetRange"]:
+        """Its two halves, in order."""
         middle = (self.first + self.end) // 2
-        return Range(self.partition, self.first, middle), Range(self.partition, middle, self.end)
+        return OffsetRange(self.partition, self.first, middle), OffsetRange(self.partition, middle, self.end)
 
 
-def trial_note(end: int) -> str:
-    """Left beside a committed offset before the records up to `end` are tried, in case that ends the process."""
-    return f"{_TRIAL}{end}"
-
-
-def died_note(times: int) -> str:
-    """Left beside a committed offset when the process is about to end because Spark did."""
-    return f"{_DIED}{times}"
-
-
-def deaths(note: str) -> int:
-    """How often Spark ended the process at this offset, as its note says."""
-    count = note.removeprefix(_DIED) if note.startswith(_DIED) else ""
-    return int(count) if count.isdigit() else 0
-
-
-def unfinished_trial(note: str) -> int | None:
-    """The end of the range whose trial ended the process, None when there was none."""
-    end = note.removeprefix(_TRIAL) if note.startswith(_TRIAL) else ""
-    return int(end) if end.isdigit() else None
-
-
-async def search(
-    whole: Range,
-    attempt: Callable[[Range], Awaitable[bool]],
-    bury: Callable[[Range], Awaitable[None]],
+async def write_around_poison(
+    whole: OffsetRange,
+    write: Callable[[OffsetRange], Awaitable[bool]],
+    quarantine: Callable[[OffsetRange], Awaitable[None]],
     known_bad: int | None = None,
 ) -> int:
-    """Pass a range on, except for the records that cannot pass.
+    """Write a range except for its poison records, which are quarantined.
 
-    Records go out in order and nothing is skipped: a half is begun when all before it is written or buried.
+    Records are written in order and none is skipped: a half is tried only when every record before it has been written
+    or quarantined.
 
     Args:
-        whole: where it died.
-        attempt: write a range of records; False when Spark dies of it.
-        bury: put away a single record.
-        known_bad: end of a range from `whole.first` of which Spark is known to die.
+        whole: the range.
+        write: writes a range of records; returns False when Spark fails on it.
+        quarantine: puts a single record away.
+        known_bad: end of a range from `whole.first` on which Spark is known to fail.
 
     Returns:
-        How many records were buried.
+        Number of records that were quarantined.
     """
-    buried = 0
+    quarantined = 0
     waiting = [whole]
     if known_bad is not None and whole.first < known_bad < whole.end:
         waiting = [
-            Range(whole.partition, known_bad, whole.end),
-            Range(whole.partition, whole.first, known_bad),
+            OffsetRange(whole.partition, known_bad, whole.end),
+            OffsetRange(whole.partition, whole.first, known_bad),
         ]
     bad = waiting[-1] if known_bad is not None and waiting[-1].end == known_bad else None
     while waiting:
         part = waiting.pop()
-        if part.first >= part.end or (part != bad and await attempt(part)):
+        if part.first >= part.end or (part != bad and await write(part)):
             continue
         if part.end - part.first == 1:
-            await bury(part)
-            buried += 1
+            await quarantine(part)
+            quarantined += 1
             continue
         left, right = part.halves()
         waiting += [right, left]
-    return buried
+    return quarantined

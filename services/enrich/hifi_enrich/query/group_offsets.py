@@ -1,4 +1,4 @@
-"""Where the query goes on: offsets that the group `<stream>.enrich` committed. Kafka keeps the only state of enrich."""
+"""Reads and commits the offsets of the group `<stream>.enrich`, the only state that enrich keeps."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,24 +10,25 @@ from aiokafka.structs import OffsetAndMetadata
 
 from hifi import log, metrics
 
-_ANSWER_S: Final = 15.0
+_TIMEOUT_S: Final = 15.0
 
 logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Where each partition goes on."""
+class StartOffsets:
+    """Where a run of the query starts."""
 
     offsets: dict[int, int]
+    """Partition to the offset of the first record to read."""
     notes: dict[int, str]
-    """What was left beside a committed offset, such as how often the query died there."""
+    """Partition to the metadata of its committed offset, such as how often the query failed there."""
 
 
-def resume(
+def starting_offsets(
     committed: Mapping[int, int | None], first: Mapping[int, int], end: Mapping[int, int]
 ) -> dict[int, int]:
-    """Where to go on: where committed; at the first record there is, where that is gone or nothing was committed."""
+    """The committed offsets; the first offset where none was committed or its record no longer exists."""
     offsets = {}
     for partition, earliest in first.items():
         offset = committed.get(partition)
@@ -37,9 +38,9 @@ def resume(
 
 
 class GroupOffsets:
-    """Reads and commits offsets of a group without being a member of it.
+    """Reads and commits the offsets of a group without joining it.
 
-    Every method raises KafkaError or TimeoutError when Kafka does not answer.
+    Every method raises KafkaError or TimeoutError when Kafka does not answer within 15 s.
     """
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
@@ -51,28 +52,28 @@ class GroupOffsets:
     async def __aenter__(self) -> Self:
         """Connect."""
         self._consumer = AIOKafkaConsumer(**self._options, request_timeout_ms=10_000)
-        await asyncio.wait_for(self._consumer.start(), _ANSWER_S)
+        await asyncio.wait_for(self._consumer.start(), _TIMEOUT_S)
         self._consumer.assign(list(self._parts))
-        self._consumer.pause(*self._parts)  # it is here for its offsets only
+        self._consumer.pause(*self._parts)  # it fetches no records
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
         await self._consumer.stop()
 
-    async def start(self) -> Start:
-        """Where to go on. What retention took away before it was read is counted and logged as lost."""
-        async with asyncio.timeout(_ANSWER_S):
+    async def start(self) -> StartOffsets:
+        """Where to start. Records that retention deleted before they were read are counted and logged as lost."""
+        async with asyncio.timeout(_TIMEOUT_S):
             known = {part: await self._consumer.committed(part) for part in self._parts}
             first, end = await self._bounds()
             notes = await self._notes()
         committed = {self._parts[part]: offset for part, offset in known.items()}
-        offsets = resume(committed, first, end)
+        offsets = starting_offsets(committed, first, end)
         for partition, offset in offsets.items():
             before = committed[partition]
             if before is not None and before != offset:
-                self._tell_lost(partition, before, offset, end[partition])
-        return Start(
+                self._report_lost(partition, before, offset, end[partition])
+        return StartOffsets(
             offsets,
             {
                 partition: note
@@ -83,13 +84,13 @@ class GroupOffsets:
 
     async def end(self) -> dict[int, int]:
         """The offset after the last record of each partition."""
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             return (await self._bounds())[1]
 
     async def commit(self, offsets: Mapping[int, int], notes: Mapping[int, str] | None = None) -> None:
-        """Commit the offsets to go on from."""
+        """Commit the offsets of the next records to read, with optional metadata by partition."""
         notes = notes or {}
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             await self._consumer.commit(
                 {
                     TopicPartition(self._topic, partition): OffsetAndMetadata(
@@ -108,10 +109,10 @@ class GroupOffsets:
         )
 
     async def _notes(self) -> dict[int, str]:
-        fetched = await self._consumer._coordinator.fetch_committed_offsets(list(self._parts))  # noqa: SLF001 - the only way to the metadata
+        fetched = await self._consumer._coordinator.fetch_committed_offsets(list(self._parts))  # noqa: SLF001 - the only access to the metadata
         return {self._parts[part]: one.metadata for part, one in fetched.items() if one.metadata}
 
-    def _tell_lost(self, partition: int, committed: int, goes_on: int, end: int) -> None:
+    def _report_lost(self, partition: int, committed: int, start: int, end: int) -> None:
         if committed > end:
             logger.error(
                 "offsets-ahead",
@@ -119,10 +120,8 @@ class GroupOffsets:
                 partition=partition,
                 committed=committed,
                 end=end,
-                goes_on=goes_on,
+                start=start,
             )
             return
-        metrics.SKIPPED.labels(self._topic).inc(goes_on - committed)
-        logger.error(
-            "offsets-lost", topic=self._topic, partition=partition, first=committed, last=goes_on - 1
-        )
+        metrics.SKIPPED.labels(self._topic).inc(start - committed)
+        logger.error("offsets-lost", topic=self._topic, partition=partition, first=committed, last=start - 1)

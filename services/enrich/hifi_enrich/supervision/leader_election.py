@@ -1,4 +1,4 @@
-"""Which instance runs the query: the one that a group assigns the only partition of `<stream>.enrich-leader` to."""
+"""Elects the instance that runs the query: the group that reads `<stream>.enrich-leader` has one partition to assign."""
 
 import asyncio
 import contextlib
@@ -13,70 +13,70 @@ from hifi.kafka.cooperative import CooperativeConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
-_NODE: Final = "enrich-leader"
-_AGAIN_S: Final = 1.0
-_REVOKED_S: Final = 20.0
+_GROUP: Final = "enrich-leader"
+_RETRY_S: Final = 1.0
+_HAND_OVER_TIMEOUT_S: Final = 20.0
 
 logger = log.get(__name__)
 
 
-class Leadership:
+class LeaderElection:
     """Takes part in the election until it is stopped."""
 
     def __init__(self, settings: ServiceSettings, topics: Topics) -> None:
         self._settings = settings
         self._topics = topics
         self._task: asyncio.Task[None] | None = None
-        self.known = asyncio.Event()
-        """The group has decided at least once."""
-        self.held = asyncio.Event()
-        """This instance leads."""
-        self.lost = asyncio.Event()
-        """It does not lead (any more): stop at once, commit nothing."""
-        self.lost.set()
-        self.idle = asyncio.Event()
-        """Set by who leads whenever nothing of it runs; others wait for that on an orderly hand-over."""
-        self.idle.set()
+        self.decided = asyncio.Event()
+        """Set after the first decision of the group."""
+        self.leading = asyncio.Event()
+        """Set while this instance leads."""
+        self.not_leading = asyncio.Event()
+        """Set while it does not: stop the query at once, commit nothing."""
+        self.not_leading.set()
+        self.query_stopped = asyncio.Event()
+        """Set by the leader while no query runs. An orderly hand-over waits for it."""
+        self.query_stopped.set()
 
     def start(self) -> None:
-        """Begin to take part."""
+        """Join the group."""
         self._task = asyncio.create_task(self._take_part())
 
     async def stop(self) -> None:
-        """Leave the group, so that another takes over at once."""
+        """Leave the group, so that another instance takes over at once."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
     def gain(self) -> None:
-        """The group chose this instance."""
-        self.lost.clear()
-        self.held.set()
+        """Called when the group has chosen this instance."""
+        self.not_leading.clear()
+        self.leading.set()
         logger.info("leadership-gained")
 
     def lose(self) -> None:
-        """The group chose another, or put this one out."""
-        if self.held.is_set():
+        """Called when the group has chosen another instance or removed this one."""
+        if self.leading.is_set():
             logger.warning("leadership-lost")
-        self.held.clear()
-        self.lost.set()
+        self.leading.clear()
+        self.not_leading.set()
 
     async def _take_part(self) -> None:
         while True:
             try:
-                await self._membership()
+                await self._be_member()
             except (KafkaError, OSError) as error:
                 logger.warning("election-failed", error=repr(error))
             self.lose()
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
-    async def _membership(self) -> None:
+    async def _be_member(self) -> None:
         settings = self._settings
         consumer = CooperativeConsumer(
             bootstrap_servers=settings.kafka,
             client_id=settings.instance,
-            group_id=self._topics.group(_NODE),
+            group_id=self._topics.group(_GROUP),
             session_timeout_ms=int(settings.session_timeout_s * 1000),
             heartbeat_interval_ms=int(settings.session_timeout_s * 1000 / 5),
             rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1000),
@@ -94,22 +94,21 @@ class Leadership:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, leadership: Leadership) -> None:
-        self._leadership = leadership
+    def __init__(self, election: LeaderElection) -> None:
+        self._election = election
 
     async def on_partitions_assigned(self, added: Iterable[TopicPartition]) -> None:
         if list(added):
-            self._leadership.gain()
-        self._leadership.known.set()
+            self._election.gain()
+        self._election.decided.set()
 
     async def on_partitions_revoked(self, taken: Iterable[TopicPartition]) -> None:
         if list(taken):
-            self._leadership.lose()
-            with contextlib.suppress(
-                TimeoutError
-            ):  # the next leader must not begin before this one has ended
-                await asyncio.wait_for(self._leadership.idle.wait(), _REVOKED_S)
+            self._election.lose()
+            # The next leader must not start its query before this one has stopped.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._election.query_stopped.wait(), _HAND_OVER_TIMEOUT_S)
 
     async def on_partitions_lost(self, lost: Any) -> None:
         if list(lost):
-            self._leadership.lose()
+            self._election.lose()

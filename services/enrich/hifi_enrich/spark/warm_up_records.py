@@ -1,4 +1,4 @@
-"""Made-up records that look like events, to warm up on."""
+"""Synthetic records that look like events, for warming Spark up before the first real one."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,8 +12,14 @@ RECORDS: Final = 200
 _VALUE: Final = b'{"text":"warm up","number":1,"nested":{"list":[1,2,3]},"more":"' + b"x" * 200 + b'"}'
 
 
-def sample(spark: SparkSession, pipes: Sequence[str], partitions: int) -> DataFrame:
-    """Records as the Kafka source gives them, taking turns through the pipes and the partitions."""
+def warm_up_records(spark: SparkSession, pipes: Sequence[str], partitions: int) -> DataFrame:
+    """`RECORDS` records with the columns of Spark's Kafka source, spread over the pipes and the partitions.
+
+    Args:
+        spark: the session.
+        pipes: names; the first 50 are used.
+        partitions: of the stream.
+    """
     headers = {
         "ce_id": b"1",
         event.CONTENT_TYPE: b"application/json",
