@@ -6,7 +6,6 @@ normalized > Spark, with pipes and lookups > enriched, dead-letter
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi.sql.spark_session import scratch_folder
-from hifi.topics import Topics
 from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.settings import EnrichSettings
@@ -16,7 +15,7 @@ from hifi_enrich.supervision.supervisor import Supervisor
 
 async def enrich(service: Service, settings: EnrichSettings) -> None:
     """Run one instance: the leader, which runs the query of the stream, or a warm standby."""
-    topics = Topics(settings.stream)
+    topics = settings.topics
     with scratch_folder(settings.enrich_temp) as scratch:
         registry = PipeRegistry(settings.kafka, topics, service.health)
         tables = LookupTables(scratch)

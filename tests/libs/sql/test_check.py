@@ -1,19 +1,40 @@
-"""What `hifi check` says of expressions: where, what, and nothing about good ones."""
+"""Problems of expressions are reported with their place; good expressions have none."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from enriching import Bench, make_headers, make_pipe
 
-from hifi_enrich.catalyst import Catalyst, SqlProblem
-from hifi_enrich.check import check_pipe
-from hifi_enrich.settings import Trigger
+from hifi.pipe.model import Pipe, Trigger
+from hifi.sql.catalyst import Catalyst, SqlProblem
+from hifi.sql.check import check_pipe
+from hifi.sql.spark_session import local_spark
+
+
+@pytest.fixture(scope="module")
+def catalyst() -> Iterator[Catalyst]:
+    """As `check_sql` has it."""
+    with local_spark() as spark:
+        spark.sparkContext.setLogLevel("OFF")
+        yield Catalyst(spark)
 
 
 def problems(
     catalyst: Catalyst, trigger: Trigger = "micro-batch", destinations: Any = (), **enrich: Any
 ) -> dict[str, str]:
-    found = check_pipe(catalyst, make_pipe("p", destinations, **enrich), trigger)
+    declared = [one if isinstance(one, tuple) else (one, None) for one in destinations or ["one"]]
+    pipe = Pipe.model_validate(
+        {
+            "pipe": "p",
+            "source": {"keys": [{"env": "KEY"}]},
+            "enrich": enrich,
+            "destinations": [
+                {"name": name, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
+                for name, when in declared
+            ],
+        }
+    )
+    found = check_pipe(catalyst, pipe, trigger)
     return {".".join(map(str, one.path)): one.message for one in found}
 
 
@@ -25,7 +46,7 @@ def test_a_good_pipe_has_no_problems(catalyst: Catalyst) -> None:
         "d": "unix_timestamp(at)",
         "e": "transform(array(a), x -> x + 1)",
     }
-    udf = {"function": "udfs:double", "args": ["a"], "returns": {"twice": "int"}}
+    udf = {"function": "math:sqrt", "args": ["a"], "returns": {"twice": "int"}}
     enrich = {
         "fields": {"c": "string", "at": "timestamp"},
         "lookups": {"l": lookup},
@@ -57,9 +78,9 @@ def test_each_problem_is_told_with_its_place(catalyst: Catalyst) -> None:
     ]  # fmt: skip
     assert "Syntax error" in found["enrich.derive.a"]
     assert "`nosuch`" in found["enrich.derive.b.sql"]
-    assert found["enrich.derive.c"].startswith("`N` is no field here; known are n, a")
+    assert found["enrich.derive.c"].startswith("`N` is not a field here; the fields are n, a")
     assert "aggregates" in found["enrich.filter"]
-    assert "gives int" in found["destinations.0.when"]
+    assert "is int" in found["destinations.0.when"]
     assert all("\n" not in message and len(message) < 300 for message in found.values())
 
 
@@ -90,26 +111,19 @@ struct(*)
 """.strip().splitlines()
 
 
-def test_what_raises_reaches_outside_or_is_random_is_refused(catalyst: Catalyst) -> None:
+def test_sql_that_raises_reads_more_than_the_event_or_is_random_is_refused(catalyst: Catalyst) -> None:
     found = problems(
         catalyst, fields={"n": "int"}, derive={f"d{index}": text for index, text in enumerate(REFUSED)}
     )
     assert [text for index, text in enumerate(REFUSED) if f"enrich.derive.d{index}" not in found] == []
 
 
-@pytest.mark.parametrize("text", ["raise_error('x')", "now()", "rand()", "sum(n)", "1) or (1 = 1"])
-def test_the_service_refuses_it_too(bench: Bench, text: str) -> None:
-    plan = bench.plan([make_pipe(fields={"n": "int"}, derive={"x": text})])
-    [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers())])
-    assert written.reason == "pipe-broken"
-
-
 def test_a_function_is_refused_with_the_real_time_trigger_and_when_it_is_not_there(
     catalyst: Catalyst,
 ) -> None:
-    udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
+    udf = {"function": "math:sqrt", "args": ["n"], "returns": {"twice": "int"}}
     assert "micro-batch" in problems(catalyst, "real-time", fields={"n": "int"}, udf=udf)["enrich.udf"]
-    missing = problems(catalyst, fields={"n": "int"}, udf=udf | {"function": "udfs:nosuch"})
+    missing = problems(catalyst, fields={"n": "int"}, udf=udf | {"function": "math:nosuch"})
     assert "nosuch" in missing["enrich.udf.function"]
 
 

@@ -1,4 +1,4 @@
-"""Enrich against a real Kafka, inside the tests' process and Spark session."""
+"""A stream on a real Kafka, and instances of enrich in the tests' process and Spark session."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from enriching import make_headers
 from pyspark.sql import SparkSession
+from spark_bench import make_headers
 
 from hifi import event
 from hifi.event import Record
@@ -19,19 +19,19 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, pipe_record, publish, stream_record
 from hifi.service import Service
 from hifi.topics import Topics
-from hifi_enrich.engine import Engine
-from hifi_enrich.leader import Leadership
-from hifi_enrich.lookup.tables import Tables
-from hifi_enrich.offsets import GroupOffsets
+from hifi_enrich.lookup.tables import LookupTables
+from hifi_enrich.query.engine import SparkEngine
+from hifi_enrich.query.group_offsets import GroupOffsets
 from hifi_enrich.settings import EnrichSettings
-from hifi_enrich.supervisor import Supervisor
+from hifi_enrich.supervision.leader_election import LeaderElection
+from hifi_enrich.supervision.supervisor import Supervisor
 
 PARTITIONS = 2
-BOUND_S = 100
-"""On waiting for anything; far above what a busy machine needs."""
+TIMEOUT_S = 100
+"""For any wait; far above what a busy machine needs."""
 
 
-class Stream:
+class LiveStream:
     """A new stream on the broker."""
 
     def __init__(self, kafka: str) -> None:
@@ -40,7 +40,7 @@ class Stream:
         self.sent = 0
         self.version = -1
 
-    async def create(self, *pipes: Pipe) -> "Stream":
+    async def create(self, *pipes: Pipe) -> "LiveStream":
         await create_topics(self.kafka, self.topics, partitions=PARTITIONS, replication=1)
         await self.publish(stream_record(PARTITIONS), *map(pipe_record, pipes))
         return self
@@ -90,7 +90,7 @@ class Stream:
 
     async def outcomes(self, numbers: Sequence[int]) -> dict[int, list[Any]]:
         """Wait until every one of these events is in `enriched` or `dead-letter`; all records by number."""
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 records = await self.read(self.topics.enriched) + await self.read(self.topics.dead_letter)
                 found: dict[int, list[Any]] = {}
@@ -109,16 +109,16 @@ class Stream:
 
     async def caught_up(self) -> None:
         """Wait until everything in `normalized` is committed."""
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while sum((await self.committed()).values()) < len(await self.read(self.topics.normalized)):
                 await asyncio.sleep(0.2)
 
 
-class Instance:
+class EnrichInstance:
     """One instance of enrich."""
 
     def __init__(
-        self, stream: Stream, spark: SparkSession, folder: Path, name: str = "one", **settings: Any
+        self, stream: LiveStream, spark: SparkSession, folder: Path, name: str = "one", **settings: Any
     ) -> None:
         self.settings = EnrichSettings(
             kafka=stream.kafka, stream=stream.topics.stream, instance=name, session_timeout_s=6, **settings
@@ -127,13 +127,13 @@ class Instance:
         self.registry = PipeRegistry(stream.kafka, stream.topics, self.service.health)
         folder = folder / name
         folder.mkdir(exist_ok=True)
-        self.tables = Tables(folder)
-        self.engine = Engine(self.settings, stream.topics, self.registry, self.tables, folder)
-        self.leadership = Leadership(self.settings, stream.topics)
+        self.tables = LookupTables(folder)
+        self.engine = SparkEngine(self.settings, stream.topics, self.registry, self.tables, folder)
+        self.election = LeaderElection(self.settings, stream.topics)
         self.supervisor = Supervisor(
-            self.service, self.settings, stream.topics, self.registry, self.engine, self.leadership
+            self.service, self.settings, stream.topics, self.registry, self.engine, self.election
         )
-        self.tables.on_change(self.supervisor.changed)
+        self.tables.on_change(self.supervisor.lookups_changed)
         self._spark = spark
         self._task: asyncio.Task[None] | None = None
 
@@ -151,14 +151,14 @@ class Instance:
         self._task = asyncio.create_task(self.supervisor.run())
 
     async def stop(self) -> None:
-        """As SIGTERM does."""
+        """Stop in order, as on SIGTERM."""
         self.service.stop()
         if self._task is not None:
             await self._task
         await self._end()
 
-    async def vanish(self) -> None:
-        """As far as Kafka and Spark see: as SIGKILL does, with the query cut off and the group not left in order."""
+    async def kill(self) -> None:
+        """End without order, as on SIGKILL: the query is cut off and nothing more is committed."""
         assert self._task is not None
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -172,7 +172,7 @@ class Instance:
         await self.tables.stop()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not condition():
                 assert self._task is not None
                 if self._task.done():
@@ -184,11 +184,11 @@ class Instance:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    stream: Stream, spark: SparkSession, folder: Path, name: str = "one", **settings: Any
-) -> AsyncIterator[Instance]:
+async def running_enrich(
+    stream: LiveStream, spark: SparkSession, folder: Path, name: str = "one", **settings: Any
+) -> AsyncIterator[EnrichInstance]:
     """An instance while the block runs, stopped in order."""
-    instance = Instance(stream, spark, folder, name, **settings)
+    instance = EnrichInstance(stream, spark, folder, name, **settings)
     await instance.start()
     try:
         yield instance

@@ -1,4 +1,4 @@
-"""Words of enrich's tests: pipes, records, and Spark jobs without Kafka."""
+"""Runs pipes over records in Spark jobs without Kafka; makes the pipes and records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,12 @@ from typing import Any
 from hifi import event
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeVersion
-from hifi_enrich.catalyst import Catalyst
-from hifi_enrich.frame import Frame
-from hifi_enrich.lookup.key import table_id
-from hifi_enrich.lookup.table import build
-from hifi_enrich.plan import Compiler, Plan, Served
+from hifi.sql.catalyst import Catalyst
+from hifi.sql.lookup_key import table_id
+from hifi_enrich.lookup.table import build_table
+from hifi_enrich.plan.compiler import PipeCompiler
+from hifi_enrich.plan.dataframe import DataFrameBuilder
+from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 
 LIMIT_BYTES = 100_000
 SCHEMA = "key binary, value binary, partition int, headers array<struct<key string, value binary>>"
@@ -47,7 +48,7 @@ def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: byt
 
 
 @dataclass(frozen=True)
-class Out:
+class OutputRecord:
     """A record that was written."""
 
     key: bytes | None
@@ -70,51 +71,53 @@ class Out:
         return dict(self.headers)[event.DETAIL].decode()
 
 
-class Bench:
+class SparkBench:
     """Runs pipes over records in one Spark job, without Kafka."""
 
     def __init__(self, catalyst: Catalyst) -> None:
         self.catalyst = catalyst
-        self.frame = Frame(catalyst, "enriched", "dead-letter", LIMIT_BYTES, 1)
+        self.dataframe = DataFrameBuilder(catalyst, "enriched", "dead-letter", LIMIT_BYTES, 1)
 
     def plan(
         self,
         pipes: Sequence[Pipe],
         rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
         version: int = 0,
-        compiler: Compiler | None = None,
-    ) -> Plan:
+        compiler: PipeCompiler | None = None,
+    ) -> QueryPlan:
         tables = self.catalyst.jvm.java.util.HashMap()
         ids = set()
         for pipe in pipes:
             for name, lookup in pipe.enrich.lookups.items():
-                table = build(name, lookup, (rows or {})[name])
+                table = build_table(name, lookup, (rows or {})[name])
                 java = self.catalyst.jvm.java.util.HashMap()
                 for key, row in table.rows.items():
                     java.put(key, self.catalyst.array(row))
                 tables.put(table_id(lookup), self.catalyst.broadcast(java))
                 ids.add(table_id(lookup))
         known = [PipeVersion(pipe, version) for pipe in pipes]
-        served = Served(self.catalyst.broadcast(tables), ids)
-        return (compiler or Compiler(self.catalyst)).plan(known, version, served, 1, {})
+        lookups = LookupBroadcasts(self.catalyst.broadcast(tables), ids)
+        return (compiler or PipeCompiler(self.catalyst)).plan(known, version, lookups, 1, {})
 
-    def run(self, plan: Plan, records: Sequence[tuple[bytes | None, bytes | None, int, Any]]) -> list[Out]:
+    def run(
+        self, plan: QueryPlan, records: Sequence[tuple[bytes | None, bytes | None, int, Any]]
+    ) -> list[OutputRecord]:
         frame = self.catalyst.spark.createDataFrame(list(records), SCHEMA).coalesce(1)
         return [
-            Out(
+            OutputRecord(
                 row.key and bytes(row.key),
                 None if row.value is None else bytes(row.value),
                 [(header.key, bytes(header.value)) for header in row.headers],
                 row.topic,
                 row.partition,
             )
-            for row in self.frame.build(frame, plan).collect()
+            for row in self.dataframe.build(frame, plan).collect()
         ]
 
-    def values(self, pipe: Pipe, values: Sequence[bytes | None], rows: Any = None) -> list[Out]:
-        """What becomes of events with these data."""
+    def values(self, pipe: Pipe, values: Sequence[bytes | None], rows: Any = None) -> list[OutputRecord]:
+        """The records written for events with these data."""
         plan = self.plan([pipe], rows)
         return self.run(plan, [(b"k", value, 1, make_headers(pipe.pipe)) for value in values])
 
-    def value(self, pipe: Pipe, value: bytes | None, rows: Any = None) -> Out:
+    def value(self, pipe: Pipe, value: bytes | None, rows: Any = None) -> OutputRecord:
         return self.values(pipe, [value], rows)[0]

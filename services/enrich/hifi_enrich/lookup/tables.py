@@ -115,7 +115,7 @@ class LookupTables:
         await asyncio.gather(*(cache.stop() for cache in self._caches.values()))
 
     def _copy(self, catalyst: Catalyst, key: str, table: LookupTable) -> Java:
-        """A broadcast of one table. Pickled through a file, which is much faster than Py4J calls for each row."""
+        """A broadcast of one table. Pickled through a file: one call to the JVM instead of one for each row."""
         file = self._scratch / f"table-{key}.pickle"
         try:
             file.write_bytes(pickle.dumps(table.rows, protocol=4))

@@ -29,7 +29,7 @@ def resolve_master(master: str, partitions: int, trigger: Trigger) -> str:
     if not master:
         return f"local[{partitions + 1}]"
     slots = task_slots(master)
-    if slots is not None and slots < partitions + 1:
+    if trigger == "real-time" and slots is not None and slots < partitions + 1:
         raise Misconfigured(
             f"HIFI_ENRICH_MASTER={master} has {slots} task slots and the stream's {partitions} partitions need "
             f"{partitions + 1} with the real-time trigger, or Spark would never read some of them: use "

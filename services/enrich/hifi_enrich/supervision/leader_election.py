@@ -1,4 +1,4 @@
-"""Elects the instance that runs the query: the group that reads `<stream>.enrich-leader` has one partition to assign."""
+"""Elects the instance that runs the query: the one to which a group assigns `<stream>.enrich-leader`, one partition."""
 
 import asyncio
 import contextlib

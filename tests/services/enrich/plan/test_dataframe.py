@@ -1,18 +1,16 @@
-"""What becomes of each event: added fields, destinations, dead letters, and nothing else touched."""
+"""The record written for each event: added fields, destinations, dead letters, and everything else unchanged."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from enriching import LIMIT_BYTES, Bench, make_headers, make_pipe
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
 
 from hifi import event
 from hifi.clock import now_us
-from hifi_enrich.frame import NEWER
-from hifi_enrich.plan import Compiler
+from hifi_enrich.plan.dataframe import NEWER_VERSION
 
 AIRLINES = {
     "file": "/airlines.csv",
@@ -40,7 +38,7 @@ BYTES = [
 
 
 def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on_bit_for_bit(
-    bench: Bench,
+    bench: SparkBench,
 ) -> None:
     values = [*BYTES, None, b' { "a" : 1.50 , "a": 2 } \n']
     plan = bench.plan([make_pipe()])
@@ -56,7 +54,7 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
         assert one.topic == "enriched"
 
 
-def test_the_time_of_fetch_is_each_records_own(bench: Bench) -> None:
+def test_the_time_of_fetch_is_each_records_own(bench: SparkBench) -> None:
     before = now_us()
     written = bench.values(make_pipe(), [b"{}"] * 50)
     stamps = [int(dict(one.headers)[event.IN]) for one in written]
@@ -64,7 +62,7 @@ def test_the_time_of_fetch_is_each_records_own(bench: Bench) -> None:
     assert len(set(stamps)) > 1
 
 
-def test_added_fields_are_merged_into_the_text_of_the_data(bench: Bench) -> None:
+def test_added_fields_are_merged_into_the_text_of_the_data(bench: SparkBench) -> None:
     merged = {
         b"{}": b'{"twice":null}',
         b" { } \n": b' { "twice":null}',
@@ -79,7 +77,7 @@ def test_added_fields_are_merged_into_the_text_of_the_data(bench: Bench) -> None
     assert [one.value for one in bench.values(pipe, list(merged))] == list(merged.values())
 
 
-def test_fields_cannot_be_added_to_what_is_no_json_object(bench: Bench) -> None:
+def test_fields_cannot_be_added_to_what_is_no_json_object(bench: SparkBench) -> None:
     data = [
         *BYTES,
         None,
@@ -97,14 +95,14 @@ def test_fields_cannot_be_added_to_what_is_no_json_object(bench: Bench) -> None:
         )
 
 
-def test_objects_nested_ten_thousand_deep_harm_nobody(bench: Bench) -> None:
+def test_objects_nested_ten_thousand_deep_harm_nobody(bench: SparkBench) -> None:
     deep = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
     written = bench.values(make_pipe(fields={"a": "string"}, derive={"x": "a"}), [deep, b'{"a":1}'])
     assert written[0].reason == "not-an-object"
     assert written[1].value == b'{"a":1,"x":"1"}'
 
 
-def test_every_type_of_field_is_read_and_written(bench: Bench) -> None:
+def test_every_type_of_field_is_read_and_written(bench: SparkBench) -> None:
     pipe = make_pipe(
         fields={
             "s": "string",
@@ -134,14 +132,14 @@ def test_every_type_of_field_is_read_and_written(bench: Bench) -> None:
     }  # fmt: skip
 
 
-def test_what_cannot_be_read_as_its_type_is_null(bench: Bench) -> None:
+def test_what_cannot_be_read_as_its_type_is_null(bench: SparkBench) -> None:
     odd = {"int": [2**31, "five", [1]], "boolean": ["maybe", 2], "double": [{}, "1,5"]}
     pipe = make_pipe(fields={kind[0]: kind for kind in odd}, derive={"all": "concat_ws('', i, b, d)"})
     data = [json.dumps({kind[0]: value}).encode() for kind, values in odd.items() for value in values]
     assert [json.loads(one.value or b"")["all"] for one in bench.values(pipe, data)] == [""] * len(data)
 
 
-def test_a_name_means_what_spark_sql_says(bench: Bench) -> None:
+def test_a_name_means_what_spark_sql_says(bench: SparkBench) -> None:
     """Backticks, comments, lambda variables that hide a field, and case."""
     pipe = make_pipe(
         fields={"x": "int", "X": "int", "select": "int"},
@@ -156,13 +154,13 @@ def test_a_name_means_what_spark_sql_says(bench: Bench) -> None:
     assert {name: added[name] for name in "abcd"} == {"a": 3, "b": [12], "c": 7, "d": "x; -- "}
 
 
-def test_destinations_are_those_whose_condition_is_true_in_declared_order(bench: Bench) -> None:
+def test_destinations_are_those_whose_condition_is_true_in_declared_order(bench: SparkBench) -> None:
     pipe = make_pipe("p", [("z", "n > 1"), "a", ("m", "n < 5"), ("never", "n = n + 1")], fields={"n": "int"})
     written = bench.values(pipe, [b'{"n":3}', b'{"n":9}', b'{"n":0}', b"{}"])
     assert [one.to for one in written] == ["z,a,m", "z,a", "a,m", "a"]
 
 
-def test_what_nobody_wants_goes_on_as_a_mark_without_data(bench: Bench) -> None:
+def test_what_nobody_wants_goes_on_as_a_mark_without_data(bench: SparkBench) -> None:
     unwanted = make_pipe("p", [("z", "n > 1")], fields={"n": "int"})
     filtered = make_pipe("p", fields={"n": "int"}, filter="n > 1")
     for pipe in (unwanted, filtered):
@@ -172,7 +170,7 @@ def test_what_nobody_wants_goes_on_as_a_mark_without_data(bench: Bench) -> None:
         assert bench.value(pipe, b'{"n":2}').value == b'{"n":2}'
 
 
-def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: Bench) -> None:
+def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: SparkBench) -> None:
     airports = {
         "file": "/a.csv",
         "key": {"home": "faa"},
@@ -194,7 +192,7 @@ def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: 
     ]
 
 
-def test_a_lookup_matches_on_several_typed_columns(bench: Bench) -> None:
+def test_a_lookup_matches_on_several_typed_columns(bench: SparkBench) -> None:
     lookup = {
         "file": "/w.csv", "key": {"place": "place", "hour": "hour", "at": "at"}, "fields": {"wind": "wind"},
         "types": {"hour": "int", "wind": "double", "at": "timestamp"},
@@ -207,7 +205,7 @@ def test_a_lookup_matches_on_several_typed_columns(bench: Bench) -> None:
     assert winds == [2.5, None]
 
 
-def test_the_default_of_a_miss_is_typed_and_a_null_in_a_found_row_stays_null(bench: Bench) -> None:
+def test_the_default_of_a_miss_is_typed_and_a_null_in_a_found_row_stays_null(bench: SparkBench) -> None:
     lookup = AIRLINES | {"miss": "default", "default": {"airline": "O'Neil \\ Söhne"}}
     pipe = make_pipe(fields={"carrier": "string"}, lookups={"airlines": lookup})
     names = [
@@ -217,7 +215,7 @@ def test_the_default_of_a_miss_is_typed_and_a_null_in_a_found_row_stays_null(ben
     assert names == ["O'Neil \\ Söhne", None]
 
 
-def test_a_miss_can_be_a_dead_letter_that_names_the_lookup(bench: Bench) -> None:
+def test_a_miss_can_be_a_dead_letter_that_names_the_lookup(bench: SparkBench) -> None:
     pipe = make_pipe(fields={"carrier": "string"}, lookups={"airlines": AIRLINES | {"miss": "dead-letter"}})
     missed, found = bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
     assert (missed.reason, missed.value) == ("lookup-miss", b'{"carrier":"?"}')
@@ -226,7 +224,7 @@ def test_a_miss_can_be_a_dead_letter_that_names_the_lookup(bench: Bench) -> None
     assert found.reason is None
 
 
-def test_a_required_null_is_a_dead_letter(bench: Bench) -> None:
+def test_a_required_null_is_a_dead_letter(bench: SparkBench) -> None:
     declared = make_pipe(fields={"n": "int"}, required=["n"])
     derived = make_pipe(fields={"n": "int"}, derive={"half": {"sql": "10 / n", "required": True}})
     for pipe, data, name in ((declared, b'{"n":"x"}', "n"), (derived, b'{"n":0}', "half")):
@@ -236,7 +234,7 @@ def test_a_required_null_is_a_dead_letter(bench: Bench) -> None:
         assert bench.value(pipe, b'{"n":5}').reason is None
 
 
-def test_an_expression_that_throws_harms_its_own_event_only(bench: Bench) -> None:
+def test_an_expression_that_throws_harms_its_own_event_only(bench: SparkBench) -> None:
     pipe = make_pipe(
         fields={"n": "int", "p": "string"}, derive={"x": "element_at(array(1, 2), n)", "y": "'a' rlike p"}
     )
@@ -247,7 +245,7 @@ def test_an_expression_that_throws_harms_its_own_event_only(bench: Bench) -> Non
     assert written[1].value == b'{"n":0,"p":"a"}'
 
 
-def test_dead_letters_keep_key_value_headers_and_partition(bench: Bench) -> None:
+def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) -> None:
     plan = bench.plan([make_pipe(derive={"x": "1"})])
     headers = make_headers(odd=b"\xff")
     [written] = bench.run(plan, [(b"\xfe", b"[1]", 3, headers)])
@@ -258,7 +256,7 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: Bench) -> None
     assert more[event.SERVICE] == b"enrich"
 
 
-def test_what_an_earlier_trip_left_of_enrichs_own_headers_is_replaced(bench: Bench) -> None:
+def test_what_an_earlier_trip_left_of_enrichs_own_headers_is_replaced(bench: SparkBench) -> None:
     left = {
         event.REASON: b"x",
         event.DETAIL: b"x",
@@ -274,7 +272,7 @@ def test_what_an_earlier_trip_left_of_enrichs_own_headers_is_replaced(bench: Ben
     assert written.to == "one"
 
 
-def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: Bench) -> None:
+def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: SparkBench) -> None:
     pipe = make_pipe(fields={"s": "string"}, derive={"t": "concat(s, s)"})
     small, large = (json.dumps({"s": "x" * (LIMIT_BYTES // part)}).encode() for part in (4, 3))
     written = bench.values(pipe, [small, large])
@@ -282,7 +280,7 @@ def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: Be
     assert written[1].value == large
 
 
-def test_a_record_that_is_no_event_is_a_dead_letter(bench: Bench) -> None:
+def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
     names = (event.PIPE_VERSION, event.SEQ, event.ACCEPTED, event.MINUTE)
     malformed = [[*without(name), (name, b"\xff?")] for name in names]
     bad = [*(without(name) for name in (*names, event.PIPE)), *malformed, None]
@@ -298,81 +296,25 @@ def without(name: str) -> event.Headers:
     return [header for header in make_headers() if header[0] != name]
 
 
-def test_an_event_of_a_deleted_pipe_is_a_dead_letter(bench: Bench) -> None:
+def test_an_event_of_a_deleted_pipe_is_a_dead_letter(bench: SparkBench) -> None:
     plan = bench.plan([make_pipe("other")], version=5)
     [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers("gone", 5))])
     assert (written.reason, written.value) == ("pipe-deleted", b"{}")
 
 
-def test_an_event_of_a_newer_version_than_the_plan_stops_everything(bench: Bench) -> None:
+def test_an_event_of_a_newer_version_than_the_plan_stops_everything(bench: SparkBench) -> None:
     plan = bench.plan([make_pipe()], version=5)
-    with pytest.raises(Exception, match=f"{NEWER}=6"):
+    with pytest.raises(Exception, match=f"{NEWER_VERSION}=6"):
         bench.run(plan, [(b"k", b"{}", 0, make_headers("p", 6))])
 
 
-def test_forty_fields_derived_from_each_other_are_a_plan_like_any(bench: Bench) -> None:
-    """2^40 steps would be a lifetime; see `let` in sql.py."""
+def test_forty_fields_derived_from_each_other_are_a_plan_like_any(bench: SparkBench) -> None:
+    """2^40 steps would be a lifetime; see `let` in hifi.sql.generator."""
     derive = {"d0": "n + 1", **{f"d{depth}": f"d{depth - 1} + 1" for depth in range(1, 40)}}
     pipe = make_pipe(fields={"n": "int"}, derive=derive)
     [written] = bench.values(pipe, [b'{"n": 1}'])
     assert written.value is not None
     assert json.loads(written.value)["d39"] == 41
-
-
-def test_hundreds_of_pipes_each_get_their_own(bench: Bench) -> None:
-    pipes = [
-        make_pipe(
-            f"p{number}",
-            [("d", f"n > {number}")],
-            fields={"n": "int"},
-            derive={f"f{number}": f"n + {number}"},
-        )
-        for number in range(300)
-    ]
-    plan = bench.plan(pipes)
-    numbers = [299, 0, 150, 77]
-    written = bench.run(plan, [(b"k", b'{"n":100}', 0, make_headers(f"p{number}")) for number in numbers])
-    assert [one.value and json.loads(one.value) for one in written] == [
-        {"n": 100, f"f{number}": 100 + number} if number < 100 else None for number in numbers
-    ]
-
-
-def test_a_broken_pipe_makes_dead_letters_that_say_why_and_leaves_the_others_alone(bench: Bench) -> None:
-    plan = bench.plan([make_pipe("bad", derive={"x": "nosuch + 1"}), make_pipe("good")])
-    bad, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("bad", "good")])
-    assert bad.reason == "pipe-broken"
-    assert "nosuch" in bad.detail
-    assert good.reason is None
-
-
-def test_a_broken_new_version_is_refused_and_the_old_one_goes_on(bench: Bench) -> None:
-    compiler = Compiler(bench.catalyst)
-    bench.plan([make_pipe(derive={"x": "1"})], version=1, compiler=compiler)
-    plan = bench.plan([make_pipe(derive={"x": "raise_error('no')"})], version=2, compiler=compiler)
-    [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers("p", 2))])
-    assert written.value == b'{"x":1}'
-
-
-def test_pipes_of_one_template_share_its_expressions_and_others_do_not(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled: list[str] = []
-    compile_texts = bench.catalyst.compile
-
-    def noted(texts: Sequence[str], *columns: str) -> list[Any]:
-        compiled.extend(texts)
-        return compile_texts(texts, *columns)
-
-    monkeypatch.setattr(bench.catalyst, "compile", noted)
-    compiler = Compiler(bench.catalyst)
-    like = [make_pipe(f"like{number}", derive={"x": "1"}) for number in range(120)]
-    bench.plan([*like, make_pipe("other", derive={"x": "2"})], compiler=compiler)
-    assert len(compiled) == len(set(compiled))
-    plan = bench.plan([*like[:2], make_pipe("other", derive={"x": "1"})], version=1, compiler=compiler)
-    assert len(compiled) == len(set(compiled))
-    names = ("like0", "like1", "other")
-    written = bench.run(plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in names])
-    assert [one.value for one in written] == [b'{"x":1}'] * 3
 
 
 _JSON = st.recursive(
@@ -398,7 +340,7 @@ _JSON = st.recursive(
     st.booleans(),
 )
 def test_any_object_keeps_its_text_and_gains_the_field(
-    bench: Bench, objects: list[dict[str, Any]], indent: int | None, ascii_only: bool
+    bench: SparkBench, objects: list[dict[str, Any]], indent: int | None, ascii_only: bool
 ) -> None:
     texts = [
         json.dumps(one, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace") for one in objects

@@ -3,8 +3,6 @@
 import json
 from collections.abc import Sequence
 
-import pytest
-from enriching import Bench, make_headers, make_pipe
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import (
@@ -16,20 +14,22 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from spark_bench import SparkBench, make_headers, make_pipe
 
-from hifi.errors import Misconfigured
 from hifi.pipe.model import Udf
-from hifi_enrich.udf import Call, call_all, halve, load
+from hifi_enrich.plan.pandas_udf import UdfCall, call_all, call_by_halves
 
 N = StructType([StructField("n", IntegerType())])
 
 
-def call(function: str, returns: dict[str, str], args: StructType = N) -> Call:
+def call(function: str, returns: dict[str, str], args: StructType = N) -> UdfCall:
     names = [field.name for field in args.fields]
-    return Call(Udf.model_validate({"function": f"udfs:{function}", "args": names, "returns": returns}), args)
+    return UdfCall(
+        Udf.model_validate({"function": f"udfs:{function}", "args": names, "returns": returns}), args
+    )
 
 
-def run(one: Call, rows: Sequence[dict[str, object] | None]) -> list[object]:
+def run(one: UdfCall, rows: Sequence[dict[str, object] | None]) -> list[object]:
     texts = [None if row is None else json.dumps(row) for row in rows]
     answers = call_all({0: one}, {}, [0] * len(rows), texts)
     return [json.loads(answer) if answer and not answer.startswith("!") else answer for answer in answers]
@@ -59,7 +59,7 @@ def test_halving_finds_exactly_the_bad_rows_in_order(rows: list[int], bad: set[i
             raise RuntimeError
         return [f"ok{one}" for one in some]
 
-    answers = halve(run_some, [str(row) for row in rows]) if rows else []
+    answers = call_by_halves(run_some, [str(row) for row in rows]) if rows else []
     assert answers == ["!the function raised RuntimeError" if row in bad else f"ok{row}" for row in rows]
 
 
@@ -89,13 +89,7 @@ def test_an_answer_that_does_not_fit_is_a_failure_of_each_row() -> None:
     assert run(call("double", {"twice": "boolean"}), [{"n": 5}]) == ["!the function raised ValueError"]
 
 
-@pytest.mark.parametrize("path", ["nosuchmodule:f", "udfs:nosuch", "udfs:not_callable"])
-def test_a_function_that_is_not_there_is_told(path: str) -> None:
-    with pytest.raises(Misconfigured, match=path.partition(":")[2]):
-        load(path)
-
-
-def test_in_spark_only_pipes_with_a_function_call_one(bench: Bench) -> None:
+def test_in_spark_only_pipes_with_a_function_call_one(bench: SparkBench) -> None:
     udf = {"function": "udfs:no_negatives", "args": ["m"], "returns": {"root": "double"}}
     with_udf = make_pipe(
         "u",
