@@ -13,8 +13,6 @@ from pyarrow import ArrowException
 from hifi.errors import Misconfigured
 from hifi.pipe.model import Lookup, SqlTable
 
-Rows = Iterable[Mapping[str, Any]]
-
 
 def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
     """All rows, each a mapping of column to value with at least the columns that the lookup declares.
