@@ -57,7 +57,7 @@ def test_a_good_pipe_has_no_problems(catalyst: Catalyst) -> None:
     assert problems(catalyst, destinations=[("x", "b or twice = 2")], **enrich) == {}
 
 
-def test_each_problem_is_told_with_its_place(catalyst: Catalyst) -> None:
+def test_each_problem_is_reported_with_its_path(catalyst: Catalyst) -> None:
     found = problems(
         catalyst,
         destinations=[("x", "n"), ("y", "nosuch"), ("z", "n > 1")],
@@ -134,7 +134,7 @@ def test_a_double_cannot_be_a_key(catalyst: Catalyst) -> None:
     ]
 
 
-def test_what_cannot_be_written_as_json_is_told(catalyst: Catalyst) -> None:
+def test_a_result_that_cannot_be_written_as_json_is_reported(catalyst: Catalyst) -> None:
     found = problems(catalyst, fields={"n": "int"}, derive={"v": "map(struct(n), 1)"})
     assert list(found) in ([], ["enrich.derive.v"])
 

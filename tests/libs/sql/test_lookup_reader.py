@@ -84,7 +84,7 @@ def test_a_sql_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("a.parquet", b"PAR1 not really", "cannot be read"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(
+def test_the_problem_of_a_file_is_reported(
     tmp_path: Path, name: str, content: bytes | None, told: str
 ) -> None:
     if content is not None:
@@ -100,7 +100,7 @@ def test_a_parquet_file_without_rows_must_have_the_columns(tmp_path: Path) -> No
         read_rows(lookup(tmp_path / "a.parquet"))
 
 
-def test_a_driver_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DB", "cockroachdb+psycopg2cffi://host/db")
     one = Lookup.model_validate(
         {"sql": {"url": {"env": "DB"}, "query": "select 1"}, "key": {"c": "c"}, "fields": {"n": "n"}}

@@ -6,7 +6,7 @@ from pathlib import Path
 from hifi.sql.spark_session import scratch_folder
 
 
-def test_scratch_files_go_with_the_process(tmp_path: Path) -> None:
+def test_scratch_folders_are_deleted_with_their_process(tmp_path: Path) -> None:
     killed, living, other = (
         tmp_path / f"hifi-enrich-{name}" for name in ("99999999-a", f"{os.getppid()}-b", "c")
     )

@@ -38,7 +38,7 @@ def readyz(port: int) -> tuple[int, dict[str, object]]:
 
 
 @pytest.mark.timeout(200)
-async def test_it_says_what_it_waits_for_then_runs_and_drains_on_sigterm(
+async def test_it_reports_what_it_waits_for_then_runs_and_drains_on_sigterm(
     kafka: str, unused_tcp_port: int
 ) -> None:
     """With a single slot for two partitions, which is enough for micro-batches."""
@@ -62,7 +62,7 @@ async def test_it_says_what_it_waits_for_then_runs_and_drains_on_sigterm(
 
 
 @pytest.mark.timeout(200)
-async def test_a_standby_whose_spark_died_ends_so_that_a_new_one_can_start(
+async def test_a_standby_whose_spark_exited_exits_so_that_a_new_one_can_start(
     kafka: str, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
     stream = await LiveStream(kafka).create()
@@ -88,9 +88,7 @@ async def test_a_standby_whose_spark_died_ends_so_that_a_new_one_can_start(
 
 
 @pytest.mark.timeout(60)
-async def test_too_few_slots_for_real_time_end_the_program_with_status_2(
-    kafka: str, unused_tcp_port: int
-) -> None:
+async def test_too_few_slots_for_real_time_exit_with_status_2(kafka: str, unused_tcp_port: int) -> None:
     stream = await LiveStream(kafka).create()
     process = await start(
         stream, unused_tcp_port, HIFI_ENRICH_MASTER="local[2]", HIFI_ENRICH_TRIGGER="real-time"

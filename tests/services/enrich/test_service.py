@@ -61,7 +61,7 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
         assert order == sorted(order)
 
 
-async def test_a_udf_with_the_real_time_trigger_stops_nobody_else(
+async def test_a_udf_with_the_real_time_trigger_affects_its_own_pipe_only(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
@@ -73,7 +73,7 @@ async def test_a_udf_with_the_real_time_trigger_stops_nobody_else(
     assert (reason(found[refused][0]), reason(found[passed][0])) == ("pipe-broken", None)
 
 
-async def test_a_restart_goes_on_where_it_was_and_the_trigger_can_change(
+async def test_a_restart_continues_where_it_stopped_and_the_trigger_can_change(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE)
@@ -136,7 +136,7 @@ async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
         assert found[early][0].value == b'{"x":1}'
 
 
-async def test_a_lookup_that_is_missing_at_the_start_is_waited_for_and_a_new_one_takes_effect(
+async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effect(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     file = tmp_path / "names.csv"
@@ -161,7 +161,7 @@ async def test_a_lookup_that_is_missing_at_the_start_is_waited_for_and_a_new_one
         assert (await stream.outcomes(again))[again[0]][0].value == b'{"c":"A","name":"Ada"}'
 
 
-async def test_a_poisoned_record_is_put_away_and_its_neighbours_pass(
+async def test_a_poison_record_is_quarantined_and_its_neighbours_pass(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A stack overflow is no exception that an expression could be shielded from."""
@@ -185,7 +185,7 @@ async def test_a_poisoned_record_is_put_away_and_its_neighbours_pass(
     assert await stream.read(stream.topics.dead_letter) == found[12]
 
 
-async def test_offsets_that_retention_took_away_are_told_and_the_rest_goes_on(
+async def test_records_deleted_by_retention_are_skipped_and_the_rest_passes(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     stream = await LiveStream(kafka).create(PIPE)

@@ -52,7 +52,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_missing_file_is_told_and_found_later(tmp_path: Path) -> None:
+async def test_a_missing_file_is_reported_and_found_later(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     reasons = await watched.tables.load([watched.known])
     assert "does not exist" in reasons["p"]
@@ -62,7 +62,7 @@ async def test_a_missing_file_is_told_and_found_later(tmp_path: Path) -> None:
     await watched.tables.stop()
 
 
-async def test_what_a_driver_raises_is_told_for_its_pipe_alone(
+async def test_an_error_of_a_database_driver_affects_its_own_pipe_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(tmp_path)
@@ -89,7 +89,7 @@ async def test_a_refresh_is_announced_when_the_content_changed_and_only_then(tmp
     await watched.tables.stop()
 
 
-async def test_a_file_that_breaks_leaves_the_old_copy_in_force_until_it_expires(tmp_path: Path) -> None:
+async def test_when_a_file_breaks_the_old_copy_is_used_until_it_expires(tmp_path: Path) -> None:
     watched = Watched(tmp_path, expire=0.5)
     watched.file.write_text(CSV)
     await watched.tables.load([watched.known])

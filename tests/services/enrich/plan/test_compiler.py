@@ -10,7 +10,7 @@ from spark_bench import SparkBench, make_headers, make_pipe
 from hifi_enrich.plan.compiler import PipeCompiler
 
 
-def test_hundreds_of_pipes_each_get_their_own(bench: SparkBench) -> None:
+def test_each_of_hundreds_of_pipes_uses_its_own_expressions(bench: SparkBench) -> None:
     pipes = [
         make_pipe(
             f"p{number}",
@@ -28,7 +28,9 @@ def test_hundreds_of_pipes_each_get_their_own(bench: SparkBench) -> None:
     ]
 
 
-def test_a_broken_pipe_makes_dead_letters_that_say_why_and_leaves_the_others_alone(bench: SparkBench) -> None:
+def test_a_broken_pipe_makes_dead_letters_with_the_reason_and_affects_no_other_pipe(
+    bench: SparkBench,
+) -> None:
     plan = bench.plan([make_pipe("bad", derive={"x": "nosuch + 1"}), make_pipe("good")])
     bad, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("bad", "good")])
     assert bad.reason == "pipe-broken"
@@ -36,7 +38,7 @@ def test_a_broken_pipe_makes_dead_letters_that_say_why_and_leaves_the_others_alo
     assert good.reason is None
 
 
-def test_a_broken_new_version_is_refused_and_the_old_one_goes_on(bench: SparkBench) -> None:
+def test_a_broken_new_version_is_refused_and_the_old_one_stays_in_force(bench: SparkBench) -> None:
     compiler = PipeCompiler(bench.catalyst)
     bench.plan([make_pipe(derive={"x": "1"})], version=1, compiler=compiler)
     plan = bench.plan([make_pipe(derive={"x": "raise_error('no')"})], version=2, compiler=compiler)

@@ -95,7 +95,7 @@ def test_fields_cannot_be_added_to_what_is_no_json_object(bench: SparkBench) -> 
         )
 
 
-def test_objects_nested_ten_thousand_deep_harm_nobody(bench: SparkBench) -> None:
+def test_objects_nested_ten_thousand_deep_affect_no_other_event(bench: SparkBench) -> None:
     deep = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
     written = bench.values(make_pipe(fields={"a": "string"}, derive={"x": "a"}), [deep, b'{"a":1}'])
     assert written[0].reason == "not-an-object"
@@ -132,7 +132,7 @@ def test_every_type_of_field_is_read_and_written(bench: SparkBench) -> None:
     }  # fmt: skip
 
 
-def test_what_cannot_be_read_as_its_type_is_null(bench: SparkBench) -> None:
+def test_a_value_that_does_not_fit_its_type_is_null(bench: SparkBench) -> None:
     odd = {"int": [2**31, "five", [1]], "boolean": ["maybe", 2], "double": [{}, "1,5"]}
     pipe = make_pipe(fields={kind[0]: kind for kind in odd}, derive={"all": "concat_ws('', i, b, d)"})
     data = [json.dumps({kind[0]: value}).encode() for kind, values in odd.items() for value in values]
@@ -160,7 +160,7 @@ def test_destinations_are_those_whose_condition_is_true_in_declared_order(bench:
     assert [one.to for one in written] == ["z,a,m", "z,a", "a,m", "a"]
 
 
-def test_what_nobody_wants_goes_on_as_a_mark_without_data(bench: SparkBench) -> None:
+def test_an_event_without_destinations_is_written_without_data(bench: SparkBench) -> None:
     unwanted = make_pipe("p", [("z", "n > 1")], fields={"n": "int"})
     filtered = make_pipe("p", fields={"n": "int"}, filter="n > 1")
     for pipe in (unwanted, filtered):
@@ -234,7 +234,7 @@ def test_a_required_null_is_a_dead_letter(bench: SparkBench) -> None:
         assert bench.value(pipe, b'{"n":5}').reason is None
 
 
-def test_an_expression_that_throws_harms_its_own_event_only(bench: SparkBench) -> None:
+def test_an_expression_that_throws_affects_its_own_event_only(bench: SparkBench) -> None:
     pipe = make_pipe(
         fields={"n": "int", "p": "string"}, derive={"x": "element_at(array(1, 2), n)", "y": "'a' rlike p"}
     )
@@ -256,7 +256,7 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) ->
     assert more[event.SERVICE] == b"enrich"
 
 
-def test_what_an_earlier_trip_left_of_enrichs_own_headers_is_replaced(bench: SparkBench) -> None:
+def test_headers_of_enrich_from_an_earlier_pass_are_replaced(bench: SparkBench) -> None:
     left = {
         event.REASON: b"x",
         event.DETAIL: b"x",
@@ -302,13 +302,13 @@ def test_an_event_of_a_deleted_pipe_is_a_dead_letter(bench: SparkBench) -> None:
     assert (written.reason, written.value) == ("pipe-deleted", b"{}")
 
 
-def test_an_event_of_a_newer_version_than_the_plan_stops_everything(bench: SparkBench) -> None:
+def test_an_event_of_a_newer_version_than_the_plan_stops_the_query(bench: SparkBench) -> None:
     plan = bench.plan([make_pipe()], version=5)
     with pytest.raises(Exception, match=f"{NEWER_VERSION}=6"):
         bench.run(plan, [(b"k", b"{}", 0, make_headers("p", 6))])
 
 
-def test_forty_fields_derived_from_each_other_are_a_plan_like_any(bench: SparkBench) -> None:
+def test_forty_fields_derived_from_each_other_compile(bench: SparkBench) -> None:
     """2^40 steps would be a lifetime; see `let` in hifi.sql.generator."""
     derive = {"d0": "n + 1", **{f"d{depth}": f"d{depth - 1} + 1" for depth in range(1, 40)}}
     pipe = make_pipe(fields={"n": "int"}, derive=derive)

@@ -41,7 +41,7 @@ def test_each_pipes_function_gets_its_own_rows() -> None:
     assert answers == ['{"twice":2}', '{"root":3.0}', '{"twice":4}', None]
 
 
-def test_the_rows_that_make_it_raise_fail_alone() -> None:
+def test_only_the_rows_on_which_a_function_raises_fail() -> None:
     answers = run(call("no_negatives", {"root": "double"}), [{"n": 4}, {"n": -1}, {"n": 9}, None, {"n": -2}])
     assert answers == [
         {"root": 2.0},
