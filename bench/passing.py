@@ -28,7 +28,7 @@ from hifi.topics import Topics
 from hifi_cli.demo import flights
 from hifi_cli.logfile import log_to
 from hifi_infra.broker import KafkaCluster
-from hifi_infra.java import find_java
+from hifi_infra.java.jdk import find_java
 from hifi_infra.plan import Place, Plan, command, environment
 from hifi_infra.ports import free_port
 from hifi_infra.process import Process

@@ -82,13 +82,13 @@ def _cannot_import(function: str, places: Sequence[Path]) -> str | None:
 
 def _lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
     """Files of lookups must be readable and have their columns; SQL tables are enrich's to reach."""
-    from hifi_enrich.lookup.load import read
+    from hifi.sql.lookup_reader import read_rows
 
     for name, lookup in one.pipe.enrich.lookups.items():
         if lookup.file is None:
             continue
         try:
-            read(lookup)
+            read_rows(lookup)
         except Misconfigured as error:
             yield one.problem(("enrich", "lookups", name, "file"), str(error))
 
@@ -118,7 +118,7 @@ def _sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:
     loaded = [one for one in loaded if _has_sql(one.pipe)]
     if not loaded:
         return []
-    from hifi_enrich.check import check_sql
+    from hifi.sql.check import check_sql
 
     by_name = {one.pipe.pipe: one for one in loaded}
     with _quiet():

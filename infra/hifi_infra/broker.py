@@ -16,8 +16,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hifi.errors import HifiError, Misconfigured
-from hifi_infra.jars import kafka_jars
-from hifi_infra.jvm import kafka_command
+from hifi_infra.java.jars import kafka_jars
+from hifi_infra.java.kafka_command import kafka_command
 from hifi_infra.kraft import meta_properties, server_properties
 from hifi_infra.ports import LOOPBACK
 from hifi_infra.process import Process

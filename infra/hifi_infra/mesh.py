@@ -16,8 +16,8 @@ from hifi_infra import running
 from hifi_infra.broker import KafkaCluster
 from hifi_infra.fleet import Fleet
 from hifi_infra.instance import Instance
-from hifi_infra.jars import kafka_jars, spark_jars
-from hifi_infra.java import find_java
+from hifi_infra.java.jars import kafka_jars, spark_jars
+from hifi_infra.java.jdk import find_java
 from hifi_infra.journal import Journal
 from hifi_infra.keeper import BrokerKeeper
 from hifi_infra.plan import FLOW, Plan

@@ -32,8 +32,8 @@ from hifi.errors import Misconfigured
 from hifi.kafka import cooperative
 from hifi.kafka.assignor import Member, decode_member
 from hifi.kafka.cooperative import CooperativeConsumer, Lease
-from hifi_infra.jars import kafka_jars
-from hifi_infra.java import find_java
+from hifi_infra.java.jars import kafka_jars
+from hifi_infra.java.jdk import find_java
 
 WITHIN_S = 60
 SESSION_S = 6
