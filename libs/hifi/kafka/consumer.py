@@ -15,9 +15,9 @@ from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
+from aiokafka_cooperative.coordinator import CooperativeConsumer
 from hifi import log, metrics
 from hifi.errors import Fenced
-from hifi.kafka.cooperative import CooperativeConsumer
 from hifi.kafka.offset_tracker import OffsetTracker
 from hifi.service import Service
 from hifi.settings import ServiceSettings
