@@ -132,6 +132,7 @@ class Intake:
             self._put_away(work, record, why, now_us(), event.set, name)
         for event in written:
             await event.wait()
+        work.complete(record.offset)
 
     async def _begin(self, work: AssignedPartition, first: ConsumerRecord) -> Partition:
         """The first records of an assignment: learn what the last owner did."""

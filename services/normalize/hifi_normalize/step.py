@@ -112,6 +112,7 @@ class Normalizer:
             "normalize-failed", f"normalize failed on this event ({type(error).__name__}); its log says how"
         )
         await self._deliver(work, _Outputs(refused=[_refused(record, why, now_us())]))
+        work.complete(record.offset)
 
     def _sent_before(
         self, memory: Partition, record: ConsumerRecord, headers: Mapping[str, bytes], pipe: str

@@ -39,10 +39,7 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from aiokafka.protocol.group import HeartbeatRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 
-from hifi import log
-from hifi.errors import Misconfigured
-from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, start_with
-from hifi.kafka.assignor import (
+from aiokafka_cooperative.assignor import (
     NO_GENERATION,
     PROTOCOL,
     Member,
@@ -51,6 +48,9 @@ from hifi.kafka.assignor import (
     decode_member,
     encode_member,
 )
+from hifi import log
+from hifi.errors import Misconfigured
+from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, start_with
 
 Offsets: TypeAlias = Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata]
 

@@ -28,10 +28,10 @@ from aiokafka.protocol.group import LeaveGroupRequest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
+from aiokafka_cooperative import coordinator as cooperative
+from aiokafka_cooperative.assignor import Member, decode_member
+from aiokafka_cooperative.coordinator import CooperativeConsumer, Lease
 from hifi.errors import Misconfigured
-from hifi.kafka import cooperative
-from hifi.kafka.assignor import Member, decode_member
-from hifi.kafka.cooperative import CooperativeConsumer, Lease
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.jdk import find_java
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hifi.kafka.assignor import (
+from aiokafka_cooperative.assignor import (
     NO_GENERATION,
     Member,
     assign,
