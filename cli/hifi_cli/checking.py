@@ -104,7 +104,7 @@ def _mapping(one: LoadedPipe) -> Iterator[PipeProblem]:
 
 def _destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
     """Transforms and headers, as egest makes requests of them; secrets are looked at where egest runs."""
-    from hifi_egest.binding import Binding
+    from hifi.pipe.destination_request import Binding
 
     for index, destination in enumerate(one.pipe.destinations):
         try:
