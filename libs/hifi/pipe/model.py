@@ -11,6 +11,9 @@ from hifi.pipe.secret import Secret, WriteKey
 from hifi.pipe.strict import Strict
 from hifi.pipe.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
+Trigger = Literal["micro-batch", "real-time"]
+"""Trigger of the Spark query that a stream's pipes run with. `real-time` allows no UDF."""
+
 
 class Format(StrEnum):
     """What a sender may send."""
