@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from hifi.pipe.check import check_folder
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe
-from hifi_cli.checking import check_folder
 from hifi_cli.options import AsJson
 from hifi_cli.output import console, errors, print_json
 from hifi_cli.reported import FAILED, reported

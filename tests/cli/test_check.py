@@ -5,8 +5,8 @@ from textwrap import dedent
 import pytest
 from typer.testing import CliRunner
 
+from hifi.pipe.check import check_folder
 from hifi_cli.app import app
-from hifi_cli.checking import check_folder
 from hifi_cli.up import _python_path
 from hifi_infra.running import Running, write
 

@@ -9,11 +9,11 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi.topics import Topics
-from hifi_ingest.app import App
-from hifi_ingest.keys import WriteKeys
+from hifi_ingest.http.app import App
+from hifi_ingest.http.context import Taker
+from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.lifecycle import connect, keep_telling, settle
 from hifi_ingest.settings import IngestSettings
-from hifi_ingest.taker import Taker
 
 logger = log.get(__name__)
 

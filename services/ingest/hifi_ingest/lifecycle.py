@@ -9,9 +9,9 @@ from hifi.kafka.admin import matching_partitions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
-from hifi_ingest.keys import WriteKeys
+from hifi_ingest.accept.ack_report import Tally
+from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
-from hifi_ingest.tally import Tally
 
 _KAFKA: Final = "kafka"
 _TELL_S: Final = 1.0

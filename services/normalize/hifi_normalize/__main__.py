@@ -12,8 +12,8 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi.topics import Topics
-from hifi_normalize.memory import Memory
-from hifi_normalize.programs import Programs
+from hifi_normalize.compiled_pipes import Programs
+from hifi_normalize.idempotency.idempotency_cache import Memory
 from hifi_normalize.settings import NormalizeSettings
 from hifi_normalize.step import SERVICE, Normalizer
 

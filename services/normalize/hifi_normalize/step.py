@@ -35,10 +35,10 @@ from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
-from hifi_normalize.given import given
-from hifi_normalize.memory import Memory, Partition
-from hifi_normalize.programs import Programs
-from hifi_normalize.window import Verdict
+from hifi_normalize.compiled_pipes import Programs
+from hifi_normalize.idempotency.fingerprint import given
+from hifi_normalize.idempotency.idempotency_cache import Memory, Partition
+from hifi_normalize.idempotency.window import Verdict
 
 SERVICE: Final = "normalize"
 _LOOK_S: Final = 0.5
