@@ -1,6 +1,6 @@
-"""CloudEvents 1.0 over HTTP: binary, structured and batched content mode, read. Pure.
+"""Decode CloudEvents 1.0 over HTTP: binary, structured and batched content mode. Pure.
 
-HTTP protocol binding 1.0.2 sections 3.1 to 3.3, JSON event format 1.0.2. The data stays byte for byte: the body in
+HTTP protocol binding 1.0.2, sections 3.1 to 3.3; JSON event format 1.0.2. Data is kept byte for byte: the body in
 binary mode, the slice of the `data` member otherwise.
 """
 
@@ -12,9 +12,10 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from hifi.http.media_type import is_json
+from hifi.json_pointer import json_pointer
 from hifi_ingest.decode import json_slices
-from hifi_ingest.decode.attributes import JSON_TYPE, Incoming, assemble, text
-from hifi_ingest.http.answers import Flaw
+from hifi_ingest.decode.attributes import JSON_TYPE, assemble, encode_text
+from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
 
 STRUCTURED: Final = b"application/cloudevents+json"
 BATCHED: Final = b"application/cloudevents-batch+json"
@@ -23,88 +24,88 @@ PREFIX: Final = b"ce-"
 _QUOTE: Final = ord('"')
 _DATA: Final = frozenset({"data", "data_base64"})
 _INTEGER: Final = re.compile(rb"-?(?:0|[1-9][0-9]{0,9})")
-_STRINGS: Final = frozenset(
+_STRING_ATTRIBUTES: Final = frozenset(
     {"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"}
 )
-_READY: Final = re.compile(rb"[!#-$&-~](?:[ !#-$&-~]*[!#-$&-~])?")
-"""A header's value that needs no decoding: printable ASCII without quote and percent sign."""
+_LITERAL: Final = re.compile(rb"[!#-$&-~](?:[ !#-$&-~]*[!#-$&-~])?")
+"""A header value that needs no decoding: printable ASCII without quotation mark and percent sign."""
 
 
-def binary(headers: Iterable[tuple[bytes, bytes]], body: bytes, depth: int) -> Incoming:
-    """The event of a request in binary mode.
+def binary(headers: Iterable[tuple[bytes, bytes]], body: bytes, max_depth: int) -> DecodedEvent:
+    """Decode the event of a request in binary mode.
 
     Args:
         headers: of the request, names in lower case.
-        body: the data.
-        depth: bound on the nesting of data that declares itself JSON.
+        body: data of the event.
+        max_depth: of nesting in data with a JSON content type.
 
     Raises:
-        Flaw: it is none.
+        InvalidEvent: the request is not a valid event.
     """
     values: dict[str, bytes] = {}
     for name, value in headers:
         if name.startswith(PREFIX):
             attribute = name[3:].decode("latin-1")
             if attribute in values or attribute == "datacontenttype":
-                raise Flaw(f"the header {name.decode('latin-1')[:40]} may not be there (again)")
-            values[attribute] = value if _READY.fullmatch(value) else _header_text(attribute, value)
+                raise InvalidEvent(f"the header {name.decode('latin-1')[:40]} is repeated or not allowed")
+            values[attribute] = value if _LITERAL.fullmatch(value) else _header_text(attribute, value)
         elif name == b"content-type":
             if "datacontenttype" in values:
-                raise Flaw("there is more than one header content-type")
+                raise InvalidEvent("the header content-type is repeated")
             values["datacontenttype"] = value
     content_type = values.get("datacontenttype")
     if content_type is not None and body and is_json(content_type):
-        json_slices.utf8(body)
-        json_slices.one(body)
-        json_slices.shallow(body, depth)
+        json_slices.check_utf8(body)
+        json_slices.value_slice(body)
+        json_slices.check_depth(body, max_depth)
     return assemble(values, body)
 
 
 def _header_text(attribute: str, value: bytes) -> bytes:
-    """Undo quoting (RFC 9110, 5.6.4), then percent-encoding, as section 3.1.3.2 of the binding wants."""
+    """Undo quoting (RFC 9110, 5.6.4), then percent-encoding (HTTP protocol binding, 3.1.3.2)."""
     if len(value) >= 2 and value[:1] == value[-1:] == b'"':
         value = re.sub(rb"\\(.)", rb"\1", value[1:-1], flags=re.DOTALL)
     try:
-        return text(attribute, unquote_to_bytes(value).decode())
+        return encode_text(attribute, unquote_to_bytes(value).decode())
     except UnicodeDecodeError:
-        raise Flaw(f"the header ce-{attribute[:40]} is not UTF-8") from None
+        raise InvalidEvent(f"the header ce-{attribute[:40]} is not UTF-8") from None
 
 
-def structured(body: bytes, depth: int) -> Incoming:
-    """The event of a request in structured mode, JSON format.
+def structured(body: bytes, max_depth: int) -> DecodedEvent:
+    """Decode the event of a request in structured mode, JSON format.
 
     Raises:
-        Flaw: it is none.
+        InvalidEvent: the body is not a valid event.
     """
-    json_slices.utf8(body)
-    return event(json_slices.members(body), depth, clean=is_clean(body))
+    json_slices.check_utf8(body)
+    return event(json_slices.object_members(body), max_depth, clean=is_clean(body))
 
 
 def batched(body: bytes) -> list[json_slices.Members]:
-    """The members of each event of a request in batched mode, for `event`.
+    """Split the body of a request in batched mode into its events; pass each to `event`.
 
     Raises:
-        Flaw: the body as a whole is no array of objects.
+        InvalidEvent: the body is not an array of objects.
     """
-    json_slices.utf8(body)
-    return json_slices.array_of_members(body)
+    json_slices.check_utf8(body)
+    return json_slices.array_of_object_members(body)
 
 
 def is_clean(body: bytes) -> bool:
-    """No string in it needs decoding, and none can hold a forbidden character."""
+    """Whether no string of a body needs decoding or can contain a forbidden character."""
     return body.isascii() and b"\\" not in body and b"\x7f" not in body
 
 
-def event(members: json_slices.Members, depth: int, *, clean: bool) -> Incoming:
-    """The event of a JSON object's members.
+def event(members: json_slices.Members, max_depth: int, *, clean: bool) -> DecodedEvent:
+    """Decode an event from the members of its JSON object.
 
     Args:
-        members: name to slice.
-        depth: bound on the nesting of data that is JSON.
-        clean: `is_clean` of the body that the slices are from.
+        members: name to slice of the body.
+        max_depth: of nesting in JSON data.
+        clean: `is_clean` of the whole body, which saves the check of each string.
 
     Raises:
-        Flaw: it is none.
+        InvalidEvent: the object is not a valid event.
     """
     values: dict[str, bytes] = {}
     for name, raw in members.items():
@@ -117,62 +118,63 @@ def event(members: json_slices.Members, depth: int, *, clean: bool) -> Incoming:
             value = _value(name, slice_)
             if value is not None:
                 values[name] = value
-    return assemble(values, _data(members, values, depth))
+    return assemble(values, _data(members, values, max_depth))
 
 
-def _data(members: json_slices.Members, values: dict[str, bytes], depth: int) -> bytes:
-    """The data of an event; where it is JSON by default, that is set among the attributes."""
+def _data(members: json_slices.Members, values: dict[str, bytes], max_depth: int) -> bytes:
+    """The data of an event. Sets `datacontenttype` in `values` to JSON if data has no declared type."""
     encoded = members.get("data_base64")
     data = members.get("data")
     if encoded is not None and bytes(encoded) != b"null":
         if data is not None:
-            raise Flaw("data and data_base64 exclude each other", "/data_base64")
+            raise InvalidEvent("an event may have either data or data_base64", "/data_base64")
         return _base64(bytes(encoded))
     if data is None:
         return b""
     content_type = values.setdefault("datacontenttype", JSON_TYPE)
     if not is_json(content_type):
         return _string_data(bytes(data))
-    text_ = bytes(data)
-    json_slices.shallow(text_, depth)
-    return text_
+    data_slice = bytes(data)
+    json_slices.check_depth(data_slice, max_depth)
+    return data_slice
 
 
 def _value(name: str, slice_: bytes) -> bytes | None:
-    """The canonical text of an attribute's JSON value; None: the attribute is not set."""
+    """The canonical text of an attribute's JSON value; None if the attribute is null, which means absent."""
     first = slice_[:1]
     if first == b'"':
         inner = slice_[1:-1]
-        return inner if json_slices.is_plain(inner) else text(name, json_slices.value(slice_))
+        return inner if json_slices.is_unescaped(inner) else encode_text(name, json_slices.decode(slice_))
     if slice_ == b"null":
         return None
-    if name not in _STRINGS:
+    if name not in _STRING_ATTRIBUTES:
         if slice_ in (b"true", b"false"):
             return slice_
         if _INTEGER.fullmatch(slice_) and -(2**31) <= int(slice_) < 2**31:
             return b"%d" % int(slice_)
-        raise Flaw("an extension is a string, a boolean or a 32-bit integer", _pointer(name))
-    raise Flaw(f"{name} must be a string", _pointer(name))
+        raise InvalidEvent(
+            "an extension attribute must be a string, a boolean or a 32-bit integer",
+            json_pointer([name[:40]]),
+        )
+    raise InvalidEvent(f"{name} must be a string", json_pointer([name[:40]]))
 
 
 def _base64(slice_: bytes) -> bytes:
-    content = json_slices.value(slice_)
+    content = json_slices.decode(slice_)
     try:
         return base64.b64decode(content, validate=True)
     except (TypeError, ValueError, binascii.Error):
-        raise Flaw("data_base64 must be a string in base64", "/data_base64") from None
+        raise InvalidEvent("data_base64 must be a base64 string", "/data_base64") from None
 
 
 def _string_data(slice_: bytes) -> bytes:
-    """Data of a type other than JSON is a JSON string that holds it (JSON event format, 3.1)."""
-    content: Any = json_slices.value(slice_)
+    """Data that is not JSON is the content of a JSON string (JSON event format, 3.1)."""
+    content: Any = json_slices.decode(slice_)
     if not isinstance(content, str):
-        raise Flaw("data must be a string where datacontenttype is not JSON; else use data_base64", "/data")
+        raise InvalidEvent(
+            "data must be a string if datacontenttype is not JSON; send other data as data_base64", "/data"
+        )
     try:
         return content.encode()
     except UnicodeEncodeError:
-        raise Flaw("data is not Unicode text", "/data") from None
-
-
-def _pointer(name: str) -> str:
-    return "/" + name[:40].replace("~", "~0").replace("/", "~1")
+        raise InvalidEvent("data is not Unicode text", "/data") from None

@@ -1,8 +1,7 @@
-"""JSON as it was sent: checked whole, cut into its parts, never written anew. Pure.
+"""Split JSON into slices of the body without re-encoding it. Pure.
 
-The parts stay slices of what came in, so that numbers keep their digits, objects their order and strings their
-escapes. msgspec checks the syntax of RFC 8259 while it cuts; it does not look at UTF-8 and does not bound nesting, so
-both are done here.
+Slices keep the digits of numbers, the order of objects and the escapes of strings. msgspec validates the syntax (RFC
+8259) while it splits; it checks neither UTF-8 nor the depth of nesting, so this module does.
 """
 
 import re
@@ -11,106 +10,120 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from hifi_ingest.http.answers import Flaw
+from hifi_ingest.decode.event import InvalidEvent
 
-_ONE: Final = msgspec.json.Decoder(Raw)
+_VALUE: Final = msgspec.json.Decoder(Raw)
 _ARRAY: Final = msgspec.json.Decoder(list[Raw])
-_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
-_ARRAY_OF_MEMBERS: Final = msgspec.json.Decoder(list[dict[str, Raw]])
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
+_ARRAY_OF_OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Raw]])
 _ANY: Final = msgspec.json.Decoder()
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_PLAIN: Final = re.compile(rb"[ !#-\[\]-~]*")
+_UNESCAPED: Final = re.compile(rb"[ !#-\[\]-~]*")
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""A surrogate pair, a lone surrogate (group 1) or any other escape."""
 
 Members = dict[str, Raw]
+"""Member name of an object to the slice of its value."""
 
 
-def utf8(body: bytes) -> None:
-    """Raises Flaw: the body is not UTF-8."""
+def check_utf8(body: bytes) -> None:
+    """Raises InvalidEvent if the body is not UTF-8."""
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        raise Flaw(f"not UTF-8 at byte {error.start}") from None
+        raise InvalidEvent(f"not UTF-8 at byte {error.start}") from None
 
 
-def one(text: bytes) -> bytes:
-    """One JSON value without the white space around it.
-
-    Raises:
-        Flaw: not JSON.
-    """
-    return bytes(_decoded(_ONE, text))
-
-
-def array(text: bytes) -> list[bytes]:
-    """The elements of an array.
+def value_slice(text: bytes) -> bytes:
+    """The slice of one JSON value, without white space around it.
 
     Raises:
-        Flaw: not JSON, or no array.
+        InvalidEvent: not JSON.
     """
-    return [bytes(element) for element in _decoded(_ARRAY, text)]
+    return bytes(_decode(_VALUE, text))
 
 
-def members(text: bytes) -> Members:
-    """The members of an object.
+def array_elements(text: bytes) -> list[bytes]:
+    """The slices of the elements of an array.
 
     Raises:
-        Flaw: not JSON, or no object.
+        InvalidEvent: not JSON, or not an array.
     """
-    found: Members = _decoded(_MEMBERS, text)
+    return [bytes(element) for element in _decode(_ARRAY, text)]
+
+
+def object_members(text: bytes) -> Members:
+    """The slices of the members of an object.
+
+    Raises:
+        InvalidEvent: not JSON, or not an object.
+    """
+    found: Members = _decode(_OBJECT, text)
     return found
 
 
-def array_of_members(text: bytes) -> list[Members]:
-    """The members of each object in an array.
+def array_of_object_members(text: bytes) -> list[Members]:
+    """The slices of the members of each object in an array.
 
     Raises:
-        Flaw: not JSON, or no array of objects.
+        InvalidEvent: not JSON, or not an array of objects.
     """
-    found: list[Members] = _decoded(_ARRAY_OF_MEMBERS, text)
+    found: list[Members] = _decode(_ARRAY_OF_OBJECTS, text)
     return found
 
 
-def value(text: bytes) -> Any:
-    """A value as Python has it.
+def decode(text: bytes) -> Any:
+    """A JSON value as Python objects.
 
     Raises:
-        Flaw: not JSON, or a number beyond what a double holds.
+        InvalidEvent: not JSON, or a number that a double cannot hold.
     """
-    return _decoded(_ANY, text)
+    return _decode(_ANY, text)
 
 
-def shallow(text: bytes, limit: int) -> None:
-    """Raises Flaw: valid JSON whose arrays and objects are nested deeper than `limit`."""
-    if text.count(b"{") + text.count(b"[") <= limit:
+def check_depth(text: bytes, max_depth: int) -> None:
+    """Raises InvalidEvent if valid JSON nests arrays and objects deeper than `max_depth`."""
+    if text.count(b"{") + text.count(b"[") <= max_depth:
         return
     rest = _STRING.sub(b"", text).translate(_BRACKETS, _NOT_BRACKETS)
-    for _ in range(limit):
+    for _ in range(max_depth):
         if not rest:
             return
         rest = rest.replace(b"[]", b"")
     if rest:
-        raise Flaw(f"nested deeper than {limit} levels")
+        raise InvalidEvent(f"nested deeper than {max_depth} levels")
 
 
-def is_plain(text: bytes) -> bool:
-    """Only printable ASCII, without quotes and backslashes: as a JSON string it stands for itself."""
-    return _PLAIN.fullmatch(text) is not None
+def is_unescaped(text: bytes) -> bool:
+    """Whether the content of a JSON string is its own value: printable ASCII without quotes and backslashes."""
+    return _UNESCAPED.fullmatch(text) is not None
 
 
-def _decoded(decoder: Any, text: bytes) -> Any:
+def _decode(decoder: Any, text: bytes) -> Any:
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
-        raise Flaw(_sentence(str(error))) from None
+        raise InvalidEvent(_sentence(str(error))) from None
     except msgspec.DecodeError as error:
-        raise Flaw(f"not JSON: {_sentence(str(error))}") from None
+        raise InvalidEvent(f"not JSON: {_lone_surrogate(text) or _sentence(str(error))}") from None
     except RecursionError:
-        raise Flaw("nested too deeply") from None
+        raise InvalidEvent("nested too deeply") from None
+
+
+def _lone_surrogate(text: bytes) -> str | None:
+    """Explain a lone surrogate, which msgspec reports as truncated input; None if there is none."""
+    for match in _ESCAPE.finditer(text):
+        if match[1]:
+            return f"the escape sequence at byte {match.start()} is half of a surrogate pair"
+    return None
 
 
 def _sentence(message: str) -> str:
-    """The message without msgspec's own way of naming places."""
+    """The message without msgspec's notation of places."""
     sentence, _, _ = message.removeprefix("JSON is malformed: ").partition(" - at ")
     return sentence[:1].lower() + sentence[1:].replace("`", "")

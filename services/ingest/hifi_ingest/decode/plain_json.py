@@ -1,7 +1,7 @@
-"""Plain JSON made into CloudEvents: an object, an array of objects, or one object a line. Pure.
+"""Decode plain JSON into CloudEvents: an object, an array of objects, or one object per line. Pure.
 
-The data is each object's own slice of the body, byte for byte. What a pipe declares in `source` says where id, time
-and partition key come from.
+The data of an event is the slice of its object in the body, byte for byte. The `source` section of the pipe declares
+the fields that give id, time and partition key.
 """
 
 import hashlib
@@ -13,60 +13,68 @@ from typing import Any, Final
 from uuid_utils import uuid7
 
 from hifi.event import CONTENT_TYPE, Headers
+from hifi.http.problem import Problem
+from hifi.json_pointer import json_pointer
 from hifi.pipe.model import Source
 from hifi_ingest.decode import json_slices, timestamps
-from hifi_ingest.decode.attributes import JSON_TYPE, Incoming, text
-from hifi_ingest.http.answers import Flaw, Problem
+from hifi_ingest.decode.attributes import JSON_TYPE, encode_text
+from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
 
 JSON_LINES: Final = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"?([!#-~]{1,200})"?')
-_UNUSABLE: Final = 422
-"""The JSON is fine and the pipe cannot use it (RFC 9110, 15.5.21)."""
+_UNPROCESSABLE: Final = 422
+"""The JSON is valid, but not what the pipe needs (RFC 9110, 15.5.21)."""
 
 
 def objects(body: bytes) -> list[bytes]:
-    """The objects of a body that is one JSON object or an array of some.
+    """Split a body that is one JSON object or an array of objects; `check_object` checks the elements.
 
     Raises:
-        Flaw: it is neither; elements that are no objects are left to `check`.
+        InvalidEvent: the body is not valid JSON.
     """
-    json_slices.utf8(body)
+    json_slices.check_utf8(body)
     if body.lstrip(b" \t\r\n")[:1] == b"[":
-        return json_slices.array(body)
-    return [json_slices.one(body)]
+        return json_slices.array_elements(body)
+    return [json_slices.value_slice(body)]
 
 
 def lines(body: bytes) -> list[bytes]:
-    """The lines of a body, without empty ones; they are checked by `check`."""
+    """Split a body into its lines, without empty ones; `check_object` checks each."""
     return [line for line in (each.strip(b" \t\r") for each in body.split(b"\n")) if line]
 
 
-def check(element: bytes, depth: int, *, checked: bool) -> None:
-    """Raises Flaw: the element is no JSON object, or is nested too deeply. `checked`: its syntax was."""
-    if not checked:
-        json_slices.utf8(element)
-        json_slices.one(element)
+def check_object(element: bytes, max_depth: int, *, valid_json: bool) -> None:
+    """Raises InvalidEvent if an element is not a JSON object or is nested too deeply.
+
+    Args:
+        element: slice of the body.
+        max_depth: of nesting.
+        valid_json: the syntax has been checked.
+    """
+    if not valid_json:
+        json_slices.check_utf8(element)
+        json_slices.value_slice(element)
     if element[:1] != b"{":
-        raise Flaw("an event must be a JSON object")
-    json_slices.shallow(element, depth)
+        raise InvalidEvent("an event must be a JSON object")
+    json_slices.check_depth(element, max_depth)
 
 
 def idempotency_key(value: bytes) -> str:
-    """The header Idempotency-Key, with or without the quotes of a structured field.
+    """The value of the header Idempotency-Key, with or without the quotation marks of a structured field.
 
     Raises:
-        Problem: it is empty, longer than 200 characters, or not printable ASCII.
+        Problem: 400 if it is empty, longer than 200 characters, or not printable ASCII.
     """
     match = _IDEMPOTENCY_KEY.fullmatch(value.strip())
     if match is None:
         raise Problem(
-            400, "the header idempotency-key must be 1 to 200 printable ASCII characters, no spaces"
+            400, "the header idempotency-key must have 1 to 200 printable ASCII characters and no spaces"
         )
     return match[1].decode()
 
 
-class PlainSource:
-    """Makes events of the plain JSON that a pipe takes."""
+class PlainJsonDecoder:
+    """Decodes the plain JSON events of one pipe."""
 
     def __init__(self, pipe: str, source: Source) -> None:
         self._source = f"/v1/pipes/{pipe}/events".encode()
@@ -77,63 +85,65 @@ class PlainSource:
             (CONTENT_TYPE, JSON_TYPE),
         ]
         self._id, self._time, self._key = source.id, source.time, source.partition_key
-        self._reads = bool(self._id or self._time or self._key)
+        self._reads_data = bool(self._id or self._time or self._key)
 
-    def event(self, element: bytes, index: int, key: str | None, accepted_us: int) -> Incoming:
-        """The event of one JSON object.
+    def decode(
+        self, element: bytes, index: int, idempotency_key: str | None, accepted_us: int
+    ) -> DecodedEvent:
+        """Build the event of one JSON object.
 
         Args:
-            element: the object, checked.
-            index: its place in the request.
-            key: the request's Idempotency-Key.
-            accepted_us: its time if it has none of its own, microseconds since 1970 UTC.
+            element: slice of the object, checked.
+            index: of the object in the request.
+            idempotency_key: of the request.
+            accepted_us: time of an event that has none, microseconds since 1970 UTC.
 
         Raises:
-            Flaw: what the pipe declares is missing in it or of the wrong type.
+            InvalidEvent: 422, a field that the pipe declares is missing or has the wrong type.
         """
-        data = json_slices.value(element) if self._reads else None
-        identifier = self._identifier(data, element, index, key)
-        time_us, time = self._when(data, accepted_us)
-        headers = [*self._headers, ("ce_id", identifier), ("ce_time", time)]
+        data = json_slices.decode(element) if self._reads_data else None
+        event_id = self._event_id(data, element, index, idempotency_key)
+        time_us, time = self._event_time(data, accepted_us)
+        headers = [*self._headers, ("ce_id", event_id), ("ce_time", time)]
         partition_key = _text_at(data, self._key) if self._key else None
         if partition_key:
             headers.append(("ce_partitionkey", partition_key))
-        return Incoming(self._source, identifier, partition_key or identifier, headers, element, time_us)
+        return DecodedEvent(self._source, event_id, partition_key or event_id, headers, element, time_us)
 
-    def _identifier(self, data: Any, element: bytes, index: int, key: str | None) -> bytes:
+    def _event_id(self, data: Any, element: bytes, index: int, idempotency_key: str | None) -> bytes:
         if self._id is not None:
-            identifier = _text_at(data, self._id)
-            if not identifier:
-                raise Flaw(
-                    f"the pipe takes the event's id from {self._id}, which is missing",
+            event_id = _text_at(data, self._id)
+            if not event_id:
+                raise InvalidEvent(
+                    f"the field {self._id}, which is the event id in this pipe, is missing or empty",
                     _pointer(self._id),
-                    _UNUSABLE,
+                    _UNPROCESSABLE,
                 )
-            return identifier
-        if key is not None:
-            return f"{key}-{index}-{hashlib.sha256(element).hexdigest()[:16]}".encode()
+            return event_id
+        if idempotency_key is not None:
+            return f"{idempotency_key}-{index}-{hashlib.sha256(element).hexdigest()[:16]}".encode()
         return str(uuid7()).encode()
 
-    def _when(self, data: Any, accepted_us: int) -> tuple[int, bytes]:
+    def _event_time(self, data: Any, accepted_us: int) -> tuple[int, bytes]:
         value = _at(data, self._time) if self._time else None
         if value is None:
-            return accepted_us, _written(accepted_us)
+            return accepted_us, _format_us(accepted_us)
         try:
             time = value.encode("ascii")
-            return timestamps.read_us(time), time
+            return timestamps.parse_us(time), time
         except (AttributeError, ValueError):
-            raise Flaw(
-                f"the pipe takes the event's time from {self._time}, which must be a time of RFC 3339",
+            raise InvalidEvent(
+                f"the field {self._time}, which is the event time in this pipe, must be an RFC 3339 timestamp",
                 _pointer(self._time or ""),
-                _UNUSABLE,
+                _UNPROCESSABLE,
             ) from None
 
 
-_written: Final = lru_cache(maxsize=8)(timestamps.write)
+_format_us: Final = lru_cache(maxsize=8)(timestamps.format_us)
 
 
 def _at(data: Any, path: str) -> Any:
-    """The value at a path with dots, None when there is none."""
+    """The value at a dotted path, or None."""
     for part in path.split("."):
         if not isinstance(data, Mapping):
             return None
@@ -146,11 +156,11 @@ def _text_at(data: Any, path: str) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return text(path, value)
+        return encode_text(path, value)
     if isinstance(value, int) and not isinstance(value, bool):
         return b"%d" % value
-    raise Flaw(f"the pipe uses {path}, which must be a string or a whole number", _pointer(path), _UNUSABLE)
+    raise InvalidEvent(f"the field {path} must be a string or an integer", _pointer(path), _UNPROCESSABLE)
 
 
 def _pointer(path: str) -> str:
-    return "/" + path.replace("~", "~0").replace("/", "~1").replace(".", "/")
+    return json_pointer(path.split("."))

@@ -1,6 +1,6 @@
-"""From a request's headers and body to its events: which format it is, and every flaw of every event. Pure.
+"""Decode a request into events: choose the format by its headers, then validate every event. Pure.
 
-A request is checked whole: either all of its events come out, or a refusal that names each bad index.
+Either all events of a request are returned, or a refusal that names the index of each invalid one.
 """
 
 import asyncio
@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from hifi.http.media_type import media_type
+from hifi.http.media_type import is_json, is_utf8, media_type
+from hifi.http.problem import Problem
 from hifi.pipe.model import Format, Source
-from hifi_ingest.decode import cloudevents, plain_json, trace_headers
-from hifi_ingest.decode.attributes import JSON_TYPE, Incoming
-from hifi_ingest.http.answers import Flaw, Problem, flawed
+from hifi_ingest.decode import cloudevents, plain_json
+from hifi_ingest.decode.attributes import JSON_TYPE
+from hifi_ingest.decode.event import DecodedEvent, InvalidEvent, refusal
+from hifi_ingest.decode.trace_headers import trace_headers, with_trace
 
 T = TypeVar("T")
 
-_TURN: Final = 250
-"""Events that are decoded before other requests get their turn."""
+_EVENTS_PER_TURN: Final = 250
+"""Events decoded before other requests get a turn of the event loop."""
 _CLOUDEVENTS: Final = b"application/cloudevents"
 _ACCEPTED_TYPES: Final = (
     "application/cloudevents+json, application/cloudevents-batch+json, application/json, application/x-ndjson"
@@ -25,164 +27,187 @@ _ACCEPTED_TYPES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """How large things may be."""
+class DecodeLimits:
+    """Limits of the events of one request."""
 
     event_bytes: int
+    """Data and attributes of one event."""
     batch_events: int
     depth: int
+    """Nesting of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
-    """What a pipe takes."""
+class PipeFormats:
+    """The formats that a pipe accepts."""
 
     formats: frozenset[Format]
-    plain: plain_json.PlainSource
+    plain_json: plain_json.PlainJsonDecoder
 
     @classmethod
-    def of(cls, pipe: str, source: Source) -> "Taking":
-        """As the pipe declares it."""
-        return cls(frozenset(source.formats), plain_json.PlainSource(pipe, source))
+    def of(cls, pipe: str, source: Source) -> "PipeFormats":
+        """The formats that the pipe's `source` section declares."""
+        return cls(frozenset(source.formats), plain_json.PlainJsonDecoder(pipe, source))
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A request that is there whole: headers with names in lower case, body with its coding undone."""
+class EventRequest:
+    """A complete request."""
 
     headers: Sequence[tuple[bytes, bytes]]
+    """Names in lower case."""
     body: bytes
+    """Without its content coding."""
     accepted_us: int
     """Microseconds since 1970 UTC."""
 
 
-async def events(sent: Sent, taking: Taking, bounds: Bounds, *, plain_too: bool) -> list[Incoming]:
-    """All events of a request.
+async def decode_request(
+    request: EventRequest, pipe: PipeFormats, limits: DecodeLimits, *, allow_plain_json: bool
+) -> list[DecodedEvent]:
+    """Decode all events of a request.
 
     Args:
-        sent: the request.
-        taking: what the pipe takes.
-        bounds: how large things may be.
-        plain_too: plain JSON may come in here, not only CloudEvents.
+        request: headers and body.
+        pipe: formats that the pipe accepts.
+        limits: of the events.
+        allow_plain_json: the path of the request accepts plain JSON, not only CloudEvents.
 
     Raises:
-        Problem: 400, 413, 415 or 422; nothing of the request is to be taken.
+        Problem: 400, 413, 415 or 422; no event of the request may be accepted.
     """
-    found = await _decoded(sent, taking, bounds, plain_too=plain_too)
-    return trace_headers.carried(found, trace_headers.context(sent.headers))
+    events = await _decode(request, pipe, limits, allow_plain_json=allow_plain_json)
+    return with_trace(events, trace_headers(request.headers))
 
 
-async def _decoded(sent: Sent, taking: Taking, bounds: Bounds, *, plain_too: bool) -> list[Incoming]:
-    content_type = next((value for name, value in sent.headers if name == b"content-type"), b"")
+async def _decode(
+    request: EventRequest, pipe: PipeFormats, limits: DecodeLimits, *, allow_plain_json: bool
+) -> list[DecodedEvent]:
+    content_type = next((value for name, value in request.headers if name == b"content-type"), b"")
     kind = media_type(content_type) or b""
+    if not is_utf8(content_type) and (is_json(content_type) or kind in plain_json.JSON_LINES):
+        # RFC 8259, 8.1: JSON between systems is UTF-8.
+        raise Problem(415, "JSON must be encoded in UTF-8: leave out charset, or send charset=utf-8")
     if kind.startswith(_CLOUDEVENTS):
-        _want(Format.CLOUDEVENTS, taking)
-        return await _cloudevents(kind, sent, bounds)
-    if any(name.startswith(cloudevents.PREFIX) for name, _ in sent.headers):
-        _want(Format.CLOUDEVENTS, taking)
-        return _single(lambda: cloudevents.binary(sent.headers, sent.body, bounds.depth), bounds)
-    if not plain_too:
+        _require_format(Format.CLOUDEVENTS, pipe)
+        return await _decode_json_cloudevents(kind, request, limits)
+    if any(name.startswith(cloudevents.PREFIX) for name, _ in request.headers):
+        _require_format(Format.CLOUDEVENTS, pipe)
+        return _decode_one(lambda: cloudevents.binary(request.headers, request.body, limits.depth), limits)
+    if not allow_plain_json:
         raise Problem(
             415,
-            "this is no CloudEvent: send ce- headers or the content type application/cloudevents+json;"
-            " plain JSON goes to /v1/pipes/{pipe}/events",
+            "the request is not a CloudEvent: send ce- headers or the content type"
+            " application/cloudevents+json; send plain JSON to /v1/pipes/{pipe}/events",
         )
     if not (kind == JSON_TYPE or kind.endswith(b"+json") or kind in plain_json.JSON_LINES):
         raise Problem(
             415, f"the content type must be one of {_ACCEPTED_TYPES}", [("accept", _ACCEPTED_TYPES)]
         )
-    _want(Format.JSON, taking)
-    return await _plain(kind, sent, taking.plain, bounds)
+    _require_format(Format.JSON, pipe)
+    return await _decode_plain_json(kind, request, pipe.plain_json, limits)
 
 
-async def _cloudevents(kind: bytes, sent: Sent, bounds: Bounds) -> list[Incoming]:
+async def _decode_json_cloudevents(
+    kind: bytes, request: EventRequest, limits: DecodeLimits
+) -> list[DecodedEvent]:
     if kind == cloudevents.STRUCTURED:
-        return _single(lambda: cloudevents.structured(sent.body, bounds.depth), bounds)
+        return _decode_one(lambda: cloudevents.structured(request.body, limits.depth), limits)
     if kind != cloudevents.BATCHED:
         raise Problem(
             415,
-            f"of CloudEvents' formats only JSON is taken: {_ACCEPTED_TYPES}",
+            f"CloudEvents are accepted in JSON format only: {_ACCEPTED_TYPES}",
             [("accept", _ACCEPTED_TYPES)],
         )
-    members = _whole(lambda: cloudevents.batched(sent.body))
-    clean = cloudevents.is_clean(sent.body)
-    return await _each(
-        len(members), lambda index: cloudevents.event(members[index], bounds.depth, clean=clean), sent, bounds
+    members = _split(lambda: cloudevents.batched(request.body))
+    clean = cloudevents.is_clean(request.body)
+    return await _decode_each(
+        len(members),
+        lambda index: cloudevents.event(members[index], limits.depth, clean=clean),
+        request,
+        limits,
     )
 
 
-async def _plain(kind: bytes, sent: Sent, source: plain_json.PlainSource, bounds: Bounds) -> list[Incoming]:
+async def _decode_plain_json(
+    kind: bytes, request: EventRequest, decoder: plain_json.PlainJsonDecoder, limits: DecodeLimits
+) -> list[DecodedEvent]:
     by_line = kind in plain_json.JSON_LINES
-    elements = plain_json.lines(sent.body) if by_line else _whole(lambda: plain_json.objects(sent.body))
-    value = next((value for name, value in sent.headers if name == b"idempotency-key"), None)
+    elements = plain_json.lines(request.body) if by_line else _split(lambda: plain_json.objects(request.body))
+    value = next((value for name, value in request.headers if name == b"idempotency-key"), None)
     key = None if value is None else plain_json.idempotency_key(value)
 
-    def one(index: int) -> Incoming:
+    def decode(index: int) -> DecodedEvent:
         element = elements[index]
-        plain_json.check(element, bounds.depth, checked=not by_line)
-        return source.event(element, index, key, sent.accepted_us)
+        plain_json.check_object(element, limits.depth, valid_json=not by_line)
+        return decoder.decode(element, index, key, request.accepted_us)
 
-    return await _each(len(elements), one, sent, bounds)
+    return await _decode_each(len(elements), decode, request, limits)
 
 
-async def _each(total: int, one: Callable[[int], Incoming], sent: Sent, bounds: Bounds) -> list[Incoming]:
-    if total > bounds.batch_events:
-        raise Problem(413, f"{total} events in one request; {bounds.batch_events} is the most")
-    found: list[Incoming] = []
-    flaws: dict[int, Flaw] = {}
-    for start in range(0, total, _TURN):
+async def _decode_each(
+    total: int, decode: Callable[[int], DecodedEvent], request: EventRequest, limits: DecodeLimits
+) -> list[DecodedEvent]:
+    if total > limits.batch_events:
+        raise Problem(413, f"the request has {total} events; the limit is {limits.batch_events}")
+    events: list[DecodedEvent] = []
+    invalid: dict[int, InvalidEvent] = {}
+    for start in range(0, total, _EVENTS_PER_TURN):
         if start:
             await asyncio.sleep(0)
-        for index in range(start, min(start + _TURN, total)):
+        for index in range(start, min(start + _EVENTS_PER_TURN, total)):
             try:
-                found.append(one(index))
-            except Flaw as flaw:
-                flaws[index] = flaw
-    if not flaws:
-        flaws.update(_repeated(found))
-        if len(sent.body) > bounds.event_bytes:
-            flaws.update(_oversized(found, bounds))
-    if flaws:
-        raise flawed(flaws, total)
-    return found
+                events.append(decode(index))
+            except InvalidEvent as error:
+                invalid[index] = error
+    if not invalid:
+        invalid.update(_repeated(events))
+        if len(request.body) > limits.event_bytes:
+            invalid.update(_oversized(events, limits))
+    if invalid:
+        raise refusal(invalid, total)
+    return events
 
 
-def _single(one: Callable[[], Incoming], bounds: Bounds) -> list[Incoming]:
+def _decode_one(decode: Callable[[], DecodedEvent], limits: DecodeLimits) -> list[DecodedEvent]:
     try:
-        event = one()
-    except Flaw as flaw:
-        raise flawed({0: flaw}, 1) from None
-    if flaws := dict(_oversized([event], bounds)):
-        raise flawed(flaws, 1)
+        event = decode()
+    except InvalidEvent as error:
+        raise refusal({0: error}, 1) from None
+    if invalid := dict(_oversized([event], limits)):
+        raise refusal(invalid, 1)
     return [event]
 
 
-def _whole(read: Callable[[], T]) -> T:
+def _split(split: Callable[[], T]) -> T:
     try:
-        return read()
-    except Flaw as flaw:
-        raise Problem(400, f"the body as a whole is refused: {flaw.detail}") from None
+        return split()
+    except InvalidEvent as error:
+        raise Problem(400, f"the body is invalid: {error.detail}") from None
 
 
-def _repeated(found: Sequence[Incoming]) -> Iterator[tuple[int, Flaw]]:
-    """Events of one request with the same source and id: CloudEvents says that they are the same event."""
-    if len({event.id for event in found}) == len(found):
+def _repeated(events: Sequence[DecodedEvent]) -> Iterator[tuple[int, InvalidEvent]]:
+    """Events with the source and id of an earlier one: by CloudEvents' definition the same event."""
+    if len({event.id for event in events}) == len(events):
         return
     first: dict[tuple[bytes, bytes], int] = {}
-    for index, event in enumerate(found):
+    for index, event in enumerate(events):
         earlier = first.setdefault((event.source, event.id), index)
         if earlier != index:
-            yield index, Flaw(f"the same source and id as the event at index {earlier}", "/id")
+            yield index, InvalidEvent(f"the same source and id as the event at index {earlier}", "/id")
 
 
-def _oversized(found: Sequence[Incoming], bounds: Bounds) -> Iterator[tuple[int, Flaw]]:
-    for index, event in enumerate(found):
+def _oversized(events: Sequence[DecodedEvent], limits: DecodeLimits) -> Iterator[tuple[int, InvalidEvent]]:
+    for index, event in enumerate(events):
         size = event.size_bytes()
-        if size > bounds.event_bytes:
-            yield index, Flaw(f"{size} bytes; an event may have {bounds.event_bytes}", status=413)
+        if size > limits.event_bytes:
+            yield (
+                index,
+                InvalidEvent(f"{size} bytes; the limit of an event is {limits.event_bytes}", status=413),
+            )
 
 
-def _want(wanted: Format, taking: Taking) -> None:
-    if wanted not in taking.formats:
-        declared = " and ".join(sorted(taking.formats))
-        raise Problem(415, f"this pipe takes {declared} only")
+def _require_format(required: Format, pipe: PipeFormats) -> None:
+    if required not in pipe.formats:
+        declared = " and ".join(sorted(pipe.formats))
+        raise Problem(415, f"this pipe accepts {declared} only")

@@ -1,9 +1,10 @@
-"""The ASGI app: requests with events go straight to work, everything else through Starlette."""
+"""The ASGI app of ingest. Requests with events are handled directly, the other pages by Starlette."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,47 +15,48 @@ from starlette.types import Message, Receive, Scope, Send
 from hifi import log, metrics
 from hifi.clock import MICROSECONDS, now_us
 from hifi.health import Health
+from hifi.http.problem import Problem, ResponseParts, retry_later
 from hifi.pipe.registry import PipeVersion
-from hifi_ingest.decode.request import Sent, events
-from hifi_ingest.http.answers import Answer, Problem, accepted, retry_later
-from hifi_ingest.http.body_limits import Gone
-from hifi_ingest.http.context import Taker
+from hifi_ingest.decode.request import EventRequest, decode_request
+from hifi_ingest.http.body_limits import ClientDisconnected
+from hifi_ingest.http.context import IngestContext
 
 EVENTS: Final = "/v1/events"
 _PIPES: Final = "/v1/pipes/"
 _PIPE_EVENTS: Final = "/events"
-_TAKING: Final = "taking events"
+_CONDITION: Final = "accepting events"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi", charset="UTF-8"')
+_JSON: Final = (b"content-type", b"application/json")
 
 logger = log.get(__name__)
 _requests: Final = lru_cache(maxsize=None)(lambda status: metrics.REQUESTS.labels(str(status)))
 
 
 class App:
-    """Takes events once it is open; until then it asks to come again."""
+    """Accepts events after `open`; until then it answers 503."""
 
     def __init__(self, health: Health) -> None:
-        self.taker: Taker | None = None
+        self.context: IngestContext | None = None
         self._health = health
-        health.block(_TAKING, "events are not taken yet")
+        health.block(_CONDITION, "ingest is starting and does not accept events yet")
         self._pages = Starlette(
             routes=[*health.routes(), Route("/openapi.json", _openapi)],
             exception_handlers={HTTPException: self._http_problem},
         )
 
-    def open(self, taker: Taker) -> None:
-        """From now on events are taken."""
-        self.taker = taker
-        self._health.unblock(_TAKING)
+    def open(self, context: IngestContext) -> None:
+        """Start to accept events."""
+        self.context = context
+        self._health.unblock(_CONDITION)
 
     def count(self, status: int) -> None:
-        """One more request was answered."""
+        """Count a response in the metrics and in the next report of acknowledged events."""
         _requests(status).inc()
-        if self.taker is not None:
-            self.taker.tally.answers[status] += 1
+        if self.context is not None:
+            self.context.reporter.answers[status] += 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request (ASGI)."""
         path = scope["path"]
         if path == EVENTS:
             pipe = None
@@ -64,75 +66,83 @@ class App:
             await self._pages(scope, receive, send)
             return
         try:
-            answer = await self._take(scope, receive, pipe)
-        except Gone:
+            response = await self._handle_events(scope, receive, pipe)
+        except ClientDisconnected:
             return
         except Problem as problem:
-            answer = problem.answer()
+            response = problem.parts()
         except Exception:
             logger.exception("request-failed")
-            answer = Problem(500, "ingest failed on this request; the log says why").answer()
-        self.count(answer[0])
-        await _send(send, answer, head=scope["method"] == "HEAD")
+            response = Problem(500, "ingest failed on this request; see its log for the cause").parts()
+        self.count(response[0])
+        await _send(send, response, head=scope["method"] == "HEAD")
 
-    async def _take(self, scope: Scope, receive: Receive, pipe: str | None) -> Answer:
+    async def _handle_events(self, scope: Scope, receive: Receive, pipe_name: str | None) -> ResponseParts:
         if scope["method"] != "POST":
-            raise Problem(405, "events come in by POST", [("allow", "POST")])
-        taker = self.taker
-        if taker is None:
-            raise retry_later("ingest is not ready yet; /readyz says what it waits for")
+            raise Problem(405, "send events by POST", [("allow", "POST")])
+        context = self.context
+        if context is None:
+            raise retry_later("ingest is not ready yet; /readyz shows what it is waiting for")
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        known = _authorized(taker, headers, pipe)
-        taker.acceptor.check()
-        body = taker.body()
+        pipe = _authorized_pipe(context, headers, pipe_name)
+        context.acceptor.check()
+        reader = context.body_reader()
         try:
-            content = await body.read(headers, receive)
+            body = await reader.read(headers, receive)
             in_us = now_us()
-            content = await body.expand(headers, content)
+            body = await reader.decompress(headers, body)
             accepted_us = now_us()
-            sent = Sent(scope["headers"], content, accepted_us)
-            found = await events(sent, taker.taking(known), taker.bounds, plain_too=pipe is not None)
-            taker.rates.take(known.pipe.pipe, len(found))
-            await taker.acceptor.accept(known, found, in_us, accepted_us)
+            request = EventRequest(scope["headers"], body, accepted_us)
+            events = await decode_request(
+                request, context.formats(pipe), context.decode_limits, allow_plain_json=pipe_name is not None
+            )
+            context.rate_limits.take(pipe.pipe.pipe, len(events))
+            await context.acceptor.accept(pipe, events, in_us, accepted_us)
         finally:
-            body.release()
+            reader.release()
         metrics.INGEST_SECONDS.observe((now_us() - in_us) / MICROSECONDS)
-        taker.counter(known.pipe.pipe).inc(len(found))
-        return accepted([event.id for event in found])
+        context.accepted_events(pipe.pipe.pipe).inc(len(events))
+        return _accepted([event.id for event in events])
 
     async def _http_problem(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        status, body, headers = Problem(error.status_code, error.detail).answer()
-        self.count(status)
-        more = {name.decode(): value.decode() for name, value in headers}
-        return Response(body, status, headers={**(error.headers or {}), **more})
+        self.count(error.status_code)
+        headers = list((error.headers or {}).items())
+        return Problem(error.status_code, error.detail, headers).response()
 
 
-def _authorized(taker: Taker, headers: Mapping[bytes, bytes], pipe: str | None) -> PipeVersion:
-    """The pipe that the request may write to.
+def _authorized_pipe(
+    context: IngestContext, headers: Mapping[bytes, bytes], pipe_name: str | None
+) -> PipeVersion:
+    """The pipe that the request writes to.
 
-    Without a good key nothing is told; with one, other pipes than its own look as if they were not there.
+    The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one
+    any other pipe is 404, whether it exists or not.
 
     Raises:
         Problem: 401 or 404.
     """
-    opened = taker.keys.pipes(headers.get(b"authorization"))
-    known = [each for each in (taker.registry.get(name) for name in opened) if each is not None]
-    if not known:
-        raise Problem(
-            401, "a valid write key is needed, as Bearer token or as the user of Basic", [_CHALLENGE]
-        )
-    if pipe is not None:
-        known = [each for each in known if each.pipe.pipe == pipe]
-        if not known:
-            raise Problem(404, "this write key opens no pipe of that name")
-    if len(known) > 1:
-        raise Problem(404, "this write key opens several pipes: name one, as /v1/pipes/{pipe}/events")
-    return known[0]
+    names = context.keys.pipes(headers.get(b"authorization"))
+    pipes = [each for each in (context.registry.get(name) for name in names) if each is not None]
+    if not pipes:
+        raise Problem(401, "send a valid write key as Bearer token or as user name of Basic", [_CHALLENGE])
+    if pipe_name is not None:
+        pipes = [each for each in pipes if each.pipe.pipe == pipe_name]
+        if not pipes:
+            raise Problem(404, "this write key has no pipe of that name")
+    if len(pipes) > 1:
+        raise Problem(404, "this write key has several pipes: send to /v1/pipes/{pipe}/events")
+    return pipes[0]
 
 
-async def _send(send: Send, answer: Answer, *, head: bool = False) -> None:
-    status, body, headers = answer
+def _accepted(ids: Sequence[bytes]) -> ResponseParts:
+    """202: Kafka has acknowledged every event of the request."""
+    body = orjson.dumps({"accepted": len(ids), "ids": [each.decode() for each in ids]})
+    return 202, body, [_JSON]
+
+
+async def _send(send: Send, response: ResponseParts, *, head: bool = False) -> None:
+    status, body, headers = response
     length = (b"content-length", b"%d" % len(body))
     start: Message = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     await send(start)

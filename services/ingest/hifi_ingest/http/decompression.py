@@ -1,11 +1,11 @@
-"""Undoing gzip and zstd piece by piece, so that no body can grow beyond its bound. Pure."""
+"""Decompress gzip and zstd bodies in pieces, within a size limit. Pure."""
 
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from hifi_ingest.http.answers import Problem
+from hifi.http.problem import Problem
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -14,10 +14,10 @@ else:
 
 _INPUT_BYTES: Final = 64 * 1024
 _OUTPUT_BYTES: Final = 256 * 1024
-_FRAMES: Final = 100
-"""Frames that one body may consist of: empty ones cost time and add nothing."""
+_MAX_FRAMES: Final = 100
+"""Largest number of frames in a body; empty frames would cost time without growing the output."""
 _WINDOW_LOG: Final = 23
-"""8 MiB, the largest window of zstd over HTTP (RFC 9659)."""
+"""8 MiB, the largest zstd window allowed in HTTP (RFC 9659)."""
 
 
 def _gunzip() -> Any:
@@ -29,26 +29,26 @@ def _unzstd() -> Any:
 
 
 CODINGS: Final[dict[str, Callable[[], Any]]] = {"gzip": _gunzip, "x-gzip": _gunzip, "zstd": _unzstd}
-"""Content codings (RFC 9110, 8.4.1; RFC 8878) that a body may have."""
+"""Supported content codings (RFC 9110, 8.4.1; RFC 8878)."""
 
 
-def expand(coding: str, body: bytes, limit_bytes: int) -> Iterator[bytes]:
-    """The pieces of a body with its content coding undone, each of at most 256 KiB.
+def decompress(coding: str, body: bytes, limit_bytes: int) -> Iterator[bytes]:
+    """Decompress a body in pieces of at most 256 KiB.
 
     Args:
         coding: one of `CODINGS`.
-        body: as it was sent.
-        limit_bytes: bound on all pieces together.
+        body: as sent.
+        limit_bytes: of all pieces together.
 
     Raises:
-        Problem: 413 as soon as the bound is passed; 400 when the body is damaged or cut short.
+        Problem: 413 as soon as the limit is exceeded; 400 if the body is damaged or truncated.
     """
     total = 0
     try:
         for piece in _pieces(coding, body):
             total += len(piece)
             if total > limit_bytes:
-                raise Problem(413, f"the body expands to more than {limit_bytes} bytes")
+                raise Problem(413, f"the body expands to more than {limit_bytes} bytes when decompressed")
             yield piece
     except (zlib.error, zstd.ZstdError):
         raise Problem(400, f"the body is not valid {coding}") from None
@@ -63,8 +63,8 @@ def _pieces(coding: str, body: bytes) -> Iterator[bytes]:
             if decoder is None:
                 decoder = CODINGS[coding]()
                 frames += 1
-                if frames > _FRAMES:
-                    raise Problem(400, f"the body has more than {_FRAMES} {coding} frames")
+                if frames > _MAX_FRAMES:
+                    raise Problem(400, f"the body has more than {_MAX_FRAMES} {coding} frames")
             piece = decoder.decompress(chunk, _OUTPUT_BYTES)
             yield piece
             if decoder.eof:
@@ -72,7 +72,7 @@ def _pieces(coding: str, body: bytes) -> Iterator[bytes]:
             elif coding == "zstd":
                 chunk, more = b"", not decoder.needs_input
             else:
-                # A full piece may leave output behind even when all input was taken.
+                # After a full piece the decoder may hold more output, even with no input left.
                 chunk, more = decoder.unconsumed_tail, len(piece) == _OUTPUT_BYTES
     if decoder is not None or not frames:
         raise Problem(400, f"the body ends in the middle of its {coding} data")

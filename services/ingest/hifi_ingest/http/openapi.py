@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of ingest, as it is served at /openapi.json."""
+"""The OpenAPI 3.1 document that ingest serves at /openapi.json."""
 
 from typing import Any, Final
 
@@ -10,36 +10,38 @@ _PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _EXAMPLE: Final = {"flight": 1545, "carrier": "UA"}
 
 
-def _answer(description: str, *headers: str) -> dict[str, Any]:
-    answer: dict[str, Any] = {
+def _error(description: str, *headers: str) -> dict[str, Any]:
+    response: dict[str, Any] = {
         "description": description,
         "content": {"application/problem+json": {"schema": _PROBLEM}},
     }
     if headers:
-        answer["headers"] = {name: {"schema": {"type": "string"}} for name in headers}
-    return answer
+        response["headers"] = {name: {"schema": {"type": "string"}} for name in headers}
+    return response
 
 
-_ANSWERS: Final = {
+_RESPONSES: Final = {
     "202": {
         "description": "Kafka has acknowledged every event of the request.",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Accepted"}}},
     },
-    "400": _answer(
-        "The request or some of its events are malformed; nothing was taken. `events` lists them."
+    "400": _error(
+        "The request or some of its events are invalid; no event was accepted. `events` lists the invalid ones."
     ),
-    "401": _answer("The write key is missing or unknown.", "WWW-Authenticate"),
-    "404": _answer("The write key opens no such pipe."),
-    "405": _answer("Events come in by POST.", "Allow"),
-    "408": _answer("The request did not come in time."),
-    "413": _answer("The body, an event or the batch is too large; nothing was taken."),
-    "415": _answer("The content type or content coding is not taken.", "Accept", "Accept-Encoding"),
-    "422": _answer("What the pipe declares to take from an event is missing in it; nothing was taken."),
-    "429": _answer("The pipe takes fewer events a second.", "Retry-After"),
-    "431": _answer("The headers are too large."),
-    "503": _answer(
-        "Not every event was acknowledged in time. If `events` is there it says for each whether it was accepted,"
-        " refused or is unknown; if not, nothing was taken.",
+    "401": _error("The write key is missing or unknown.", "WWW-Authenticate"),
+    "404": _error("The write key has no such pipe, or has several and the path names none."),
+    "405": _error("Events are sent by POST.", "Allow"),
+    "408": _error("The request was not received in time."),
+    "413": _error("The body, an event or the batch is too large; no event was accepted."),
+    "415": _error(
+        "The content type, charset or content coding is not supported.", "Accept", "Accept-Encoding"
+    ),
+    "422": _error("A field that the pipe declares is missing or has the wrong type; no event was accepted."),
+    "429": _error("The pipe has exceeded its rate.", "Retry-After"),
+    "431": _error("The headers are too large."),
+    "503": _error(
+        "Kafka did not acknowledge every event in time. `events` gives the outcome of each event: accepted, refused"
+        " or unknown. Without `events`, no event was accepted.",
         "Retry-After",
     ),
 }
@@ -106,7 +108,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "detail": {"type": "string"},
             "bad": {
                 "type": "integer",
-                "description": "How many events are refused; the first 100 are listed.",
+                "description": "Number of invalid events; the first 100 are listed.",
             },
             "accepted": {"type": "integer"},
             "refused": {"type": "integer"},
@@ -118,7 +120,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         "type": "object",
         "required": ["index"],
         "properties": {
-            "index": {"type": "integer", "description": "Place in the request, from 0."},
+            "index": {"type": "integer", "description": "Index of the event in the request, from 0."},
             "id": {"type": "string"},
             "detail": {"type": "string"},
             "pointer": {"type": "string", "description": "JSON pointer (RFC 6901) into the event."},
@@ -134,18 +136,21 @@ def _operation(name: str, summary: str, bodies: dict[str, Any], parameters: list
         "summary": summary,
         "parameters": [*parameters, _ENCODING, *_CE_HEADERS],
         "requestBody": {"required": True, "content": bodies},
-        "responses": _ANSWERS,
+        "responses": _RESPONSES,
     }
 
 
-_PAGE: Final = {"description": "As it says.", "content": {"application/json": {"schema": {"type": "object"}}}}
+_HEALTH_PAGE: Final = {
+    "description": "State of the service.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
 _ANY_BODY: Final = {"*/*": {"schema": {}, "example": _EXAMPLE}}
 _PLAIN_BODIES: Final = {
     "application/json": {
         "schema": {"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
         "example": _EXAMPLE,
     },
-    "application/x-ndjson": {"schema": {"type": "string", "description": "One JSON object a line."}},
+    "application/x-ndjson": {"schema": {"type": "string", "description": "One JSON object per line."}},
 }
 _PIPE: Final = {
     "name": "pipe",
@@ -156,7 +161,7 @@ _PIPE: Final = {
 _IDEMPOTENCY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Plain JSON without a declared id: the same key, place and content give the same event id.",
+    "description": "For plain JSON in pipes without a declared id: same key, index and content give the same event id.",
     "schema": {"type": "string", "maxLength": 200},
 }
 
@@ -166,7 +171,7 @@ DOCUMENT: Final = orjson.dumps(
         "info": {
             "title": "hifi ingest",
             "version": version("ingest"),
-            "description": "Takes events, and answers 202 only after Kafka has acknowledged them.",
+            "description": "Accepts events, and answers 202 only after Kafka has acknowledged them.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"bearer": []}, {"basic": []}],
@@ -174,7 +179,7 @@ DOCUMENT: Final = orjson.dumps(
             "/v1/events": {
                 "post": _operation(
                     "sendEvents",
-                    "CloudEvents 1.0 in binary, structured or batched mode; the write key names the pipe.",
+                    "Send CloudEvents 1.0 in binary, structured or batched mode to the pipe of the write key.",
                     _CLOUDEVENT_BODIES | _ANY_BODY,
                     [],
                 )
@@ -182,17 +187,17 @@ DOCUMENT: Final = orjson.dumps(
             "/v1/pipes/{pipe}/events": {
                 "post": _operation(
                     "sendEventsToPipe",
-                    "Plain JSON (object, array, lines) or CloudEvents, to a named pipe.",
+                    "Send plain JSON (object, array, lines) or CloudEvents to a named pipe.",
                     _PLAIN_BODIES | _CLOUDEVENT_BODIES | _ANY_BODY,
                     [_PIPE, _IDEMPOTENCY],
                 )
             },
-            "/healthz": {"get": {"summary": "Alive.", "security": [], "responses": {"200": _PAGE}}},
+            "/healthz": {"get": {"summary": "Liveness.", "security": [], "responses": {"200": _HEALTH_PAGE}}},
             "/readyz": {
                 "get": {
-                    "summary": "Ready to take events; if not, what it waits for.",
+                    "summary": "Readiness; if not ready, what ingest is waiting for.",
                     "security": [],
-                    "responses": {"200": _PAGE, "503": _PAGE},
+                    "responses": {"200": _HEALTH_PAGE, "503": _HEALTH_PAGE},
                 }
             },
         },

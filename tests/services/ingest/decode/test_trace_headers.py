@@ -4,23 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_ingest.decode.attributes import Incoming
-from hifi_ingest.decode.trace_headers import carried, context
+from hifi_ingest.decode.event import DecodedEvent
+from hifi_ingest.decode.trace_headers import trace_headers, with_trace
 
 PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 HERE = [("ce_traceparent", PARENT)]
 
 
-def event(*headers: tuple[str, bytes]) -> Incoming:
-    return Incoming(b"/s", b"1", b"1", [("ce_id", b"1"), *headers], b"", None)
+def event(*headers: tuple[str, bytes]) -> DecodedEvent:
+    return DecodedEvent(b"/s", b"1", b"1", [("ce_id", b"1"), *headers], b"", None)
 
 
 def test_parent_and_state_are_carried_as_they_came() -> None:
     sent = [(b"traceparent", PARENT), (b"tracestate", b"a=1, b=2"), (b"tracestate", b"c=3"), (b"host", b"h")]
-    assert context(sent) == [*HERE, ("ce_tracestate", b"a=1, b=2,c=3")]
-    assert context([(b"tracestate", b"a=1")]) == []
-    assert context([(b"traceparent", PARENT), (b"tracestate", b"\xff")]) == HERE
-    assert context([(b"traceparent", PARENT), (b"tracestate", b"a" * 513)]) == HERE
+    assert trace_headers(sent) == [*HERE, ("ce_tracestate", b"a=1, b=2,c=3")]
+    assert trace_headers([(b"tracestate", b"a=1")]) == []
+    assert trace_headers([(b"traceparent", PARENT), (b"tracestate", b"\xff")]) == HERE
+    assert trace_headers([(b"traceparent", PARENT), (b"tracestate", b"a" * 513)]) == HERE
 
 
 @pytest.mark.parametrize(
@@ -37,23 +37,23 @@ def test_parent_and_state_are_carried_as_they_came() -> None:
     ],
 )
 def test_what_is_no_trace_is_not_carried(value: bytes) -> None:
-    assert context([(b"traceparent", value)]) == []
+    assert trace_headers([(b"traceparent", value)]) == []
 
 
 def test_of_two_none_is_carried_and_a_later_version_may_say_more() -> None:
-    assert context([(b"traceparent", PARENT), (b"traceparent", PARENT)]) == []
+    assert trace_headers([(b"traceparent", PARENT), (b"traceparent", PARENT)]) == []
     later = b"01" + PARENT[2:] + b"-more"
-    assert context([(b"traceparent", later)]) == [("ce_traceparent", later)]
+    assert trace_headers([(b"traceparent", later)]) == [("ce_traceparent", later)]
 
 
 @given(st.binary(max_size=80))
 def test_no_header_makes_it_fail(value: bytes) -> None:
-    for name, found in context([(b"traceparent", value), (b"tracestate", value)]):
+    for name, found in trace_headers([(b"traceparent", value), (b"tracestate", value)]):
         assert name.startswith("ce_trace")
         assert found == value
 
 
 def test_an_events_own_trace_stays() -> None:
     own = event(("ce_traceparent", b"00-own"))
-    assert carried([own, event()], HERE) == [own, event(*HERE)]
-    assert carried([event()], []) == [event()]
+    assert with_trace([own, event()], HERE) == [own, event(*HERE)]
+    assert with_trace([event()], []) == [event()]

@@ -14,7 +14,7 @@ from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeVersion
 from hifi_ingest.http.app import App
-from hifi_ingest.http.context import Taker
+from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
 
@@ -46,9 +46,9 @@ class FakeKeys(WriteKeys):
 def app(producer: Producer) -> App:
     one = App(Health("ingest", "test"))
     settings = IngestSettings(
-        ingest_max_body_bytes=100_000, ingest_max_expanded_bytes=200_000, ingest_max_batch_events=50
+        ingest_max_body_bytes=100_000, ingest_max_decompressed_bytes=200_000, ingest_max_batch_events=50
     )
-    one.open(Taker(settings, FakeRegistry(), FakeKeys(), producer))  # type: ignore[arg-type]
+    one.open(IngestContext(settings, FakeRegistry(), FakeKeys(), producer))  # type: ignore[arg-type]
     return one
 
 
@@ -193,8 +193,8 @@ async def test_a_client_that_goes_away_in_mid_request_leaves_nothing_behind() ->
     scope = {"type": "http", "method": "POST", "path": "/v1/pipes/flights/events", "headers": headers}
     await one(scope, receive, send)
     assert (sent, producer.sent) == ([], {})
-    assert one.taker is not None
-    assert one.taker._memory.held_bytes == 0
+    assert one.context is not None
+    assert one.context.body_memory.used_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from ingesting import Ingest, ingest, new_stream, pipe, wait_until
 
-from hifi_ingest.http.write_keys import presented
+from hifi_ingest.http.write_keys import key_from_header
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from hifi_ingest.http.write_keys import presented
     ],
 )
 def test_a_key_is_a_bearer_token_or_a_basic_user(header: bytes, key: bytes | None) -> None:
-    assert presented(header) == key
+    assert key_from_header(header) == key
 
 
 async def status(one: Ingest, name: str, key: str) -> int:
