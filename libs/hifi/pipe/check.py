@@ -1,4 +1,8 @@
-"""Everything that can be said about pipes without running them, with file and line."""
+"""Check pipes without running them; each problem is reported with its file and line.
+
+Checks of the SQL expressions, lookup files and HTTP requests are late imports, since the modules that evaluate them need
+packages that most services do not have (Spark, SQLAlchemy, JMESPath).
+"""
 
 import contextlib
 import hashlib
@@ -10,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hifi.errors import Misconfigured
-from hifi.pipe import loader
-from hifi.pipe.loader import LoadedPipe, PipeProblem
+from hifi.pipe.loader import LoadedPipe, PipeProblem, load
 from hifi.pipe.model import Enrich, Pipe, Trigger
 
 
@@ -20,67 +23,67 @@ def check_folder(
     trigger: Trigger,
     *,
     sql: bool = True,
-    seen: Path | None = None,
-    places: Sequence[Path] | None = None,
+    passed: Path | None = None,
+    function_folders: Sequence[Path] | None = None,
 ) -> tuple[list[Pipe], list[PipeProblem]]:
-    """Read a folder of pipes and check them.
+    """Load a folder of pipes and check them.
 
     Args:
-        folder: with one YAML file a pipe.
-        trigger: that the pipes are to run with.
-        sql: check SQL expressions too, which starts Spark (some seconds).
-        seen: a folder that remembers which pipes passed, so that unchanged ones cost nothing again.
-        places: where a running mesh looks for functions; None: the folder itself is such a place.
+        folder: with one YAML file per pipe.
+        trigger: that the pipes will run with.
+        sql: also check SQL expressions, which starts Spark (some seconds).
+        passed: folder that records which pipes passed the SQL check, so that unchanged pipes skip it.
+        function_folders: where the running mesh finds Python functions; None: in `folder`.
 
     Returns:
-        The pipes that could be read, and everything that is wrong.
+        The pipes that could be loaded, and all problems by file and line.
     """
-    loaded, problems = loader.load(folder)
+    loaded, problems = load(folder)
     for one in loaded:
-        problems += _functions(one, [folder] if places is None else places)
-        problems += _lookups(one)
-        problems += _mapping(one)
-        problems += _destinations(one)
+        problems += _check_functions(one, [folder] if function_folders is None else function_folders)
+        problems += _check_lookups(one)
+        problems += _check_fields(one)
+        problems += _check_destinations(one)
     if sql and not problems:
-        fresh = [one for one in loaded if not _has_passed(one, trigger, seen)]
-        found = _sql(fresh, trigger)
+        unchecked = [one for one in loaded if not _has_passed(one, trigger, passed)]
+        found = _check_sql(unchecked, trigger)
         problems += found
-        if not found and seen is not None:
-            for one in fresh:
-                _remember(one, trigger, seen)
+        if not found and passed is not None:
+            for one in unchecked:
+                _record_passed(one, trigger, passed)
     return [one.pipe for one in loaded], sorted(
         problems, key=lambda problem: (str(problem.file), problem.line)
     )
 
 
-def _functions(one: LoadedPipe, places: Sequence[Path]) -> Iterator[PipeProblem]:
-    """Functions named by import path must be there."""
+def _check_functions(one: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:
+    """Functions must be importable."""
     named: list[tuple[Sequence[str | int], str | None]] = [
         (("normalize", "function"), one.pipe.normalize.function),
         (("enrich", "udf", "function"), one.pipe.enrich.udf.function if one.pipe.enrich.udf else None),
     ]
     for path, function in named:
-        if function is not None and (wrong := _cannot_import(function, places)):
-            yield one.problem(path, wrong)
+        if function is not None and (error := _import_error(function, folders)):
+            yield one.problem(path, error)
 
 
-def _cannot_import(function: str, places: Sequence[Path]) -> str | None:
+def _import_error(function: str, folders: Sequence[Path]) -> str | None:
     module, _, name = function.partition(":")
-    sys.path[:0] = [place for one in places if (place := str(one.resolve())) not in sys.path]
+    sys.path[:0] = [folder for one in folders if (folder := str(one.resolve())) not in sys.path]
     try:
         found = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # noqa: BLE001 - a user's module may raise anything while it is imported
+    except Exception as error:  # noqa: BLE001 - a user's module may raise any error while it is imported
         where = (
-            ", ".join(map(str, places)) or "a folder that the mesh was started with (`hifi up --pipes DIR`)"
+            ", ".join(map(str, folders)) or "a folder that the mesh was started with (`hifi up --pipes DIR`)"
         )
         return f"{module} cannot be imported: {type(error).__name__}: {error}; is it in {where} or on PYTHONPATH?"
     if found is None:
         return f"the module {module} has no {name!r}"
-    return None if callable(found) else f"{function} is no function"
+    return None if callable(found) else f"{function} is not a function"
 
 
-def _lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
-    """Files of lookups must be readable and have their columns; SQL tables are enrich's to reach."""
+def _check_lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Lookup files must be readable and have their columns. SQL tables are not read: only enrich may reach them."""
     from hifi_enrich.lookup.load import read
 
     for name, lookup in one.pipe.enrich.lookups.items():
@@ -92,70 +95,71 @@ def _lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
             yield one.problem(("enrich", "lookups", name, "file"), str(error))
 
 
-def _mapping(one: LoadedPipe) -> Iterator[PipeProblem]:
-    from hifi.pipe.normalize.field_mapping import mapper
+def _check_fields(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Time zones must exist."""
+    from hifi.pipe.normalize.field_mapping import field_mapper
 
     try:
-        mapper(one.pipe.normalize)
+        field_mapper(one.pipe.normalize)
     except Misconfigured as error:
         yield one.problem(("normalize", "fields"), str(error))
 
 
-def _destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
-    """Transforms and headers, as egest makes requests of them; secrets are looked at where egest runs."""
+def _check_destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Transforms and headers must give a request. Secrets are not read: only egest may have them."""
     from hifi_egest.binding import Binding
 
     for index, destination in enumerate(one.pipe.destinations):
         try:
-            written = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
-            Binding(destination, written, None)
+            headers = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
+            Binding(destination, headers, None)
         except Misconfigured as error:
             yield one.problem(("destinations", index), str(error))
 
 
-def _sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:
+def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:
+    """SQL expressions must be valid for Spark."""
     loaded = [one for one in loaded if _has_sql(one.pipe)]
     if not loaded:
         return []
     from hifi_enrich.check import check_sql
 
     by_name = {one.pipe.pipe: one for one in loaded}
-    with _quiet():
+    with _stderr_kept():
         found = check_sql([one.pipe for one in loaded], trigger)
     return [by_name[problem.pipe].problem(problem.path, problem.message) for problem in found]
 
 
 def _has_sql(pipe: Pipe) -> bool:
-    """Whether there is anything that Spark would have to look at."""
     return pipe.enrich != Enrich() or any(one.when for one in pipe.destinations)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what Spark's JVM says on its own standard error; it is shown when the check itself fails."""
-    with tempfile.TemporaryFile() as said:
-        terminal = os.dup(2)
-        os.dup2(said.fileno(), 2)
+def _stderr_kept() -> Iterator[None]:
+    """Hide what Spark's JVM writes to stderr, unless the check itself fails: then it is part of the error."""
+    with tempfile.TemporaryFile() as captured:
+        stderr = os.dup(2)
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         except Exception as error:
-            said.seek(0)
-            tail = said.read()[-2000:].decode(errors="replace")
+            captured.seek(0)
+            tail = captured.read()[-2000:].decode(errors="replace")
             raise Misconfigured(f"Spark could not check the SQL expressions: {error}\n{tail}") from error
         finally:
-            os.dup2(terminal, 2)
-            os.close(terminal)
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
-def _mark(one: LoadedPipe, trigger: Trigger, seen: Path) -> Path:
+def _mark(one: LoadedPipe, trigger: Trigger, passed: Path) -> Path:
     text = f"{trigger} {one.pipe.model_dump_json()}"
-    return seen / hashlib.sha256(text.encode()).hexdigest()[:32]
+    return passed / hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _has_passed(one: LoadedPipe, trigger: Trigger, seen: Path | None) -> bool:
-    return seen is not None and _mark(one, trigger, seen).exists()
+def _has_passed(one: LoadedPipe, trigger: Trigger, passed: Path | None) -> bool:
+    return passed is not None and _mark(one, trigger, passed).exists()
 
 
-def _remember(one: LoadedPipe, trigger: Trigger, seen: Path) -> None:
-    seen.mkdir(parents=True, exist_ok=True)
-    _mark(one, trigger, seen).touch()
+def _record_passed(one: LoadedPipe, trigger: Trigger, passed: Path) -> None:
+    passed.mkdir(parents=True, exist_ok=True)
+    _mark(one, trigger, passed).touch()

@@ -88,7 +88,7 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_nothing_is_
         new_stream(
             kafka, pipe("changing"), pipe("other"), broken.model_copy(update={"pipe": "never"})
         ) as stream,
-        normalize(stream, log, normalize_refresh_s=0.3) as one,
+        normalize(stream, log, normalize_broken_retry_s=0.3) as one,
     ):
         body = await one.until(200, ["pipe never"])
         assert str(secret) in body["warnings"]["pipe never"]
@@ -108,7 +108,7 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_nothing_is_
         )
         await stream.read(stream.topics.normalized, 4)
         body = await one.until(200, ["pipe changing"])
-        assert "goes on" in body["warnings"]["pipe changing"]
+        assert "stays in use" in body["warnings"]["pipe changing"]
         (dead,) = await stream.read(stream.topics.dead_letter, 1)
 
         secret.write_text("now it is here\n")

@@ -1,7 +1,6 @@
-"""Turning one value into another type, exactly. Pure.
+"""Cast a value to a declared type without loss. Pure.
 
-A number that was sent as text, and the other way round, keeps its digits. Nothing is rounded and nothing is guessed:
-what does not fit is refused.
+Digits are kept when a number becomes text or text a number. No value is rounded: one that does not fit is an error.
 """
 
 import re
@@ -12,33 +11,33 @@ from typing import Any, Final
 from msgspec import Raw
 
 from hifi.pipe.model import Cast
-from hifi.pipe.normalize.lazy_json import plain, text_of
+from hifi.pipe.normalize.lazy_json import json_text, to_python
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,100}", re.ASCII)
 _NUMBER: Final = re.compile(rb"-?(?:0|[1-9]\d{0,400})(?:\.\d{1,400})?(?:[eE][+-]?\d{1,3})?")
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
-_MOST_DIGITS: Final = 400
+_MAX_DIGITS: Final = 400
 
 Converter = Callable[[Any], Any]
-"""From a slice or value to a new one.
+"""From a slice or value to the converted value.
 
 Raises:
-    ValueError: it does not fit.
+    ValueError: the value does not fit.
 """
 
 
 def to_string(value: Any) -> Any:
-    """Text stays, numbers and booleans become their text."""
-    text = text_of(value)
+    """Keep text; turn numbers and booleans into their text."""
+    text = json_text(value)
     if text[:1] == b'"':
         return value
     if text[:1] in b"{[":
-        raise ValueError("an object or an array has no text")
+        raise ValueError("an object or an array is not text")
     return text.decode()
 
 
 def to_integer(value: Any) -> Any:
-    """Whole numbers, also as text or with an empty fraction."""
+    """Accept integers, also as text (`"42"`) or with an empty fraction (`5.0`)."""
     text = _number_text(value)
     if _INTEGER.fullmatch(text):
         return Raw(b"%d" % int(text))
@@ -49,20 +48,20 @@ def to_integer(value: Any) -> Any:
 
 
 def to_number(value: Any) -> Any:
-    """Numbers, also as text, with the digits that were sent."""
+    """Accept numbers, also as text, and keep their digits."""
     text = _number_text(value).encode()
     _exact(text)
     return Raw(text)
 
 
 def to_boolean(value: Any) -> Any:
-    """Booleans, also as text, and 1 and 0."""
-    known = plain(value)
+    """Accept booleans, also as text, and 1 and 0."""
+    known = to_python(value)
     if isinstance(known, bool):
         return known
     if isinstance(known, int | str) and (found := _BOOLEANS.get(str(known).strip().lower())) is not None:
         return found
-    raise ValueError("neither true nor false")
+    raise ValueError("not a boolean")
 
 
 CASTS: Final[Mapping[Cast, Converter]] = {
@@ -74,24 +73,24 @@ CASTS: Final[Mapping[Cast, Converter]] = {
 
 
 def _number_text(value: Any) -> str:
-    """The text of a number, or of a string that should hold one."""
-    text = text_of(value)
+    """The text of a number, or of a string that should be one."""
+    text = json_text(value)
     if text[:1] == b'"':
-        return str(plain(value)).strip()
+        return str(to_python(value)).strip()
     if text[:1] in b"{[tf":
         raise ValueError("not a number")
     return text.decode()
 
 
 def _exact(text: bytes) -> Decimal:
-    """The number that a text of JSON's number syntax says.
+    """Read a number in JSON's syntax.
 
     Raises:
-        ValueError: it says none, or one of absurd size.
+        ValueError: not a number, or with more than 400 digits.
     """
     if not _NUMBER.fullmatch(text):
         raise ValueError("not a number")
     number = Decimal(text.decode())
-    if abs(number.adjusted()) > _MOST_DIGITS:
+    if abs(number.adjusted()) > _MAX_DIGITS:
         raise ValueError("out of range")
     return number

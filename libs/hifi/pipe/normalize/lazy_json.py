@@ -1,7 +1,7 @@
-"""A JSON object taken apart only where it is touched. Pure.
+"""A JSON object that is decoded only where it is read or changed. Pure.
 
-What nobody touches stays the slice of text that it was, so numbers keep their digits, objects their order and strings
-their escapes, and nothing is copied for its own sake. A touched object is a dict of slices, and so on inwards.
+Untouched parts stay slices of the original text, so numbers keep their digits, objects their order and strings their
+escapes, and nothing is encoded needlessly. An object that is opened becomes a dict of slices, and so on inwards.
 """
 
 from typing import Any, Final
@@ -10,10 +10,11 @@ import msgspec
 from msgspec import Raw
 
 from hifi.errors import Rejected
+from hifi.json_pointer import json_pointer
 
-Tree = dict[str, Any]
-"""Name to a slice (Raw), an opened object (dict) or a new value."""
-Path = tuple[str, ...]
+LazyObject = dict[str, Any]
+"""Member name to a slice (Raw), an opened object (dict) or a new value."""
+KeyPath = tuple[str, ...]
 
 MISSING: Final = object()
 NULL_SLICE: Final = Raw(b"null")
@@ -24,95 +25,90 @@ _ANY: Final = msgspec.json.Decoder()
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def path_of(text: str) -> Path:
-    """`address.city` as its parts."""
+def key_path(text: str) -> KeyPath:
+    """The keys of a dotted path: `address.city` is `("address", "city")`."""
     return tuple(text.split("."))
 
 
-def pointer(path: Path) -> str:
-    """A path as a JSON pointer (RFC 6901)."""
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
-
-
-def parse(data: bytes) -> Any:
-    """The whole of a JSON text as Python has it.
+def decode(data: bytes) -> Any:
+    """Decode a whole JSON text.
 
     Raises:
         Rejected: `not-json`.
     """
-    return _decoded(_ANY, data)
+    return _decode_utf8(_ANY, data)
 
 
-def open_root(data: bytes) -> Tree:
-    """The members of a JSON text that is an object.
+def open_object(data: bytes) -> LazyObject:
+    """Open a JSON text that is an object.
 
     Raises:
         Rejected: `not-json` or `not-an-object`.
     """
     if data.lstrip(b" \t\r\n")[:1] != b"{":
-        _decoded(_ANY, data)
+        _decode_utf8(_ANY, data)
         raise Rejected("not-an-object", "the data is JSON, but not an object")
-    tree: Tree = _decoded(_OBJECT, data)
-    return tree
+    opened: LazyObject = _decode_utf8(_OBJECT, data)
+    return opened
 
 
 def encode(value: Any) -> bytes:
-    """A tree, or any value of JSON, as text."""
+    """The JSON text of an opened object or any other value."""
     return _ENCODER.encode(value)
 
 
-def get(tree: Tree, path: Path) -> Any:
-    """What is at a path: a slice, an opened object or a new value; MISSING when there is nothing."""
-    holder = tree if len(path) == 1 else _holder(tree, path)
-    return MISSING if holder is None else holder.get(path[-1], MISSING)
+def get(root: LazyObject, path: KeyPath) -> Any:
+    """The slice, opened object or new value at a path; MISSING if there is none."""
+    parent = root if len(path) == 1 else _parent(root, path)
+    return MISSING if parent is None else parent.get(path[-1], MISSING)
 
 
-def put(tree: Tree, path: Path, value: Any) -> None:
-    """Set a path, making the objects on the way.
+def put(root: LazyObject, path: KeyPath, value: Any) -> None:
+    """Set the value at a path; missing objects on the way are created.
 
     Raises:
-        Rejected: `mapping-failed`, something on the way is there and is no object.
+        Rejected: `mapping-failed`, a value on the way is not an object.
     """
     if len(path) == 1:
-        tree[path[0]] = value
+        root[path[0]] = value
         return
-    holder = tree
-    for depth, part in enumerate(path[:-1], 1):
-        inner = _opened(holder, part)
-        if inner is None:
-            if not is_null(holder.get(part, NULL_SLICE)):
+    parent = root
+    for depth, key in enumerate(path[:-1], 1):
+        child = _opened(parent, key)
+        if child is None:
+            if not is_null(parent.get(key, NULL_SLICE)):
                 raise Rejected(
                     "mapping-failed",
-                    "there is no room for the field: this is no object",
-                    pointer(path[:depth]),
+                    "the field cannot be set: its parent is not an object",
+                    json_pointer(path[:depth]),
                 )
-            inner = holder[part] = {}
-        holder = inner
-    holder[path[-1]] = value
+            child = parent[key] = {}
+        parent = child
+    parent[path[-1]] = value
 
 
-def holders(tree: Tree, path: Path) -> list[Tree]:
-    """Every object that holds the last part of a path; on the way, arrays stand for all their elements."""
-    holder = tree
-    for depth, part in enumerate(path[:-1], 1):
-        inner = _opened(holder, part)
-        if inner is None:
-            return _holders_in(_list(holder, part), path[depth:])
-        holder = inner
-    return [holder] if path[-1] in holder else []
+def parents(root: LazyObject, path: KeyPath) -> list[LazyObject]:
+    """All objects with a value at the end of a path; an array on the way stands for each of its elements."""
+    parent = root
+    for depth, key in enumerate(path[:-1], 1):
+        child = _opened(parent, key)
+        if child is None:
+            return _parents_in(_opened_array(parent, key), path[depth:])
+        parent = child
+    return [parent] if path[-1] in parent else []
 
 
-def _holders_in(elements: list[Any], path: Path) -> list[Tree]:
-    found: list[Tree] = []
+def _parents_in(elements: list[Any], path: KeyPath) -> list[LazyObject]:
+    found: list[LazyObject] = []
     for element in elements:
         if isinstance(element, dict):
-            found += holders(element, path)
+            found += parents(element, path)
         elif isinstance(element, list):
-            found += _holders_in(element, path)
+            found += _parents_in(element, path)
     return found
 
 
-def text_of(value: Any) -> bytes:
+def json_text(value: Any) -> bytes:
     """The JSON text of a slice or a value."""
     return bytes(value) if isinstance(value, Raw) else encode(value)
 
@@ -122,78 +118,78 @@ def is_null(value: Any) -> bool:
     return value is None or value == NULL_SLICE
 
 
-def plain(value: Any) -> Any:
-    """A slice or value as Python has it.
+def to_python(value: Any) -> Any:
+    """A slice or value as Python objects.
 
     Raises:
-        Rejected: `not-json`, a number is beyond what a double holds.
+        Rejected: `not-json`, a number that a double cannot hold.
     """
-    return _read(_ANY, value) if isinstance(value, Raw) else value
+    return _decode(_ANY, value) if isinstance(value, Raw) else value
 
 
-def closed(value: Any) -> Any:
-    """The same value, of which no part can be touched from two places."""
+def frozen(value: Any) -> Any:
+    """The same value as a slice or scalar, so that changing it in one place changes it nowhere else."""
     if isinstance(value, Raw):
         return value
     return Raw(encode(value)) if isinstance(value, dict | list) else value
 
 
-def _holder(tree: Tree, path: Path) -> Tree | None:
-    holder: Tree | None = tree
-    for part in path[:-1]:
-        if holder is None:
+def _parent(root: LazyObject, path: KeyPath) -> LazyObject | None:
+    parent: LazyObject | None = root
+    for key in path[:-1]:
+        if parent is None:
             return None
-        holder = _opened(holder, part)
-    return holder
+        parent = _opened(parent, key)
+    return parent
 
 
-def _opened(tree: Tree, name: str) -> Tree | None:
-    """The object under a name, opened from now on; None when it is no object."""
-    value = tree.get(name)
+def _opened(parent: LazyObject, key: str) -> LazyObject | None:
+    """Open the object under a key; None if the value is not an object."""
+    value = parent.get(key)
     if isinstance(value, dict):
         return value
     if isinstance(value, Raw) and bytes(value)[:1] == b"{":
-        opened: Tree = _OBJECT.decode(value)
-        tree[name] = opened
+        opened: LazyObject = _OBJECT.decode(value)
+        parent[key] = opened
         return opened
     return None
 
 
-def _list(tree: Tree, name: str) -> list[Any]:
-    """The array under a name, its elements opened from now on; empty when it is no array."""
-    value = tree.get(name)
+def _opened_array(parent: LazyObject, key: str) -> list[Any]:
+    """Open the array under a key with its elements; empty if the value is not an array."""
+    value = parent.get(key)
     if isinstance(value, Raw) and bytes(value)[:1] == b"[":
-        value = tree[name] = _elements(value)
+        value = parent[key] = _opened_elements(value)
     return value if isinstance(value, list) else []
 
 
-def _elements(value: Raw) -> list[Any]:
-    """The elements of an array, objects and arrays opened."""
+def _opened_elements(value: Raw) -> list[Any]:
+    """The elements of an array, with objects and arrays opened."""
     elements: list[Any] = []
     for element in _ARRAY.decode(value):
         first = bytes(element)[:1]
         if first == b"{":
             elements.append(_OBJECT.decode(element))
         elif first == b"[":
-            elements.append(_elements(element))
+            elements.append(_opened_elements(element))
         else:
             elements.append(element)
     return elements
 
 
-def _decoded(decoder: Any, data: bytes) -> Any:
-    """What a whole text holds; its slices are UTF-8 from then on."""
+def _decode_utf8(decoder: Any, data: bytes) -> Any:
+    """Check that a text is UTF-8 and decode it; afterwards its slices are known to be UTF-8."""
     try:
-        data.decode()  # msgspec does not look at the strings that it leaves as slices
+        data.decode()  # msgspec does not check strings that it leaves as slices
     except UnicodeDecodeError:
         raise Rejected("not-json", "the data is not UTF-8") from None
-    return _read(decoder, data)
+    return _decode(decoder, data)
 
 
-def _read(decoder: Any, text: bytes | Raw) -> Any:
-    """What a text or slice holds that is known to be UTF-8."""
+def _decode(decoder: Any, text: bytes | Raw) -> Any:
+    """Decode a text or slice that is known to be UTF-8."""
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        what = "it is nested too deeply" if isinstance(error, RecursionError) else "its syntax is wrong"
-        raise Rejected("not-json", f"the data is not JSON: {what}") from None
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else "its syntax is invalid"
+        raise Rejected("not-json", f"the data is not JSON: {reason}") from None

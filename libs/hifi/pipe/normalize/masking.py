@@ -1,7 +1,4 @@
-"""Sensitive fields dropped, redacted or replaced by a keyed hash. Pure, but for reading the key once.
-
-A mask reaches into arrays too: what it names is masked wherever it is.
-"""
+"""Drop, redact or hash sensitive fields, in arrays too. Pure, except for reading the hash key once."""
 
 import hmac
 from collections.abc import Callable
@@ -11,59 +8,66 @@ import msgspec
 from msgspec import Raw
 
 from hifi.pipe.model import Mask
-from hifi.pipe.normalize.lazy_json import Path, Tree, encode, holders, is_null, path_of, plain
+from hifi.pipe.normalize.lazy_json import KeyPath, LazyObject, encode, is_null, key_path, parents, to_python
 
 REDACTED: Final = "[redacted]"
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted")
 
 
-def masker(masks: dict[str, Mask]) -> Callable[[Tree], None]:
-    """What masks the fields of a tree.
+def masker(masks: dict[str, Mask]) -> Callable[[LazyObject], None]:
+    """A function that masks the fields of an event in place.
+
+    Args:
+        masks: dotted path to what to do with its value.
 
     Raises:
         Misconfigured: the key of a hash cannot be read.
     """
-    each = [(path_of(path), _change(mask)) for path, mask in masks.items()]
+    each = [(key_path(path), _replacement(mask)) for path, mask in masks.items()]
 
-    def apply(tree: Tree) -> None:
-        for path, change in each:
-            _mask(tree, path, change)
+    def apply(root: LazyObject) -> None:
+        for path, replacement in each:
+            _mask(root, path, replacement)
 
     return apply
 
 
-def _mask(tree: Tree, path: Path, change: Callable[[Any], Any] | None) -> None:
-    name = path[-1]
-    for holder in holders(tree, path):
-        if change is None:
-            del holder[name]
+def _mask(root: LazyObject, path: KeyPath, replacement: Callable[[Any], Any] | None) -> None:
+    key = path[-1]
+    for parent in parents(root, path):
+        if replacement is None:
+            del parent[key]
         else:
-            holder[name] = change(holder[name])
+            parent[key] = replacement(parent[key])
 
 
-def _change(mask: Mask) -> Callable[[Any], Any] | None:
-    """What becomes of a value; None: it goes."""
+def _replacement(mask: Mask) -> Callable[[Any], Any] | None:
+    """The function from a value to its masked form; None: drop the field."""
     if mask == "drop":
         return None
     if mask == "redact":
         return lambda _: REDACTED
     keyed = hmac.new(mask.hash.read().encode(), digestmod="sha256")
-    return lambda value: value if is_null(value) else keyed_hash(keyed, value)
+    return lambda value: value if is_null(value) else _keyed_hash(keyed, value)
 
 
-def keyed_hash(keyed: hmac.HMAC, value: Any) -> str:
-    """HMAC-SHA256 (RFC 2104) of a value, lower-case hex; `keyed` has the key, and nothing to hash yet.
+def _keyed_hash(keyed: hmac.HMAC, value: Any) -> str:
+    """HMAC-SHA256 (RFC 2104) of a value, lower-case hex.
 
-    Text is hashed as its UTF-8, a number or boolean as its JSON text, an object or array as JSON without white space
-    and with sorted names; so equal values have equal hashes however they were written down.
+    Text is hashed as UTF-8, a number or boolean as its JSON text, an object or array as JSON without white space and
+    with sorted names, so equal values have equal hashes however they were written.
+
+    Args:
+        keyed: initialized with the key; it is copied, since preparing the key takes longer than hashing a short value.
+        value: slice or value.
     """
-    content = plain(value) if isinstance(value, Raw) else value
+    content = to_python(value) if isinstance(value, Raw) else value
     if isinstance(content, str):
         message = content.encode()
     elif isinstance(content, dict | list):
-        message = _CANONICAL.encode(plain(Raw(encode(content))))
+        message = _CANONICAL.encode(to_python(Raw(encode(content))))
     else:
         message = bytes(value) if isinstance(value, Raw) else encode(value)
-    hashed = keyed.copy()  # preparing the key takes longer than hashing a short value
+    hashed = keyed.copy()
     hashed.update(message)
     return hashed.hexdigest()

@@ -1,6 +1,7 @@
-"""A pipe's normalize made into one function of data. Pure, but for the secrets and functions that the pipe names.
+"""Compile the `normalize` section of a pipe into functions from data to data.
 
-The order: schema, function or fields, masks, removal of the names that enrich adds.
+Order: schema, function or fields, masks, removal of the fields that enrich adds. Pure, except for the secrets and
+functions that the pipe names.
 """
 
 import json
@@ -12,34 +13,34 @@ from typing import Any
 from hifi.errors import Misconfigured, Rejected
 from hifi.http.media_type import is_json
 from hifi.pipe.model import Pipe
-from hifi.pipe.normalize.field_mapping import mapper
-from hifi.pipe.normalize.json_schema import checker
-from hifi.pipe.normalize.lazy_json import Tree, encode, open_root
+from hifi.pipe.normalize.field_mapping import field_mapper
+from hifi.pipe.normalize.json_schema import validator
+from hifi.pipe.normalize.lazy_json import LazyObject, encode, open_object
 from hifi.pipe.normalize.masking import masker
-from hifi.pipe.normalize.user_function import load
+from hifi.pipe.normalize.user_function import load_function
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """What a version of a pipe does to data. `steps` empty: nothing, and data need not be JSON."""
+class NormalizeProgram:
+    """The steps that a version of a pipe applies to data. Without steps, data passes unchanged and may be any bytes."""
 
     steps: tuple[Callable[[bytes], bytes], ...]
 
     def run(self, data: bytes | None, content_type: bytes | None) -> bytes | None:
-        """The data as it goes on.
+        """Apply the steps.
 
         Args:
-            data: as ingest took it.
-            content_type: of the data, as the sender declared it.
+            data: of the event; None or empty: the event has none.
+            content_type: of the data; None: not declared.
 
         Raises:
-            Rejected: with the reason not-json, not-an-object, schema, function-failed, cast, time, required or
-                mapping-failed.
+            Rejected: with the reason `not-json`, `not-an-object`, `schema`, `function-failed`, `cast`, `time`,
+                `required` or `mapping-failed`.
         """
         if not self.steps:
             return data
         if content_type is not None and not is_json(content_type):
-            raise Rejected("not-json", "the pipe needs JSON, and the event's content type says otherwise")
+            raise Rejected("not-json", "the pipe needs JSON, and the event's content type is not JSON")
         if not data:
             raise Rejected("not-json", "the pipe needs JSON, and the event has no data")
         for step in self.steps:
@@ -47,69 +48,73 @@ class Program:
         return data
 
 
-def compile_pipe(pipe: Pipe) -> Program:
-    """The program of a pipe.
+def compile_pipe(pipe: Pipe) -> NormalizeProgram:
+    """Compile the `normalize` section of a pipe.
 
     Raises:
-        Misconfigured: a schema, secret, function or time zone that it names cannot be used.
+        Misconfigured: a schema, secret, function or time zone of the pipe cannot be used.
     """
     declared = pipe.normalize
     steps: list[Callable[[bytes], bytes]] = []
     if declared.json_schema is not None:
-        steps.append(_checked(checker(_schema(declared.json_schema))))
+        steps.append(_validate(validator(_schema(declared.json_schema))))
     if declared.function is not None:
-        steps.append(load(declared.function))
-    changes: list[Callable[[Tree], Tree]] = []
+        steps.append(load_function(declared.function))
+    changes: list[Callable[[LazyObject], LazyObject]] = []
     if declared.fields is not None:
-        changes.append(mapper(declared))
+        changes.append(field_mapper(declared))
     if declared.mask:
         changes.append(_in_place(masker(declared.mask)))
     if changes:
-        steps.append(_shaped(changes, frozenset(pipe.enrich.added())))
+        steps.append(_change(changes, frozenset(pipe.enrich.added())))
     elif added := pipe.enrich.added():
-        steps.append(_freed(frozenset(added)))
-    return Program(tuple(steps))
+        steps.append(_remove(frozenset(added)))
+    return NormalizeProgram(tuple(steps))
 
 
-def _checked(check: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
+def _validate(validate: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
     def step(data: bytes) -> bytes:
-        check(data)
+        validate(data)
         return data
 
     return step
 
 
-def _in_place(change: Callable[[Tree], None]) -> Callable[[Tree], Tree]:
-    def apply(tree: Tree) -> Tree:
-        change(tree)
-        return tree
+def _in_place(change: Callable[[LazyObject], None]) -> Callable[[LazyObject], LazyObject]:
+    def apply(root: LazyObject) -> LazyObject:
+        change(root)
+        return root
 
     return apply
 
 
-def _shaped(changes: list[Callable[[Tree], Tree]], removed: frozenset[str]) -> Callable[[bytes], bytes]:
+def _change(
+    changes: list[Callable[[LazyObject], LazyObject]], removed: frozenset[str]
+) -> Callable[[bytes], bytes]:
+    """Apply changes, and remove the fields that enrich adds."""
+
     def step(data: bytes) -> bytes:
-        tree = open_root(data)
+        root = open_object(data)
         for change in changes:
-            tree = change(tree)
-        for name in removed & tree.keys():
-            del tree[name]
-        return encode(tree)
+            root = change(root)
+        for name in removed & root.keys():
+            del root[name]
+        return encode(root)
 
     return step
 
 
-def _freed(removed: frozenset[str]) -> Callable[[bytes], bytes]:
-    """Without the names that enrich adds; data that has none of them stays byte for byte."""
+def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
+    """Remove the fields that enrich adds; data without them stays byte for byte."""
 
     def step(data: bytes) -> bytes:
-        tree = open_root(data)
-        found = removed & tree.keys()
+        root = open_object(data)
+        found = removed & root.keys()
         if not found:
             return data
         for name in found:
-            del tree[name]
-        return encode(tree)
+            del root[name]
+        return encode(root)
 
     return step
 

@@ -1,4 +1,4 @@
-"""Reading times as a pipe declares them; writing RFC 3339 in UTC with microseconds. Pure."""
+"""Read times in the format that a pipe declares, and write them as RFC 3339 in UTC with microseconds. Pure."""
 
 import re
 from collections.abc import Callable
@@ -10,36 +10,36 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from hifi.errors import Misconfigured
 from hifi.pipe.model import TimeRule
 from hifi.pipe.normalize.casting import Converter
-from hifi.pipe.normalize.lazy_json import plain, text_of
+from hifi.pipe.normalize.lazy_json import json_text, to_python
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_SECOND: Final = {"epoch_s": 1, "epoch_ms": 1000, "epoch_us": 1_000_000}
 _DIGITS: Final = re.compile(r"\d{1,18}", re.ASCII)
 _SIMPLE: Final = re.compile(r"(?:%[YmdHMS](?:[-/.:, TZ]|$))+")
-"""Formats of numbers with one character between any two, so that there is one way to read a text."""
+"""Formats with one character between any two numbers, so that a text can be read in one way only."""
 _ORDER: Final = "YmdHMS"
 
 
-def reader(rule: TimeRule) -> Converter:
-    """What reads times by a rule; it raises ValueError on what it cannot read.
+def time_reader(rule: TimeRule) -> Converter:
+    """A function that reads a time and returns it as RFC 3339; it raises ValueError if the value does not fit.
 
     Raises:
-        Misconfigured: there is no such time zone.
+        Misconfigured: the time zone does not exist.
     """
     if rule.format in _PER_SECOND:
         per_second = _PER_SECOND[rule.format]
-        return lambda value: write(_since_1970(_text(value), per_second))
+        return lambda value: format_time(_since_1970(_text(value), per_second))
     zone = _zone(rule.zone)
     read = datetime.fromisoformat if rule.format == "iso8601" else _by_format(rule.format, zone)
 
     def convert(value: Any) -> str:
         moment = read(_text(value))
-        return write(moment if moment.tzinfo else moment.replace(tzinfo=zone))
+        return format_time(moment if moment.tzinfo else moment.replace(tzinfo=zone))
 
     return convert
 
 
-def write(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """RFC 3339 in UTC with microseconds, `Z` at the end.
 
     Raises:
@@ -53,10 +53,10 @@ def write(moment: datetime) -> str:
 
 
 def _by_format(declared: str, zone: tzinfo) -> Callable[[str], datetime]:
-    """What `strptime` does with one format; a text of a simple one is read in a fifth of its time, in the zone."""
+    """A function like `strptime` for one format. Simple formats are read five times faster, already in the zone."""
 
     def strptime(text: str) -> datetime:
-        return datetime.strptime(text, declared)  # noqa: DTZ007 - the caller knows the zone
+        return datetime.strptime(text, declared)  # noqa: DTZ007 - the caller adds the zone
 
     fields = declared[1::3] if _SIMPLE.fullmatch(declared) else ""
     present = "".join(sorted(fields, key=_ORDER.index))
@@ -65,13 +65,13 @@ def _by_format(declared: str, zone: tzinfo) -> Callable[[str], datetime]:
     digits = re.sub("%(.)", lambda each: r"(\d{4})" if each[1] == "Y" else r"(\d\d?)", re.escape(declared))
     pattern = re.compile(digits, re.ASCII)
     groups = [fields.index(each) + 1 for each in present]
-    unsaid = (0,) * (len(_ORDER) - len(present))
+    absent = (0,) * (len(_ORDER) - len(present))
 
     def simple(text: str) -> datetime:
         match = pattern.fullmatch(text)
         if match is None:
             return strptime(text)
-        year, month, day, hour, minute, second = (*map(int, match.group(*groups)), *unsaid)
+        year, month, day, hour, minute, second = (*map(int, match.group(*groups)), *absent)
         return datetime(year, month, day, hour, minute, second, tzinfo=zone)
 
     return simple
@@ -86,10 +86,10 @@ def _since_1970(text: str, per_second: int) -> datetime:
 
 
 def _text(value: Any) -> str:
-    text = text_of(value)
+    text = json_text(value)
     if text[:1] in b"{[tf":
-        raise ValueError("neither text nor a number")
-    return str(plain(value)).strip() if text[:1] == b'"' else text.decode()
+        raise ValueError("not text or a number")
+    return str(to_python(value)).strip() if text[:1] == b'"' else text.decode()
 
 
 def _zone(name: str) -> tzinfo:

@@ -1,4 +1,4 @@
-"""A Python function of the user's, named by import path, between JSON and JSON."""
+"""Call a Python function of the user on the data of an event."""
 
 import importlib
 import math
@@ -7,19 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 from hifi.errors import Misconfigured, Rejected
-from hifi.pipe.normalize.lazy_json import encode, parse
+from hifi.pipe.normalize.lazy_json import decode, encode
 
 _FAILED = "function-failed"
 
 
-def load(path: str) -> Callable[[bytes], bytes]:
-    """What puts data through `module:function`.
+def load_function(path: str) -> Callable[[bytes], bytes]:
+    """Import `module:function` and wrap it as a function from JSON to JSON.
 
-    The function gets the data as a dict and returns the new data as one. Whatever it raises makes the event a dead
-    letter; only the kind of the error and its line are told, since messages tend to quote values.
+    The function takes the data as a dict and returns the new data as a dict. Any error that it raises makes the event a
+    dead letter, with the type and line of the error; its message is left out because it may quote values.
+
+    Args:
+        path: `module:function`.
 
     Raises:
-        Misconfigured: it cannot be imported.
+        Misconfigured: the function cannot be imported.
     """
     module_name, _, name = path.partition(":")
     try:
@@ -32,12 +35,12 @@ def load(path: str) -> Callable[[bytes], bytes]:
         raise Misconfigured(f"{path} is not a function")
 
     def call(data: bytes) -> bytes:
-        value = parse(data)
+        value = decode(data)
         if not isinstance(value, dict):
             raise Rejected("not-an-object", "the data is JSON, but not an object")
         try:
             result = function(value)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of the user's code is the event's
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of the user's code rejects the event
             raise Rejected(
                 _FAILED, f"{path} raised {type(error).__name__}{_line(error, module_name)}"
             ) from None
@@ -47,17 +50,17 @@ def load(path: str) -> Callable[[bytes], bytes]:
             text = encode(result)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise Rejected(
-                _FAILED, f"{path} returned what JSON cannot say ({type(error).__name__})"
+                _FAILED, f"{path} returned a value that is not JSON ({type(error).__name__})"
             ) from None
         if b"null" in text and _has_nan(result):
-            raise Rejected(_FAILED, f"{path} returned a number that JSON cannot say")
+            raise Rejected(_FAILED, f"{path} returned NaN or infinity, which is not JSON")
         return text
 
     return call
 
 
 def _line(error: BaseException, module: str) -> str:
-    """Where in the user's own module it was raised."""
+    """The line of the user's module where an error was raised."""
     lines = [
         number
         for frame, number in traceback.walk_tb(error.__traceback__)
@@ -67,7 +70,7 @@ def _line(error: BaseException, module: str) -> str:
 
 
 def _has_nan(value: Any) -> bool:
-    """NaN or infinity, which would be written as null."""
+    """Whether a value contains NaN or infinity, which msgspec writes as null."""
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, dict):

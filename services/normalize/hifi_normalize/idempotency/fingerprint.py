@@ -1,40 +1,53 @@
-"""What tells an event that a client sends again: its pipe, source and id, and its data, as digests. Pure."""
+"""The fingerprint by which an event that a client sends again is recognized: digests of id and data. Pure."""
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from aiokafka import ConsumerRecord
 
 from hifi.event import REPLAY, SEQ
-from hifi_normalize.idempotency.window import Given
 
 _ENTRY: Final = struct.Struct("<QQIqq")
-ENTRY_BYTES: Final = _ENTRY.size
 _UUID_LENGTH: Final = 36
 _VERSION_AT: Final = 14
 
 
-def given(
+class Fingerprint(NamedTuple):
+    """What is kept of an event whose id was chosen by its client."""
+
+    key: int
+    """Digest of pipe, source and id, 64 bits."""
+    data: int
+    """Digest of the data, 64 bits."""
+    identity: int
+    """Digest of the event's identity in hifi (`hifi_seq`), 32 bits: equal for copies written by hifi."""
+    at_ms: int
+    """Append time in `raw`, milliseconds since 1970 UTC."""
+    offset: int
+    """Offset in `raw`."""
+
+
+def fingerprint(
     record: ConsumerRecord, headers: Mapping[str, bytes], pipe: str, *, declares_id: bool
-) -> Given | None:
-    """What to remember of an event; None: nobody can send it again on purpose.
+) -> Fingerprint | None:
+    """The fingerprint of an event; None if its client cannot have sent it before, or an operator replayed it.
 
     Args:
         record: of `raw`.
         headers: of the record, by name.
         pipe: name.
-        declares_id: the pipe takes the id of plain JSON from the data, so no id of it is of hifi's making.
+        declares_id: the pipe takes the id of plain JSON from the data, so ingest generates no ids for it.
     """
-    source, identifier = headers.get("ce_source", b""), headers.get("ce_id")
-    if identifier is None or REPLAY in headers:  # what an operator lets go again is wanted again
+    source, event_id = headers.get("ce_source", b""), headers.get("ce_id")
+    if event_id is None or REPLAY in headers:
         return None
-    if not declares_id and _made(source, identifier, pipe):
+    if not declares_id and _is_generated(source, event_id, pipe):
         return None
-    name = b"%b\0%b\0%b" % (pipe.encode(), source, identifier)
-    return Given(
+    name = b"%b\0%b\0%b" % (pipe.encode(), source, event_id)
+    return Fingerprint(
         int.from_bytes(blake2b(name, digest_size=8).digest(), "little"),
         int.from_bytes(blake2b(record.value or b"", digest_size=8).digest(), "little"),
         crc32(headers[SEQ]),
@@ -43,20 +56,20 @@ def given(
     )
 
 
-def packed(some: Iterable[Given]) -> bytes:
-    """As a record's value on the topic `ids`."""
-    return b"".join([_ENTRY.pack(*one) for one in some])
+def pack(fingerprints: Iterable[Fingerprint]) -> bytes:
+    """The value of a record on the topic `ids`: 36 bytes for each fingerprint."""
+    return b"".join([_ENTRY.pack(*one) for one in fingerprints])
 
 
-def unpacked(value: bytes) -> Iterator[Given]:
-    """What `packed` was given."""
-    return map(Given._make, _ENTRY.iter_unpack(value))
+def unpack(value: bytes) -> Iterator[Fingerprint]:
+    """The fingerprints in a record of the topic `ids`."""
+    return map(Fingerprint._make, _ENTRY.iter_unpack(value))
 
 
-def _made(source: bytes, identifier: bytes, pipe: str) -> bool:
-    """An id that ingest drew (UUIDv7, RFC 9562) because the plain JSON had none."""
+def _is_generated(source: bytes, event_id: bytes, pipe: str) -> bool:
+    """Whether ingest generated the id (UUIDv7, RFC 9562), as it does for plain JSON without one."""
     return (
-        len(identifier) == _UUID_LENGTH
-        and identifier[_VERSION_AT : _VERSION_AT + 1] == b"7"
+        len(event_id) == _UUID_LENGTH
+        and event_id[_VERSION_AT : _VERSION_AT + 1] == b"7"
         and source == b"/v1/pipes/%b/events" % pipe.encode()
     )

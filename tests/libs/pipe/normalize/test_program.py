@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hifi.errors import Misconfigured, Rejected
 from hifi.pipe.model import Pipe
-from hifi.pipe.normalize.program import Program, compile_pipe
+from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -24,7 +24,7 @@ JSON = st.recursive(
 )
 
 
-def program(enrich: dict[str, Any] | None = None, **normalize: Any) -> Program:
+def program(enrich: dict[str, Any] | None = None, **normalize: Any) -> NormalizeProgram:
     return compile_pipe(
         Pipe.model_validate(
             {

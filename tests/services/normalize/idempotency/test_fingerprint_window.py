@@ -5,7 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hifi_normalize.idempotency.window import Given, Verdict, Window
+from hifi_normalize.idempotency.fingerprint import Fingerprint
+from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow, Repetition
 
 WINDOW_MS = 800
 
@@ -15,9 +16,9 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.window = Window(WINDOW_MS)
-        self.firsts: list[Given] = []
-        self.written: list[Given] = []
+        self.window = FingerprintWindow(WINDOW_MS)
+        self.firsts: list[Fingerprint] = []
+        self.written: list[Fingerprint] = []
         self.now_ms = 1_700_000_000_000
         self.offset = 0
 
@@ -31,7 +32,7 @@ class Model(RuleBasedStateMachine):
         """An event comes, or one of the last comes again with its own identity."""
         self.now_ms += pause_ms
         self.offset += 1
-        one = Given(key, data, self.offset, self.now_ms, self.offset)
+        one = Fingerprint(key, data, self.offset, self.now_ms, self.offset)
         if copy_of is not None and copy_of < len(self.firsts):
             before = self.firsts[-1 - copy_of]
             one = before._replace(at_ms=self.now_ms, offset=self.offset)
@@ -39,12 +40,14 @@ class Model(RuleBasedStateMachine):
             first for first in self.firsts if first.key == one.key and one.at_ms - first.at_ms <= WINDOW_MS
         ]
         same = [first for first in same_id if first.data == one.data]
-        verdict, offset = self.window.judge(one)
+        repetition, offset = self.window.check(one)
         if same:
-            assert verdict is (Verdict.COPY if same[-1].copy == one.copy else Verdict.REPEAT)
+            assert repetition is (
+                Repetition.COPY if same[-1].identity == one.identity else Repetition.REPEATED
+            )
             assert offset == same[-1].offset
         else:
-            assert verdict is (Verdict.REUSED if same_id else Verdict.NEW)
+            assert repetition is (Repetition.REUSED_ID if same_id else Repetition.NEW)
             assert offset == one.offset
             self.firsts.append(one)
             self.written.append(one)
@@ -52,15 +55,15 @@ class Model(RuleBasedStateMachine):
     @rule()
     def is_taken_over(self) -> None:
         """What was written is all that the next owner needs."""
-        self.window = Window(WINDOW_MS)
+        self.window = FingerprintWindow(WINDOW_MS)
         for one in self.written:
             if one.at_ms >= self.now_ms - WINDOW_MS:
-                self.window.judge(one)
+                self.window.check(one)
 
     @rule()
     def is_swept(self) -> None:
         """What is over is let go."""
-        self.window.forget(self.now_ms)
+        self.window.expire(self.now_ms)
         recent = [first for first in self.firsts if first.at_ms >= self.now_ms - WINDOW_MS * 9 // 8]
         assert len(self.window) <= 2 * len(recent)
 
@@ -78,26 +81,26 @@ TestModel.settings = settings(max_examples=200, stateful_step_count=40)
 def test_a_shortened_window_says_how_far_back_it_reaches_and_keeps_that_promise(
     pauses_ms: list[int], times: int
 ) -> None:
-    window, firsts, now_ms = Window(WINDOW_MS), [], 1_000_000
+    window, firsts, now_ms = FingerprintWindow(WINDOW_MS), [], 1_000_000
     for offset, pause_ms in enumerate(pauses_ms):
         now_ms += pause_ms
-        firsts.append(Given(offset, 0, offset, now_ms, offset))
-        window.judge(firsts[-1])
+        firsts.append(Fingerprint(offset, 0, offset, now_ms, offset))
+        window.check(firsts[-1])
     for _ in range(times):
         window.shorten()
     covered_ms = window.covered_ms(now_ms)
     for first in firsts:
         if now_ms - first.at_ms < covered_ms:
-            again = first._replace(copy=1000, at_ms=now_ms, offset=1000)
-            assert window.judge(again) == (Verdict.REPEAT, first.offset)
+            again = first._replace(identity=1000, at_ms=now_ms, offset=1000)
+            assert window.check(again) == (Repetition.REPEATED, first.offset)
     assert window.covered_ms(now_ms + 2 * WINDOW_MS) == WINDOW_MS, "it is whole again when its time is over"
 
 
 def test_digests_and_offsets_at_their_largest_do_not_mix() -> None:
-    window = Window(WINDOW_MS)
-    one = Given(2**64 - 1, 2**64 - 1, 2**32 - 1, 2**41, 2**40 - 1)
-    assert window.judge(one) == (Verdict.NEW, one.offset)
-    assert window.judge(one) == (Verdict.COPY, one.offset)
-    assert window.judge(one._replace(copy=0)) == (Verdict.REPEAT, one.offset)
-    assert window.judge(one._replace(data=0)) == (Verdict.REUSED, one.offset)
-    assert window.judge(one._replace(copy=0)) == (Verdict.REPEAT, one.offset)
+    window = FingerprintWindow(WINDOW_MS)
+    one = Fingerprint(2**64 - 1, 2**64 - 1, 2**32 - 1, 2**41, 2**40 - 1)
+    assert window.check(one) == (Repetition.NEW, one.offset)
+    assert window.check(one) == (Repetition.COPY, one.offset)
+    assert window.check(one._replace(identity=0)) == (Repetition.REPEATED, one.offset)
+    assert window.check(one._replace(data=0)) == (Repetition.REUSED_ID, one.offset)
+    assert window.check(one._replace(identity=0)) == (Repetition.REPEATED, one.offset)
