@@ -10,7 +10,7 @@ from cases import Case, scene
 from chain import Chain, ChainScene
 
 from hifi_cli.demo.expected import Expected
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.workspace import Stage
 from hifi_cli.demo.verify import Books, sent
 
 EVENTS = 1001

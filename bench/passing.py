@@ -26,7 +26,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read
 from hifi.topics import Topics
 from hifi_cli.demo import flights
-from hifi_cli.logfile import log_to
+from hifi_cli.log_file import log_to
 from hifi_infra.broker import KafkaCluster
 from hifi_infra.java.jdk import find_java
 from hifi_infra.plan import Place, Plan, command, environment

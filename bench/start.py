@@ -11,7 +11,7 @@ from pathlib import Path
 from measure import Keep, attempt
 
 from hifi.errors import Retryable
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.workspace import Stage
 from hifi_infra.java import jars
 from hifi_infra.ports import free_port
 from hifi_infra.process import Process

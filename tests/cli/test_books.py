@@ -6,7 +6,7 @@ import collections
 import pytest
 
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.workspace import Stage
 from hifi_cli.demo.verify import Books, sent
 from hifi_infra.ports import free_port
 from hifi_infra.probe import get

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from hifi_cli.app import app
 from hifi_cli.checking import check_folder
-from hifi_cli.up import _python_path
+from hifi_cli.commands.up import _python_path
 from hifi_infra.running import Running, write
 
 GOOD = """

@@ -1,7 +1,7 @@
 import pytest
 
 from hifi_cli.demo.expected import ALERTS, DEPARTURES
-from hifi_cli.demo.hops import Hops
+from hifi_cli.demo.topic_lags import Hops
 from hifi_cli.demo.report import Run, is_good, quantiles, report, tables
 from hifi_cli.demo.verify import Arrival, Sent, Verdict
 

@@ -23,8 +23,8 @@ from tests.observed import closed_minutes
 
 from hifi_cli.demo.report import is_good, quantiles
 from hifi_cli.demo.run import Demo
-from hifi_cli.demo.scene import Scene
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.workspace import Stage
 from hifi_cli.demo.verify import Books, sent
 from hifi_cli.options import TriggerOf
 from hifi_infra.mesh import Mesh

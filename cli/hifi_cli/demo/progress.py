@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from hifi_cli.demo.scene import Scene
-from hifi_cli.output import errors
+from hifi_cli.demo.load_test import Scene
+from hifi_cli.display.console import errors
 
 REDRAW_S: Final = 0.2
 

@@ -8,7 +8,7 @@ import orjson
 
 from hifi.errors import Misconfigured
 from hifi_cli.sending.batches import Batch
-from hifi_cli.sending.read import Item
+from hifi_cli.sending.event_files import Item
 
 MOST_WAIT_S: Final = 30.0
 

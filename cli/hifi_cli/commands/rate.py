@@ -13,20 +13,20 @@ from rich.markup import escape
 
 from hifi.errors import Misconfigured
 from hifi.pipe.units import seconds as read_seconds
-from hifi_cli.demo.scene import Scene
-from hifi_cli.demo.shown import shown
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.progress import shown
+from hifi_cli.demo.workspace import Stage
 from hifi_cli.interrupts import Interrupted, Interrupts
-from hifi_cli.logfile import log_to
+from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, TriggerOf
-from hifi_cli.output import console, errors, print_json
+from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.rate.chart import chart
-from hifi_cli.rate.ladder import Ladder
-from hifi_cli.rate.load import Load, read_sizes
+from hifi_cli.rate.rate_search import Ladder
+from hifi_cli.rate.event_load import Load, read_sizes
 from hifi_cli.rate.report import is_whole, line, report, sentence, tables
 from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import Step
-from hifi_cli.reported import FAILED, INTERRUPTED, reported
+from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan, read_scale
 from hifi_infra.ports import free_port

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from hifi_cli import scrape
-from hifi_cli.output import mebibytes, table
+from hifi_cli.display.console import mebibytes, table
 from hifi_infra.instance import Instance
 from hifi_infra.journal import Happening
 from hifi_infra.mesh import Mesh

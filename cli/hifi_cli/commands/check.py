@@ -10,8 +10,8 @@ from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe
 from hifi_cli.checking import check_folder
 from hifi_cli.options import AsJson
-from hifi_cli.output import console, errors, print_json
-from hifi_cli.reported import FAILED, reported
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.error_reporting import FAILED, reported
 from hifi_infra.plan import Trigger
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one YAML file for each pipe.")]

@@ -13,14 +13,14 @@ import typer
 
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.model import Format, Pipe
-from hifi_cli.backlog import backlog
-from hifi_cli.check import checked
+from hifi_cli.mesh_state.backlog import backlog
+from hifi_cli.commands.check import checked
 from hifi_cli.interrupts import Interrupted, Interrupts
-from hifi_cli.logfile import log_to
+from hifi_cli.log_file import log_to
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
-from hifi_cli.output import console
-from hifi_cli.reported import reported
-from hifi_cli.view import View
+from hifi_cli.display.console import console
+from hifi_cli.error_reporting import reported
+from hifi_cli.display.mesh_view import View
 from hifi_infra import running
 from hifi_infra.autoscale import Policy
 from hifi_infra.autoscaler import Autoscaler, read_autoscale

@@ -14,7 +14,7 @@ from hifi.pipe.model import Batch, Pipe
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.flights import Row
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.workspace import Stage
 
 NOTES: Final = "notes"
 """Field that holds the further rows."""

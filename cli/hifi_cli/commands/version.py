@@ -4,7 +4,7 @@ import platform
 from importlib import metadata
 
 from hifi_cli.options import AsJson
-from hifi_cli.output import console, print_json
+from hifi_cli.display.console import console, print_json
 
 _PARTS = ("hifi-cli", "hifi-libs", "pyspark", "aiokafka")
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
-from hifi_cli.backlog import backlog
+from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.workspace import Stage
 from hifi_cli.demo.verify import Books, Sent, Verdict
 from hifi_infra.mesh import Mesh
 from hifi_infra.process import Process

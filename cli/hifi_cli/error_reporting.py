@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from hifi import log
 from hifi.errors import HifiError
-from hifi_cli.output import errors
+from hifi_cli.display.console import errors
 
 P = ParamSpec("P")
 logger = log.get(__name__)
