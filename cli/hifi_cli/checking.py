@@ -13,7 +13,7 @@ from hifi.errors import Misconfigured
 from hifi.pipe import loader
 from hifi.pipe.loader import LoadedPipe, PipeProblem
 from hifi.pipe.model import Enrich, Pipe
-from hifi_infra.plan import Trigger
+from hifi_infra.mesh.plan import Trigger
 
 
 def check_folder(

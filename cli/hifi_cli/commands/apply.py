@@ -14,7 +14,7 @@ from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.display.console import console, print_json, table
 from hifi_cli.error_reporting import reported
 from hifi_cli.mesh_state.target import Target, kafka_target
-from hifi_infra.stream import put_in_force
+from hifi_infra.kafka.stream_setup import put_in_force
 
 _COLOURS = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
 

@@ -12,7 +12,7 @@ from hifi_cli.checking import check_folder
 from hifi_cli.options import AsJson
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, reported
-from hifi_infra.plan import Trigger
+from hifi_infra.mesh.plan import Trigger
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one YAML file for each pipe.")]
 Quick = Annotated[

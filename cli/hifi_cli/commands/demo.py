@@ -21,8 +21,8 @@ from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, TriggerOf
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
 
 
 @reported

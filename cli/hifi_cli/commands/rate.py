@@ -27,8 +27,8 @@ from hifi_cli.rate.report import is_whole, line, report, sentence, tables
 from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import Step
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, read_scale
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, read_scale
 from hifi_infra.ports import free_port
 
 

@@ -15,8 +15,8 @@ from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.display.console import console, print_json, table
 from hifi_cli.error_reporting import reported
 from hifi_cli.mesh_state.target import Target, kafka_target
-from hifi_infra.probe import readiness
-from hifi_infra.running import RunningInstance
+from hifi_infra.mesh.health_probe import readiness
+from hifi_infra.mesh.running import RunningInstance
 
 
 @dataclass(frozen=True, slots=True)

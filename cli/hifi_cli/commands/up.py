@@ -21,11 +21,11 @@ from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
 from hifi_cli.display.console import console
 from hifi_cli.error_reporting import reported
 from hifi_cli.display.mesh_view import View
-from hifi_infra import running
-from hifi_infra.autoscale import Policy
-from hifi_infra.autoscaler import Autoscaler, read_autoscale
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, Trigger, read_scale
+from hifi_infra.mesh import running
+from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, Trigger, read_scale
 
 DOWN_S: Final = 300.0
 """Each service drains within 55 s; a mesh that takes longer than all of them together hangs."""

@@ -13,7 +13,7 @@ from hifi_cli.demo.report import Run, report
 from hifi_cli.demo.load_test import Scene
 from hifi_cli.demo.workspace import Stage
 from hifi_cli.demo.verify import Books, sent
-from hifi_infra.mesh import Mesh
+from hifi_infra.mesh.mesh import Mesh
 
 MEASURE_S: Final = 2.0
 

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from hifi_cli import scrape
 from hifi_cli.display.console import mebibytes, table
-from hifi_infra.instance import Instance
-from hifi_infra.journal import Happening
-from hifi_infra.mesh import Mesh
+from hifi_infra.mesh.instance import Instance
+from hifi_infra.mesh.journal import Happening
+from hifi_infra.mesh.mesh import Mesh
 
 REDRAW_S: Final = 0.25
 MEASURE_S: Final = 2.0

@@ -6,8 +6,8 @@ from pathlib import Path
 from hifi.errors import Misconfigured
 from hifi.settings import StreamSettings, load
 from hifi.topics import Topics
-from hifi_infra import running
-from hifi_infra.running import Running
+from hifi_infra.mesh import running
+from hifi_infra.mesh.running import Running
 
 
 @dataclass(frozen=True, slots=True)

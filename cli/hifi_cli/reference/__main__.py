@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from hifi.pipe.model import Pipe
 from hifi.settings import ServiceSettings, StreamSettings
-from hifi_infra.plan import FLOW
+from hifi_infra.mesh.plan import FLOW
 
 MADE: Final = "<!-- Made by `python -m hifi_cli.reference docs`; change the model, not this page. -->\n\n"
 _PIPES_INTRO: Final = """\

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from hifi.errors import Misconfigured, Retryable
-from hifi_infra.autoscale import Policy
-from hifi_infra.autoscaler import Autoscaler, read_autoscale
+from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
+from hifi_infra.autoscaler.policy import Policy
 
 POLICY = Policy(least=1, most=3, cpu_high=0.7, lag_high=1000, up_after_s=10, down_after_s=30)
 

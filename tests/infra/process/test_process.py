@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_infra import process as module
-from hifi_infra.process import Process
+from hifi_infra.process import process as module
+from hifi_infra.process.process import Process
 
 WITHIN_S = 20
 
@@ -39,8 +39,8 @@ while True:
 # Arguments: log folder, code of the children, how many, thread or main.
 SUPERVISOR = """
 import asyncio, pathlib, sys, threading, time
-from hifi_infra.leash import guard
-from hifi_infra.process import Process
+from hifi_infra.process.parent_death import guard
+from hifi_infra.process.process import Process
 def run():
     for number in range(int(sys.argv[3])):
         if number:

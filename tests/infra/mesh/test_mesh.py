@@ -14,9 +14,9 @@ import pytest
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read_registry
-from hifi_infra import fleet, running
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import FLOW, Plan, read_scale
+from hifi_infra.mesh import fleet, running
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import FLOW, Plan, read_scale
 from hifi_infra.ports import free_port, is_free
 
 STUB = Path(__file__).with_name("stub_service.py")

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_infra.autoscale import Policy, Sample, decide
+from hifi_infra.autoscaler.policy import Policy, Sample, decide
 
 POLICY = Policy(least=1, most=6, cpu_high=0.7, lag_high=1000, room=0.7, up_after_s=10, down_after_s=60)
 STEP_S = 5.0

@@ -53,7 +53,7 @@ class Guard:
     def _write(self, line: str) -> None:
         if self._helper is None:
             self._helper = subprocess.Popen(
-                [*ISOLATED, str(HERE / "guard.py")],
+                [*ISOLATED, str(HERE / "process_reaper.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -74,4 +74,4 @@ def bound_to_this_process() -> Sequence[str]:
     # The kernel binds a child to the *thread* that made it: only the main one lives as long as the process.
     if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         return ()
-    return (*ISOLATED, str(HERE / "launch.py"), str(os.getpid()))
+    return (*ISOLATED, str(HERE / "exec_with_death_signal.py"), str(os.getpid()))

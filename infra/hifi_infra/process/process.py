@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from hifi.errors import Misconfigured
-from hifi_infra.leash import bound_to_this_process, guard
+from hifi_infra.process.parent_death import bound_to_this_process, guard
 
 POLL_S = 0.05
 LOG_CHECK_S = 5.0

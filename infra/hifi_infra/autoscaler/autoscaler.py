@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from hifi import log
 from hifi.errors import HifiError, Misconfigured
-from hifi_infra.autoscale import Policy, Sample, decide
-from hifi_infra.plan import MOST_INSTANCES
+from hifi_infra.autoscaler.policy import Policy, Sample, decide
+from hifi_infra.mesh.plan import MOST_INSTANCES
 
 LOOK_S: Final = 5.0
 SERVICES: Final = ("normalize", "egest", "retrier")
@@ -31,7 +31,7 @@ class Instance(Protocol):
 
 
 class Mesh(Protocol):
-    """What is scaled: see `hifi_infra.mesh.Mesh`."""
+    """What is scaled: see `hifi_infra.mesh.mesh.Mesh`."""
 
     @property
     def instances(self) -> Mapping[str, Sequence[Instance]]:

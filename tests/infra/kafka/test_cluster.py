@@ -25,8 +25,8 @@ from aiokafka.errors import (
 )
 
 from hifi.errors import Misconfigured
-from hifi_infra import broker as module
-from hifi_infra.broker import BrokerFailed, KafkaCluster
+from hifi_infra.kafka import cluster as module
+from hifi_infra.kafka.cluster import BrokerFailed, KafkaCluster
 from hifi_infra.ports import free_port
 
 WITHIN_S = 60
@@ -242,7 +242,7 @@ async def test_a_start_that_was_cancelled_leaves_nothing_and_the_next_one_works(
 
 STARTS_A_BROKER = """
 import asyncio, pathlib, sys
-from hifi_infra.broker import KafkaCluster
+from hifi_infra.kafka.cluster import KafkaCluster
 async def main():
     cluster = KafkaCluster(pathlib.Path(sys.argv[1]))
     await cluster.start()

@@ -1,6 +1,6 @@
 """Makes a stream ready on a Kafka that somebody else runs: topics, partition count, pipes. Then ends.
 
-`python -m hifi_infra.provision`, what a deployment runs before its services, and again whenever pipes change;
+`python -m hifi_infra.kafka.provision`, what a deployment runs before its services, and again whenever pipes change;
 repeating it changes nothing. Exit status 0 when everything is in force, 1 when Kafka was not there in time, 2 when a
 pipe or a setting is wrong.
 """
@@ -20,7 +20,7 @@ from hifi.errors import HifiError, Misconfigured, Retryable
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi.settings import ServiceSettings, load
-from hifi_infra.stream import prepare, put_in_force
+from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
 AGAIN_S: Final = 0.5
 logger = log.get(__name__)

@@ -20,7 +20,7 @@ from hifi.pipe.registry import (
     stream_record,
 )
 from hifi.topics import Topics
-from hifi_infra.kraft import replication
+from hifi_infra.kafka.kraft import replication
 
 DEFAULT_PARTITIONS: Final = 4
 ANSWER_S: Final = 30.0

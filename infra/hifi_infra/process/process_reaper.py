@@ -1,6 +1,6 @@
 """Kills process groups when the process that started them is gone, however it went.
 
-Run as a file by `hifi_infra.process`, isolated (`python -I -S`), once for each process that supervises.
+Run as a file by `hifi_infra.process.process`, isolated (`python -I -S`), once for each process that supervises.
 Its standard input is a pipe that only the supervisor holds: `+PGID` and `-PGID` lines say which groups live,
 and the end of the pipe says that the supervisor does not.
 The kernel's parent-death signal reaches direct children only; this reaches the JVM behind a Spark driver.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hifi_infra.plan import Place, Plan, environment
+from hifi_infra.mesh.plan import Place, Plan, environment
 
 
 def test_an_instances_own_variables_are_above_all_others() -> None:

@@ -1,6 +1,6 @@
 """Becomes another program that dies with the process which launched it.
 
-Run as a file by `hifi_infra.process`, isolated (`python -I -S`), about 10 ms before the program itself:
+Run as a file by `hifi_infra.process.process`, isolated (`python -I -S`), about 10 ms before the program itself:
 a `preexec_fn` would run Python between fork and exec, which may deadlock where there are threads.
 """
 

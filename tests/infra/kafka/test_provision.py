@@ -9,8 +9,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read_registry
 from hifi.topics import Topics
+from hifi_infra.kafka.provision import ProvisionSettings, provision
 from hifi_infra.ports import free_port
-from hifi_infra.provision import ProvisionSettings, provision
 
 PIPE = """
 pipe: {name}

@@ -5,9 +5,9 @@ import contextlib
 from typing import Final
 
 from hifi.errors import HifiError
-from hifi_infra.broker import KafkaCluster
-from hifi_infra.instance import told
-from hifi_infra.journal import Journal
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.mesh.instance import told
+from hifi_infra.mesh.journal import Journal
 
 BACKOFF_S: Final = (1.0, 2.0, 5.0, 10.0)
 

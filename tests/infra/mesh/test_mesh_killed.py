@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from hifi_infra import running
+from hifi_infra.mesh import running
 from hifi_infra.ports import free_port, is_free
 
 HOLD = Path(__file__).with_name("hold_mesh.py")

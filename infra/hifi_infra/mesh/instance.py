@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from hifi.errors import HifiError, Misconfigured
-from hifi_infra.journal import Journal
-from hifi_infra.plan import Place
+from hifi_infra.mesh.health_probe import NO_ANSWER, STOPPED, Readiness, readiness
+from hifi_infra.mesh.journal import Journal
+from hifi_infra.mesh.plan import Place
 from hifi_infra.ports import free_port, is_free
-from hifi_infra.probe import NO_ANSWER, STOPPED, Readiness, readiness
-from hifi_infra.process import Process
+from hifi_infra.process.process import Process
 
 BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 STEADY_S: Final = 60.0

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from hifi_infra.kraft import Ports, meta_properties, new_id, replication, server_properties
+from hifi_infra.kafka.kraft import Ports, meta_properties, new_id, replication, server_properties
 
 THREE = (Ports(1001, 2001), Ports(1002, 2002), Ports(1003, 2003))
 

@@ -13,7 +13,7 @@ import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hifi.errors import Misconfigured
-from hifi_infra.plan import Trigger
+from hifi_infra.mesh.plan import Trigger
 
 LEFT_S: Final = 10.0
 """Children of a mesh that was killed are killed by the kernel and the guard; a JVM takes a moment to go."""

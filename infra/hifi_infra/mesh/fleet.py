@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from hifi.errors import Misconfigured
-from hifi_infra import running
-from hifi_infra.instance import Instance
-from hifi_infra.journal import Journal
-from hifi_infra.plan import FLOW, MOST_INSTANCES, START_ORDER, Place, Plan, command, environment
+from hifi_infra.mesh import running
+from hifi_infra.mesh.instance import Instance
+from hifi_infra.mesh.journal import Journal
+from hifi_infra.mesh.plan import FLOW, MOST_INSTANCES, START_ORDER, Place, Plan, command, environment
+from hifi_infra.mesh.running import RunningInstance
 from hifi_infra.ports import free_port
-from hifi_infra.process import Process
-from hifi_infra.running import RunningInstance
+from hifi_infra.process.process import Process
 
 STOP_GRACE_S: Final = 55.0
 """Above the 45 s in which egest drains; a service that takes longer is killed."""

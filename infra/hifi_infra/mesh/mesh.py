@@ -12,19 +12,19 @@ from typing import IO, Final, Self
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.model import Pipe
-from hifi_infra import running
-from hifi_infra.broker import KafkaCluster
-from hifi_infra.fleet import Fleet
-from hifi_infra.instance import Instance
 from hifi_infra.java.jars import kafka_jars, spark_jars
 from hifi_infra.java.jdk import find_java
-from hifi_infra.journal import Journal
-from hifi_infra.keeper import BrokerKeeper
-from hifi_infra.plan import FLOW, Plan
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.stream_setup import prepare, put_in_force
+from hifi_infra.mesh import running
+from hifi_infra.mesh.broker_supervisor import BrokerKeeper
+from hifi_infra.mesh.fleet import Fleet
+from hifi_infra.mesh.instance import Instance
+from hifi_infra.mesh.journal import Journal
+from hifi_infra.mesh.plan import FLOW, Plan
+from hifi_infra.mesh.running import Running
 from hifi_infra.ports import is_free
-from hifi_infra.process import Process
-from hifi_infra.running import Running
-from hifi_infra.stream import prepare, put_in_force
+from hifi_infra.process.process import Process
 
 LOOK_S: Final = 0.25
 LOOK_SELDOM_S: Final = 2.0

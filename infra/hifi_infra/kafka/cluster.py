@@ -18,10 +18,10 @@ from aiokafka.errors import KafkaError
 from hifi.errors import HifiError, Misconfigured
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.kafka_command import kafka_command
-from hifi_infra.kraft import meta_properties, server_properties
+from hifi_infra.kafka.cluster_state import State, load
+from hifi_infra.kafka.kraft import meta_properties, server_properties
 from hifi_infra.ports import LOOPBACK
-from hifi_infra.process import Process
-from hifi_infra.state import State, load
+from hifi_infra.process.process import Process
 
 FORMAT_S: Final = 60
 POLL_S: Final = 0.05

@@ -4,9 +4,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from hifi_infra import fleet
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan
+from hifi_infra.mesh import fleet
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
 
 STUB = Path(__file__).with_name("stub_service.py")
 
