@@ -1,8 +1,8 @@
-"""Ties processes to this one, so that they end when it ends, however it ends.
+"""Ends child processes when this process ends, for whatever reason.
 
-Two ways, since either alone leaves a gap: the kernel's parent-death signal (`launch.py`) works even when every
-Python here is killed at once, but reaches direct children only; a helper that watches this process (`guard.py`)
-reaches whole groups, on every system.
+Two mechanisms, since each alone leaves a gap: the kernel's parent-death signal (`exec_with_death_signal.py`) works even
+when every Python process is killed at once, but reaches direct children only; a process that watches this one
+(`process_reaper.py`) reaches whole process groups, on every system.
 """
 
 import contextlib
@@ -19,40 +19,40 @@ ISOLATED: Final = (sys.executable, "-I", "-S")
 """Python without the environment's settings and without site-packages: it starts in 10 ms."""
 
 
-class Guard:
-    """The one helper of this process that kills the groups it started, should this process vanish."""
+class ReaperClient:
+    """Tells this process's one reaper which process groups to kill should this process end."""
 
     def __init__(self) -> None:
-        self._helper: subprocess.Popen[str] | None = None
+        self._reaper: subprocess.Popen[str] | None = None
         self._groups: set[int] = set()
 
     def add(self, group: int) -> None:
-        """From now on the group dies with this process."""
+        """Have the group killed when this process ends. Starts the reaper at the first call."""
         self._groups.add(group)
-        self._tell(f"+{group}\n")
+        self._send(f"+{group}\n")
 
     def remove(self, group: int) -> None:
-        """The group is gone; its number may soon belong to somebody else."""
+        """Forget a group that has ended: the system may give its number to another."""
         self._groups.discard(group)
-        self._tell(f"-{group}\n")
+        self._send(f"-{group}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         try:
             self._write(line)
-        except BrokenPipeError:  # somebody killed the helper: a new one learns the whole list
-            self._bury()
+        except BrokenPipeError:  # the reaper was killed: start a new one with the whole list
+            self._close()
             self._write("")
 
-    def _bury(self) -> None:
-        if self._helper is not None and self._helper.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # what it still buffers
-                self._helper.stdin.close()
-            self._helper.wait()
-        self._helper = None
+    def _close(self) -> None:
+        if self._reaper is not None and self._reaper.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # buffered lines
+                self._reaper.stdin.close()
+            self._reaper.wait()
+        self._reaper = None
 
     def _write(self, line: str) -> None:
-        if self._helper is None:
-            self._helper = subprocess.Popen(
+        if self._reaper is None:
+            self._reaper = subprocess.Popen(
                 [*ISOLATED, str(HERE / "process_reaper.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -61,17 +61,20 @@ class Guard:
                 text=True,
             )
             line = "".join(f"+{group}\n" for group in self._groups)
-        assert self._helper.stdin is not None
-        self._helper.stdin.write(line)
-        self._helper.stdin.flush()
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.write(line)
+        self._reaper.stdin.flush()
 
 
-guard: Final = Guard()
+reaper: Final = ReaperClient()
 
 
-def bound_to_this_process() -> Sequence[str]:
-    """What to write before a command so that it dies with this process; nothing where that cannot be."""
-    # The kernel binds a child to the *thread* that made it: only the main one lives as long as the process.
+def death_signal_command() -> Sequence[str]:
+    """The command prefix that makes the kernel kill a child when this process ends.
+
+    Empty outside Linux and outside the main thread: the kernel ties a child to the thread that started it, and only
+    the main thread runs as long as the process.
+    """
     if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         return ()
     return (*ISOLATED, str(HERE / "exec_with_death_signal.py"), str(os.getpid()))

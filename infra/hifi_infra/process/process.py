@@ -1,8 +1,8 @@
-"""Supervises one child process, with everything that it starts in turn.
+"""Starts, stops and measures one child process together with its descendants.
 
-The child leads a session of its own, so a Ctrl-C in the terminal reaches only the supervisor, and one signal
-to its process group reaches its children too (the JVM behind a Spark driver). Nothing outlives the
-supervisor, not even when that is killed: see `leash.py`.
+The child leads a session of its own: a Ctrl-C in the terminal reaches only this process, and one signal to the child's
+process group reaches its descendants too (the JVM behind a Spark driver). The group ends with this process, even when
+that is killed: see `parent_death.py`.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from pathlib import Path
 import psutil
 
 from hifi.errors import Misconfigured
-from hifi_infra.process.parent_death import bound_to_this_process, guard
+from hifi_infra.process.parent_death import death_signal_command, reaper
 
 POLL_S = 0.05
 LOG_CHECK_S = 5.0
-GROUP_GONE_S = 5.0
+GROUP_END_S = 5.0
 """The kernel takes a moment to tear down a killed JVM with a large heap."""
 
 
@@ -33,12 +33,12 @@ class Process:
     Not bound to an event loop: it may be started in one and stopped in another.
 
     Args:
-        name: what people call it, used in errors.
+        name: used in error messages.
         argv: the program and its arguments.
-        env: the whole environment of the child; None: this process's own.
-        log: the file that takes its standard output and error, appended to.
-        log_limit_bytes: above it the log moves to `<log>.1`, so at most twice this much is on disk.
-        cwd: the folder that it runs in.
+        env: the whole environment of the child; None: that of this process.
+        log: file to which standard output and error are appended.
+        log_limit_bytes: a log above this size moves to `<log>.1`, so at most twice this size is on disk.
+        cwd: the child's working directory.
     """
 
     def __init__(
@@ -59,23 +59,23 @@ class Process:
         self._log_limit_bytes = log_limit_bytes
         self._popen: subprocess.Popen[bytes] | None = None
         self._cpu_s = 0.0
-        self._log_keeper: asyncio.Task[None] | None = None
+        self._log_limiter: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
-        """The process id, which is also the id of its group. Raises RuntimeError before the first start."""
+        """The process id, which is also the process group id. Raises RuntimeError before the first start."""
         if self._popen is None:
             raise RuntimeError(f"{self.name} was never started")
         return self._popen.pid
 
     @property
     def started(self) -> bool:
-        """Whether it was ever started."""
+        """Whether `start` was ever called."""
         return self._popen is not None
 
     @property
     def returncode(self) -> int | None:
-        """The exit code, the negative number of the signal that ended it, or None while it runs."""
+        """The exit code, the negative number of the signal that ended the process, or None while it runs."""
         if self._popen is None:
             return None
         self._reap()
@@ -83,40 +83,48 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended (a paused one runs)."""
+        """Whether it was started and has not ended (a paused process counts as running)."""
         return self._popen is not None and self.returncode is None
 
     async def start(self) -> None:
-        """Starts it; again after it ended.
+        """Start it; start it again after it ended.
 
         Raises:
-            Misconfigured: there is no such program.
-            RuntimeError: it runs already.
+            Misconfigured: the program does not exist.
+            RuntimeError: it is running.
         """
         if self.running:
             raise RuntimeError(f"{self.name} runs already as process {self.pid}")
         if shutil.which(self.argv[0], path=(self._env or os.environ).get("PATH")) is None:
             raise Misconfigured(f"{self.name}: there is no program {self.argv[0]}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._bound_log()
+        self._limit_log_size()
         self._cpu_s = 0.0
         self._popen = self._spawn()
-        guard.add(self.pid)
-        self._log_keeper = asyncio.create_task(self._keep_log(), name=f"log of {self.name}")
+        reaper.add(self.pid)
+        self._log_limiter = asyncio.create_task(self._limit_log(), name=f"log of {self.name}")
 
     async def wait(self) -> int:
-        """Waits for its end and returns the exit code as `returncode` does."""
+        """Wait until it has ended; the exit code as in `returncode`.
+
+        Its descendants were killed by then. `group_ended` tells whether they ended within the 5 s given them.
+        """
         await _exited(self.pid, self)
-        code = self.returncode  # reaps the leader, which would count as a member
+        code = self.returncode  # reaps the leader, which would count as a member of the group
         assert code is not None
-        await self._gone()
+        await self._wait_for_group()
         return code
 
+    @property
+    def group_ended(self) -> bool:
+        """Whether neither it nor any process of its group runs any more."""
+        return not self.running and not _group_runs(self.pid)
+
     async def stop(self, grace_s: float = 10.0) -> int:
-        """Asks it to end (SIGTERM), and kills the whole group after `grace_s`. Returns the exit code."""
+        """Send SIGTERM, and kill the whole group after `grace_s` seconds. Returns the exit code."""
         self.cpu_seconds()
-        self._signal(signal.SIGTERM, alone=True)  # its children are its own to end, in its own order
-        self._signal(signal.SIGCONT)  # a paused one could not hear
+        self._signal(signal.SIGTERM, alone=True)  # it ends its children itself, in its own order
+        self._signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
         try:
             async with asyncio.timeout(grace_s):
                 return await self.wait()
@@ -124,27 +132,27 @@ class Process:
             return await self.kill()
 
     async def kill(self) -> int:
-        """Ends it and its descendants at once (SIGKILL). Returns the exit code."""
+        """Kill it and its descendants (SIGKILL). Returns the exit code."""
         self.cpu_seconds()
         self._signal(signal.SIGKILL)
         return await self.wait()
 
     def pause(self) -> None:
-        """Stops its clock and that of its descendants (SIGSTOP)."""
+        """Freeze it and its descendants (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets it go on after `pause`."""
+        """Continue after `pause` (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
-        """User and system time used since its start, by it and its descendants, finished ones included.
+        """User and system time of it and its descendants since its start, in seconds; ended descendants included.
 
-        A descendant that is killed before its own parent could wait for it counts up to the last call.
+        A descendant that is killed before its parent waits for it counts up to the last call of this method.
         """
         if self.running:
             total = 0.0
-            for member in self._family():
+            for member in self._with_descendants():
                 with contextlib.suppress(psutil.Error):
                     times = member.cpu_times()
                     total += times.user + times.system + times.children_user + times.children_system
@@ -152,9 +160,9 @@ class Process:
         return self._cpu_s
 
     def rss_bytes(self) -> int:
-        """Resident memory of it and its descendants; pages that they share count for each."""
+        """Resident memory of it and its descendants; a shared page counts once for each."""
         total = 0
-        for member in self._family():
+        for member in self._with_descendants():
             with contextlib.suppress(psutil.Error):
                 total += member.memory_info().rss
         return total
@@ -167,13 +175,13 @@ class Process:
                 text = log.read().decode(errors="replace")
         except FileNotFoundError:
             return ""
-        told = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
-        return "\n".join(told[-lines:])
+        kept = [line for line in text.splitlines() if not line.startswith(("\tat ", "\t... "))]
+        return "\n".join(kept[-lines:])
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as output:
             return subprocess.Popen(
-                [*bound_to_this_process(), *self.argv],
+                [*death_signal_command(), *self.argv],
                 env=self._env,
                 cwd=self._cwd,
                 stdin=subprocess.DEVNULL,
@@ -182,7 +190,7 @@ class Process:
                 start_new_session=True,
             )
 
-    def _family(self) -> Iterator[psutil.Process]:
+    def _with_descendants(self) -> Iterator[psutil.Process]:
         if not self.running:
             return
         with contextlib.suppress(psutil.Error):
@@ -191,7 +199,7 @@ class Process:
             yield from leader.children(recursive=True)
 
     def _signal(self, number: signal.Signals, *, alone: bool = False) -> None:
-        # While its exit is not reaped (only `_reap` does) the number cannot belong to anybody else.
+        # Until `_reap` has waited for it, the system gives its number to no other process.
         if self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number) if alone else os.killpg(self.pid, number)
@@ -200,7 +208,7 @@ class Process:
         popen = self._popen
         if popen is None or popen.returncode is not None:
             return
-        # WNOWAIT keeps the group's number ours until its last member was killed.
+        # WNOWAIT keeps the group's number reserved until its last member was killed.
         if os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -208,37 +216,35 @@ class Process:
         _, status, usage = os.wait4(popen.pid, 0)
         popen.returncode = os.waitstatus_to_exitcode(status)
         self._cpu_s = max(self._cpu_s, usage.ru_utime + usage.ru_stime)
-        guard.remove(popen.pid)
-        if self._log_keeper is not None:
-            with contextlib.suppress(RuntimeError):  # its loop may be closed
-                self._log_keeper.cancel()
+        reaper.remove(popen.pid)
+        if self._log_limiter is not None:
+            with contextlib.suppress(RuntimeError):  # its event loop may be closed
+                self._log_limiter.cancel()
 
-    async def _gone(self) -> None:
-        """Waits, with a bound, until no member of the group runs any more."""
-        end = time.monotonic() + GROUP_GONE_S
-        while _runs(self.pid) and time.monotonic() < end:
+    async def _wait_for_group(self) -> None:
+        """Wait, at most `GROUP_END_S`, until no process of the group runs any more."""
+        end = time.monotonic() + GROUP_END_S
+        while _group_runs(self.pid) and time.monotonic() < end:
             await asyncio.sleep(POLL_S)
 
-    async def _keep_log(self) -> None:
+    async def _limit_log(self) -> None:
         while True:
             await asyncio.sleep(LOG_CHECK_S)
-            self._bound_log()
+            self._limit_log_size()
 
-    def _bound_log(self) -> None:
-        # The child appends (O_APPEND), so it goes on at the new end after the file was cut.
-        with contextlib.suppress(
-            OSError
-        ):  # nothing was logged yet, or the disk is full: the next look tries again
+    def _limit_log_size(self) -> None:
+        # The child appends (O_APPEND), so it continues at the new end after the file was truncated.
+        with contextlib.suppress(OSError):  # no log yet, or a full disk: the next check tries again
             if self.log.stat().st_size > self._log_limit_bytes:
                 shutil.copyfile(self.log, self.log.with_name(self.log.name + ".1"))
                 os.truncate(self.log, 0)
 
 
-def _runs(group: int) -> bool:
-    """Whether a group has a member that is more than a zombie (pid 1 may take seconds to reap those)."""
+def _group_runs(group: int) -> bool:
+    """Whether a group has a process that is not a zombie (pid 1 may take seconds to reap those)."""
     try:
         os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):  # none left, or the number belongs to somebody else by now
+    except (ProcessLookupError, PermissionError):  # none left, or the number is another group's by now
         return False
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
@@ -248,7 +254,7 @@ def _runs(group: int) -> bool:
 
 
 async def _exited(pid: int, process: Process) -> None:
-    """Returns once the process has ended; does not reap it."""
+    """Wait until the process has ended; does not reap it."""
     if sys.platform != "linux":
         while process.running:
             await asyncio.sleep(POLL_S)

@@ -1,9 +1,9 @@
-"""Kills process groups when the process that started them is gone, however it went.
+"""Kills process groups once the process that started them has ended, for whatever reason.
 
-Run as a file by `hifi_infra.process.process`, isolated (`python -I -S`), once for each process that supervises.
-Its standard input is a pipe that only the supervisor holds: `+PGID` and `-PGID` lines say which groups live,
-and the end of the pipe says that the supervisor does not.
-The kernel's parent-death signal reaches direct children only; this reaches the JVM behind a Spark driver.
+`hifi_infra.process.parent_death` runs this file, isolated (`python -I -S`), once for each supervising process.
+Standard input is a pipe that only the supervisor holds: lines `+PGID` and `-PGID` say which groups run, and the end of
+the pipe means that the supervisor has ended. The kernel's parent-death signal reaches direct children only; this
+reaches their descendants too, such as the JVM behind a Spark driver.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import sys
 
 
 def main() -> None:
-    """Reads lines until the pipe ends, then kills what is still listed."""
+    """Read lines until the pipe ends, then kill the groups that are still listed."""
     groups: set[int] = set()
     for line in sys.stdin:
         group = int(line[1:])
