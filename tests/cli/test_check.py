@@ -5,8 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hifi_cli.app import app
-from hifi_cli.up import _python_path
-from hifi_infra.running import Running, write
+from hifi_cli.commands.up import _python_path
+from hifi_infra.mesh.running import Running, write
 
 GOOD = """
 pipe: orders

@@ -14,7 +14,7 @@ import pytest
 from ingesting import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
 
 from hifi.pipe.registry import publish, stream_record
-from hifi_infra.broker import KafkaCluster
+from hifi_infra.kafka.cluster import KafkaCluster
 
 BEARER = {"authorization": f"Bearer {KEY}"}
 PLAIN = "/v1/pipes/flights/events"

@@ -16,9 +16,9 @@ import orjson
 import pytest
 
 from hifi.pipe.model import Pipe
-from hifi_infra import fleet
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, command
+from hifi_infra.mesh import fleet
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, command
 from hifi_infra.ports import free_port
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
