@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from hifi.pipe.check import check_folder
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
-from hifi_cli.options import AsJson
+from hifi.pipe_check import check_folder
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, reported
+from hifi_cli.options import AsJson
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one YAML file for each pipe.")]
 Quick = Annotated[

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.pipe.check import check_folder
+from hifi.pipe_check import check_folder
 
 PIPE = """\
 pipe: orders
@@ -32,7 +32,7 @@ def test_pipes_that_passed_are_not_checked_by_spark_again(
 ) -> None:
     checked: list[list[str]] = []
     monkeypatch.setattr(
-        "hifi.pipe.check._check_sql",
+        "hifi.pipe_check._check_sql",
         lambda loaded, trigger: checked.append([trigger, *(one.pipe.pipe for one in loaded)]) or [],
     )
     folder, passed = tmp_path / "pipes", tmp_path / "passed"
