@@ -55,7 +55,7 @@ lint: .venv/.installed  ## check style, format and that every public name is doc
 	.venv/bin/interrogate --config pyproject.toml libs services infra cli
 
 audit: .venv/.installed  ## look the pinned packages up for known vulnerabilities, where the package index knows any
-	.venv/bin/python -m hifi_infra.audit
+	.venv/bin/python -m hifi_infra.vulnerability_audit
 
 types: .venv/.installed  ## check types, strictly
 	.venv/bin/mypy

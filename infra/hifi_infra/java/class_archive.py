@@ -13,10 +13,10 @@ from pathlib import Path
 
 from hifi.errors import HifiError
 from hifi.jars import jar_folder
-from hifi_infra.broker import KafkaCluster
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.java.kafka_command import archive_path
+from hifi_infra.kafka.cluster import KafkaCluster
 
 
 async def make_archive() -> Path:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
+from aiokafka_cooperative.coordinator import CooperativeConsumer
 from hifi import log
-from hifi.kafka.cooperative import CooperativeConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
