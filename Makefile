@@ -11,7 +11,7 @@ help:  ## list the targets
 setup: .venv/.installed  ## make the environment, find or install Java, get the jars; leaves .venv/bin/hifi
 	.venv/bin/python -m hifi_infra.java.jdk
 	.venv/bin/python -m hifi_infra.java.jars
-	.venv/bin/python -m hifi_infra.java.class_archive
+	.venv/bin/python -m hifi_infra.kafka.class_archive
 	.venv/bin/python -m hifi_enrich.spark.make_class_archive
 
 demo: setup  ## send real flights through a real mesh on this machine (ARGS="--rate 500 --for 60")

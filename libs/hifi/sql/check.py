@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType, StringType, StructType
 
 from hifi.errors import Misconfigured
+from hifi.pipe.function_import import import_function
 from hifi.pipe.model import Pipe, SqlType, Trigger
 from hifi.sql import generator
 from hifi.sql.catalyst import Catalyst, SqlProblem, one_line
 from hifi.sql.restrictions import violations
 from hifi.sql.spark_session import local_spark
-from hifi.sql.user_function import import_function
 
 YamlPath = tuple[str | int, ...]
 

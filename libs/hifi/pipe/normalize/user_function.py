@@ -1,12 +1,12 @@
 """Call a Python function of the user on the data of an event."""
 
-import importlib
 import math
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from hifi.errors import Misconfigured, Rejected
+from hifi.errors import Rejected
+from hifi.pipe.function_import import import_function
 from hifi.pipe.normalize.lazy_json import decode, encode
 
 _FAILED = "function-failed"
@@ -24,15 +24,8 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
     Raises:
         Misconfigured: the function cannot be imported.
     """
-    module_name, _, name = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module_name), name)
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise Misconfigured(f"the function {path} cannot be imported: {error!r}") from None
-    if not callable(function):
-        raise Misconfigured(f"{path} is not a function")
+    function = import_function(path)
+    module_name = path.partition(":")[0]
 
     def call(data: bytes) -> bytes:
         value = decode(data)

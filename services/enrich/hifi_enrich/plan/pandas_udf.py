@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 )
 
 from hifi.errors import Misconfigured
+from hifi.pipe.function_import import import_function
 from hifi.pipe.model import SqlType, Udf
 from hifi.sql.lookup_key import typed
-from hifi.sql.user_function import import_function
 
 UserFunction = Callable[[pd.DataFrame], pd.DataFrame]
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi.sql.user_function import import_function
+from hifi.pipe.function_import import import_function
 
 
 def test_a_function_is_imported() -> None:

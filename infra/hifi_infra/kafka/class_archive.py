@@ -2,7 +2,7 @@
 
 Measured with Java 17 on two cores, one broker: ready after 1.2 s instead of 2.1 s, 2.0 CPU-seconds instead of 3.4,
 190 MB instead of 250 MB. Java ignores an archive that does not fit its version or the class path.
-`python -m hifi_infra.java.class_archive` makes the archive where it is missing, in about 5 s.
+`python -m hifi_infra.kafka.class_archive` makes the archive where it is missing, in about 5 s.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ async def make_archive() -> Path:
 
 
 def main() -> None:
-    """The command `python -m hifi_infra.java.class_archive`."""
+    """The command `python -m hifi_infra.kafka.class_archive`."""
     try:
         print(asyncio.run(make_archive()))
     except HifiError as error:

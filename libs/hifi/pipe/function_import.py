@@ -16,7 +16,7 @@ def import_function(path: str) -> Callable[..., Any]:
     module, _, name = path.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
-    except Exception as error:  # noqa: BLE001 - importing runs the user's code, which may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - importing runs the user's code, which may raise anything
         raise Misconfigured(
             f"the function {path} cannot be imported: {type(error).__name__}: {error}"
         ) from None
