@@ -192,13 +192,13 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
     group, gate = "g." + source, asyncio.Event()
     first = await CopyService(kafka, source, target, group, "n1").start()
     second = await CopyService(kafka, source, target, group, "n2").start()
-    step = second.consumer._step
+    step = second.consumer._reader.handle
 
     async def held(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
         await step(work, records)
 
-    monkeypatch.setattr(second.consumer, "_step", held)
+    monkeypatch.setattr(second.consumer._reader, "handle", held)
     await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
     [own] = second.consumer.assigned
     async with sender(kafka, source, 2, 100):
@@ -250,8 +250,8 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
     async def later(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
         handled.append(work)
 
-    monkeypatch.setattr(service.consumer, "_poisoned", later)
-    monkeypatch.setattr(service.consumer, "_step", one_by_one)
+    monkeypatch.setattr(service.consumer._reader, "handle_poison", later)
+    monkeypatch.setattr(service.consumer._reader, "handle", one_by_one)
     await service.start()
     await until(lambda: len(service.seen) == 9)
     [work] = handled
@@ -362,7 +362,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
         await step(work, records)
 
     monkeypatch.setattr(AdaptiveFetcher, "_proc_fetch_request", noted)
-    monkeypatch.setattr(service.consumer, "_step", slow)
+    monkeypatch.setattr(service.consumer._reader, "handle", slow)
     await service.start()
     await service.producer.send_and_wait(source, 0, [Record(b"k", b"1", [])])
     await works.wait()
