@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.errors import KafkaTimeoutError
 from aiokafka.protocol.fetch import FetchRequest
 
 from hifi import metrics
@@ -473,3 +474,46 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
         found = await stored(cluster.bootstrap, "to", 2)
         counts = Counter(found[0] + found[1])
         assert set(sent) <= set(counts)
+
+
+async def test_a_consumer_that_gets_no_answer_while_kafka_answers_others_is_replaced(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(), await topic()
+    service = await CopyService(kafka, source, target, "g." + source, "n", stuck_s=1).start()
+    await append(kafka, source, [Record(b"k", b"0", [])])
+    await until(lambda: len(service.seen) == 1)
+    stuck = service.consumer.member
+
+    async def no_answer(*_: Any, **__: Any) -> Any:
+        await asyncio.sleep(1)
+        raise KafkaTimeoutError
+
+    async def no_records(*_: Any, **__: Any) -> Any:
+        await asyncio.sleep(1)
+        return {}
+
+    monkeypatch.setattr(stuck, "end_offsets", no_answer)
+    monkeypatch.setattr(stuck, "getmany", no_records)
+    await append(kafka, source, [Record(b"k", b"1", [])])
+    await until(lambda: len(service.seen) == 2)
+    assert service.consumer.member is not stuck
+    await service.stop()
+
+
+async def test_a_consumer_waits_while_kafka_answers_nobody(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(), await topic()
+    service = await CopyService(kafka, source, target, "g." + source, "n", stuck_s=0.2).start()
+    member, asked = service.consumer.member, 0
+
+    async def no_answer(*_: Any, **__: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(AIOKafkaConsumer, "end_offsets", no_answer)
+    await until(lambda: asked > 8)
+    assert service.consumer.member is member
+    await service.stop()
