@@ -10,14 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aiokafka_cooperative.assignor import (
+from aiokafka_cooperative.assignor import assign, balance, owners
+from aiokafka_cooperative.subscription import (
     NO_GENERATION,
-    Member,
-    assign,
-    balance,
-    decode_member,
-    encode_member,
-    owners,
+    MemberSubscription,
+    decode_subscription,
+    encode_subscription,
 )
 
 TOPICS = ("a", "b", "c")
@@ -33,14 +31,17 @@ def every(partitions: Mapping[str, int], topics: Iterable[str]) -> set[TopicPart
     return {TopicPartition(topic, number) for topic in topics for number in range(partitions.get(topic, 0))}
 
 
-def holding(members: Mapping[str, Member], shares: Share, generation: int) -> dict[str, Member]:
+def holding(
+    members: Mapping[str, MemberSubscription], shares: Share, generation: int
+) -> dict[str, MemberSubscription]:
     """The members of the next round, if each of them holds its share by then."""
     return {
-        name: Member(member.topics, frozenset(shares[name]), generation) for name, member in members.items()
+        name: MemberSubscription(member.topics, frozenset(shares[name]), generation)
+        for name, member in members.items()
     }
 
 
-def could_be_evener(members: Mapping[str, Member], shares: Share) -> bool:
+def could_be_evener(members: Mapping[str, MemberSubscription], shares: Share) -> bool:
     """Whether partitions could flow from some member to one with at least two less, directly or over others."""
     loads = {name: len(set(share)) for name, share in shares.items()}
     for start in members:
@@ -66,20 +67,22 @@ names = st.sampled_from([f"m{number}" for number in range(8)])
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 7), min_size=1)
 some_topics = st.just(frozenset(TOPICS)) | st.frozensets(st.sampled_from(TOPICS))
 claims = st.frozensets(st.builds(TopicPartition, st.sampled_from(TOPICS), st.integers(0, 8)), max_size=8)
-any_members = st.dictionaries(names, st.builds(Member, some_topics, claims, st.integers(-1, 3)), max_size=8)
+any_members = st.dictionaries(
+    names, st.builds(MemberSubscription, some_topics, claims, st.integers(-1, 3)), max_size=8
+)
 
 
 class TestBytes:
-    @given(st.builds(Member, some_topics, claims, st.integers(-1, 2**31 - 1)))
-    def test_what_is_written_is_read(self, member: Member) -> None:
-        assert decode_member(encode_member(member)) == member
+    @given(st.builds(MemberSubscription, some_topics, claims, st.integers(-1, 2**31 - 1)))
+    def test_what_is_written_is_read(self, member: MemberSubscription) -> None:
+        assert decode_subscription(encode_subscription(member)) == member
 
     def test_java_before_version_2_says_its_generation_in_the_user_data(self) -> None:
         data = bytes.fromhex("0001000000010001610000000400000007000000010001610000000100000002")
-        assert decode_member(data) == Member(frozenset("a"), tps("a2"), 7)
+        assert decode_subscription(data) == MemberSubscription(frozenset("a"), tps("a2"), 7)
 
     def test_java_finds_the_generation_in_the_user_data_and_in_the_field(self) -> None:
-        data = encode_member(Member(frozenset("a"), tps("a2"), 7))
+        data = encode_subscription(MemberSubscription(frozenset("a"), tps("a2"), 7))
         assert data.hex() == "000200000001000161000000040000000700000001000161000000010000000200000007"
 
     def test_librdkafka_2_16(self) -> None:
@@ -90,27 +93,31 @@ class TestBytes:
             "000001000a6361702e3437346638300000000100000000000000040000"
         )
         topic = "cap.474f80"
-        assert decode_member(bytes.fromhex(first)) == Member(frozenset({topic}))
+        assert decode_subscription(bytes.fromhex(first)) == MemberSubscription(frozenset({topic}))
         held = frozenset({TopicPartition(topic, 0)})
-        assert decode_member(bytes.fromhex(later)) == Member(frozenset({topic}), held, 4)
+        assert decode_subscription(bytes.fromhex(later)) == MemberSubscription(frozenset({topic}), held, 4)
 
     def test_the_assignment_before_in_librdkafkas_user_data_is_no_claim(self) -> None:
         data = bytes.fromhex("000100000001000161000000130000000100016100000001000000020000000700000000")
-        assert decode_member(data) == Member(frozenset("a"), frozenset(), 7)
+        assert decode_subscription(data) == MemberSubscription(frozenset("a"), frozenset(), 7)
 
     def test_a_member_without_claims_is_one_that_holds_nothing(self) -> None:
-        assert decode_member(bytes.fromhex("000000000001000161ffffffff")) == Member(frozenset("a"))
+        assert decode_subscription(bytes.fromhex("000000000001000161ffffffff")) == MemberSubscription(
+            frozenset("a")
+        )
 
     @given(st.integers(0, 35))
     def test_bytes_that_end_too_early_are_refused(self, length: int) -> None:
         with pytest.raises(ValueError, match=r"."):
-            decode_member(encode_member(Member(frozenset("a"), tps("a2"), 7))[:length])
+            decode_subscription(
+                encode_subscription(MemberSubscription(frozenset("a"), tps("a2"), 7))[:length]
+            )
 
 
 class TestBalance:
     @given(any_members, counts)
     def test_every_partition_that_anybody_wants_goes_to_one_who_wants_it(
-        self, members: dict[str, Member], partitions: dict[str, int]
+        self, members: dict[str, MemberSubscription], partitions: dict[str, int]
     ) -> None:
         shares = balance(members, partitions)
         assert shares.keys() == members.keys()
@@ -120,13 +127,13 @@ class TestBalance:
 
     @given(any_members, counts)
     def test_no_load_can_be_evened_out_further(
-        self, members: dict[str, Member], partitions: dict[str, int]
+        self, members: dict[str, MemberSubscription], partitions: dict[str, int]
     ) -> None:
         assert not could_be_evener(members, balance(members, partitions))
 
     @given(any_members, counts)
     def test_what_is_in_balance_stays_as_it_is(
-        self, members: dict[str, Member], partitions: dict[str, int]
+        self, members: dict[str, MemberSubscription], partitions: dict[str, int]
     ) -> None:
         shares = balance(members, partitions)
         again = holding(members, shares, 5)
@@ -134,10 +141,12 @@ class TestBalance:
 
     @given(any_members, counts)
     def test_with_equal_subscriptions_as_many_as_can_stay_do(
-        self, members: dict[str, Member], partitions: dict[str, int]
+        self, members: dict[str, MemberSubscription], partitions: dict[str, int]
     ) -> None:
         assume(members)
-        members = {name: Member(frozenset(TOPICS), m.owned, m.generation) for name, m in members.items()}
+        members = {
+            name: MemberSubscription(frozenset(TOPICS), m.owned, m.generation) for name, m in members.items()
+        }
         wanted = every(partitions, TOPICS)
         held = {tp: name for tp, name in owners(members).items() if tp in wanted}
         shares = balance(members, partitions)
@@ -147,39 +156,41 @@ class TestBalance:
 
     @given(any_members, counts)
     def test_the_order_of_members_does_not_matter(
-        self, members: dict[str, Member], partitions: dict[str, int]
+        self, members: dict[str, MemberSubscription], partitions: dict[str, int]
     ) -> None:
         assert balance(dict(reversed(members.items())), partitions) == balance(members, partitions)
 
     def test_a_new_group_gets_each_topic_evenly(self) -> None:
-        members = {name: Member(frozenset("ab")) for name in ("x", "y")}
+        members = {name: MemberSubscription(frozenset("ab")) for name in ("x", "y")}
         assert balance(members, {"a": 4, "b": 4}) == {"x": tps("a0 a2 b0 b2"), "y": tps("a1 a3 b1 b3")}
 
     def test_more_members_than_partitions_leave_some_empty(self) -> None:
-        shares = balance({name: Member(frozenset("a")) for name in "vwxyz"}, {"a": 2})
+        shares = balance({name: MemberSubscription(frozenset("a")) for name in "vwxyz"}, {"a": 2})
         assert sorted(map(len, shares.values())) == [0, 0, 0, 1, 1]
 
     def test_a_chain_of_moves_evens_out_what_no_single_move_can(self) -> None:
         members = {
-            "x": Member(frozenset("a"), tps("a0 a1 a2 a3"), 1),
-            "y": Member(frozenset("ab"), tps("b0 b1"), 1),
-            "z": Member(frozenset("b"), frozenset(), 1),
+            "x": MemberSubscription(frozenset("a"), tps("a0 a1 a2 a3"), 1),
+            "y": MemberSubscription(frozenset("ab"), tps("b0 b1"), 1),
+            "z": MemberSubscription(frozenset("b"), frozenset(), 1),
         }
         shares = balance(members, {"a": 4, "b": 2})
         assert {name: len(share) for name, share in shares.items()} == {"x": 2, "y": 2, "z": 2}
 
     def test_a_newcomer_moves_rather_than_what_is_owned(self) -> None:
         members = {
-            "x": Member(frozenset("b"), tps("b2"), 1),
-            "y": Member(frozenset("ab")),
-            "z": Member(frozenset("a")),
+            "x": MemberSubscription(frozenset("b"), tps("b2"), 1),
+            "y": MemberSubscription(frozenset("ab")),
+            "z": MemberSubscription(frozenset("a")),
         }
         shares = balance(members, {"a": 1, "b": 3})
         assert shares == {"x": tps("b2"), "y": tps("b0 b1"), "z": tps("a0")}
 
     @pytest.mark.parametrize("partitions", [{}, {"a": 0}, {"other": 3}])
     def test_topics_without_partitions_give_nothing(self, partitions: dict[str, int]) -> None:
-        assert assign({"x": Member(frozenset("a"), tps("a0"), 1)}, partitions) == {"x": frozenset()}
+        assert assign({"x": MemberSubscription(frozenset("a"), tps("a0"), 1)}, partitions) == {
+            "x": frozenset()
+        }
 
     def test_a_group_of_nobody(self) -> None:
         assert assign({}, {"a": 3}) == {}
@@ -188,7 +199,7 @@ class TestBalance:
 class TestHandover:
     @given(any_members, counts)
     def test_nothing_is_handed_over_that_another_may_still_read(
-        self, members: dict[str, Member], partitions: dict[str, int]
+        self, members: dict[str, MemberSubscription], partitions: dict[str, int]
     ) -> None:
         for name, share in assign(members, partitions).items():
             for tp in share:
@@ -198,7 +209,10 @@ class TestHandover:
                         assert members[other].generation < members[name].generation
 
     def test_it_takes_two_rounds(self) -> None:
-        old = {"x": Member(frozenset("a"), tps("a0 a1 a2 a3"), 1), "y": Member(frozenset("a"))}
+        old = {
+            "x": MemberSubscription(frozenset("a"), tps("a0 a1 a2 a3"), 1),
+            "y": MemberSubscription(frozenset("a")),
+        }
         first = assign(old, {"a": 4})
         assert first == {"x": tps("a2 a3"), "y": frozenset()}
         second = assign(holding(old, first, 2), {"a": 4})
@@ -207,9 +221,9 @@ class TestHandover:
     def test_a_stale_claim_takes_nothing_from_the_owner_of_today(self) -> None:
         # KAFKA-13419: z was put out, its partitions went to x and y; now it is back with what it held then.
         members = {
-            "z": Member(frozenset("a"), tps("a4 a5"), 3),
-            "x": Member(frozenset("a"), tps("a0 a1 a4"), 5),
-            "y": Member(frozenset("a"), tps("a2 a3 a5"), 5),
+            "z": MemberSubscription(frozenset("a"), tps("a4 a5"), 3),
+            "x": MemberSubscription(frozenset("a"), tps("a0 a1 a4"), 5),
+            "y": MemberSubscription(frozenset("a"), tps("a2 a3 a5"), 5),
         }
         assert owners(members) == dict.fromkeys(tps("a0 a1 a4"), "x") | dict.fromkeys(tps("a2 a3 a5"), "y")
         shares = assign(members, {"a": 6})
@@ -219,15 +233,18 @@ class TestHandover:
     def test_a_stale_claim_that_nobody_disputes_is_waited_for(self) -> None:
         # KAFKA-14639: x missed a SyncGroup, but reads on; what is taken from it must not start elsewhere at once.
         members = {
-            "x": Member(frozenset("a"), tps("a0 a1 a2"), 3),
-            "y": Member(frozenset("a"), frozenset(), 4),
-            "z": Member(frozenset("a"), frozenset(), 4),
+            "x": MemberSubscription(frozenset("a"), tps("a0 a1 a2"), 3),
+            "y": MemberSubscription(frozenset("a"), frozenset(), 4),
+            "z": MemberSubscription(frozenset("a"), frozenset(), 4),
         }
         shares = assign(members, {"a": 3})
         assert {name: len(share) for name, share in shares.items()} == {"x": 1, "y": 0, "z": 0}
 
     def test_what_two_claim_in_one_generation_both_give_back(self) -> None:
-        members = {"x": Member(frozenset("a"), tps("a0"), 3), "y": Member(frozenset("a"), tps("a0"), 3)}
+        members = {
+            "x": MemberSubscription(frozenset("a"), tps("a0"), 3),
+            "y": MemberSubscription(frozenset("a"), tps("a0"), 3),
+        }
         assert assign(members, {"a": 1}) == {"x": frozenset(), "y": frozenset()}
 
 
@@ -241,8 +258,10 @@ class Client:
     stale: bool = field(default=False)
     """It has come back with claims of a membership that had ended: what no client should do, but some did."""
 
-    def claim(self) -> Member:
-        return decode_member(encode_member(Member(self.topics, self.held, self.generation)))
+    def claim(self) -> MemberSubscription:
+        return decode_subscription(
+            encode_subscription(MemberSubscription(self.topics, self.held, self.generation))
+        )
 
 
 class GroupStory(RuleBasedStateMachine):
@@ -325,7 +344,7 @@ class GroupStory(RuleBasedStateMachine):
             client.held, client.generation, client.stale = shares[name], self.generation, False
         return changed or bool(missing)
 
-    def _check_that_nobody_else_reads(self, claims: Mapping[str, Member], shares: Share) -> None:
+    def _check_that_nobody_else_reads(self, claims: Mapping[str, MemberSubscription], shares: Share) -> None:
         """Whoever is assigned a partition may start at once, before others have seen that they lose it."""
         for name, share in shares.items():
             for other in self.members.keys() - {name}:
@@ -338,7 +357,9 @@ class GroupStory(RuleBasedStateMachine):
                 else:
                     assert not both, f"{name} gets what {other} may still read"
 
-    def _check_that_no_more_moves_than_must(self, claims: Mapping[str, Member], shares: Share) -> None:
+    def _check_that_no_more_moves_than_must(
+        self, claims: Mapping[str, MemberSubscription], shares: Share
+    ) -> None:
         wanted = every(self.partitions, set().union(*(claim.topics for claim in claims.values())))
         held = [
             (name, tp)

@@ -8,8 +8,8 @@ from typing import Any, Final
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from aiokafka_cooperative.coordinator import CooperativeConsumer
 from hifi import log
+from hifi.kafka.clients import group_consumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
@@ -72,17 +72,7 @@ class LeaderElection:
             await asyncio.sleep(_RETRY_S)
 
     async def _be_member(self) -> None:
-        settings = self._settings
-        consumer = CooperativeConsumer(
-            bootstrap_servers=settings.kafka,
-            client_id=settings.instance,
-            group_id=self._topics.group(_GROUP),
-            session_timeout_ms=int(settings.session_timeout_s * 1000),
-            heartbeat_interval_ms=int(settings.session_timeout_s * 1000 / 5),
-            rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1000),
-            max_poll_interval_ms=2**31 - 1,
-            auto_offset_reset="earliest",
-        )
+        consumer = group_consumer(self._settings, self._topics.group(_GROUP))
         consumer.subscribe([self._topics.enrich_leader], listener=_Listener(self))
         try:
             await consumer.start()
