@@ -1,7 +1,9 @@
-"""An event as an HTTP request: the HTTP and JSON bindings of CloudEvents 1.0, signatures, transforms. Pure.
+"""Build the HTTP requests of a destination: CloudEvents 1.0 HTTP and JSON bindings, transforms, signatures. Pure.
 
-Headers of the events that came over Kafka are UTF-8 (Kafka binding, 3.2.3); in HTTP they are percent-encoded (HTTP
-binding, 3.1.3.2).
+Attributes are UTF-8 in Kafka headers (Kafka binding, 3.2.3) and percent-encoded in HTTP headers (HTTP binding,
+3.1.3.2).
+
+Needs the packages `jmespath` and `standardwebhooks` (`hifi-libs[destinations]`).
 """
 
 import base64
@@ -22,6 +24,7 @@ from hifi.clock import MICROSECONDS
 from hifi.errors import Misconfigured, Rejected
 from hifi.event import CE_PREFIX, CONTENT_TYPE
 from hifi.health import version
+from hifi.http.media_type import is_json
 from hifi.pipe.model import Destination
 
 JSON: Final = b"application/json"
@@ -31,31 +34,31 @@ _TRACE: Final = {"ce_traceparent": b"traceparent: ", "ce_tracestate": b"tracesta
 _TO_ENCODE: Final = re.compile(rb"[^!#$&-~]")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
-_OURS: Final = frozenset(
+_RESERVED: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade", "te", "trailer"}
 )
 
 
 def percent_encoded(value: bytes) -> bytes:
-    """UTF-8 text as the value of a `ce-` header: space, `"`, `%` and all but printable ASCII are encoded."""
+    """Encode UTF-8 text for a `ce-` header: space, `"`, `%` and everything but printable ASCII."""
     if _TO_ENCODE.search(value) is None:
         return value
     return _TO_ENCODE.sub(lambda match: b"%%%02X" % match[0][0], value)
 
 
-class Binding:
-    """Makes the requests for one destination."""
+class RequestTemplate:
+    """What is the same in all requests to one destination; makes requests of events."""
 
     def __init__(self, destination: Destination, headers: dict[str, str], signing: str | None) -> None:
-        """Compile what the destination declares.
+        """Compile and validate the declaration of a destination.
 
         Args:
             destination: as declared.
-            headers: the declared ones, secrets filled in.
-            signing: secret of the signatures, None: no signatures.
+            headers: of each request, with secrets filled in.
+            signing: secret of the signatures; None: requests are not signed.
 
         Raises:
-            Misconfigured: a header or the signing secret cannot be used; the message quotes no secret.
+            Misconfigured: a header, the transform or the signing secret is invalid; the message quotes no secret.
         """
         self._format = destination.format
         self._transform = _transform(destination.transform)
@@ -65,10 +68,10 @@ class Binding:
         self._batched = destination.batch is not None
 
     def part(self, record: ConsumerRecord) -> bytes:
-        """What one event is in the body.
+        """The part of a request's body that represents one event.
 
         Raises:
-            Rejected: it has no such form.
+            Rejected: the event cannot be represented in the destination's format.
         """
         data = record.value or b""
         if self._transform is not None:
@@ -80,15 +83,15 @@ class Binding:
         return data
 
     def request(self, records: Sequence[ConsumerRecord], parts: Sequence[bytes], now_us: int) -> bytes:
-        """A whole request.
+        """A complete request, head and body.
 
         Args:
             records: of the events in it; several only for a destination with batches.
-            parts: what each one is in the body.
+            parts: of the body, one for each record; see `part`.
             now_us: time of the signature, microseconds since 1970 UTC.
 
         Raises:
-            Rejected: the body cannot be signed, since it is not UTF-8.
+            Rejected: the body is not UTF-8 and cannot be signed.
         """
         body = b"[" + b",".join(parts) + b"]" if self._batched else parts[0]
         lines = [self._head]
@@ -118,7 +121,7 @@ class Binding:
     def _element(self, record: ConsumerRecord, data: bytes) -> bytes:
         media_type = next((value for name, value in record.headers if name == CONTENT_TYPE), JSON)
         if self._transform is None and not is_json(media_type):
-            raise Rejected("not-json", "data that is no JSON cannot go into an array")
+            raise Rejected("not-json", "data that is not JSON cannot be an element of a JSON array")
         return data or b"null"
 
     def _transformed(self, data: bytes) -> bytes:
@@ -130,11 +133,11 @@ class Binding:
         except (jmespath.exceptions.JMESPathError, TypeError, ValueError, ArithmeticError) as error:
             raise Rejected("transform-failed", f"the transform fails: {type(error).__name__}") from None
         if result is None:
-            raise Rejected("transform-failed", "the transform gives null")
+            raise Rejected("transform-failed", "the transform returns null")
         try:
             return orjson.dumps(result)
         except TypeError as error:
-            raise Rejected("transform-failed", f"the transform gives no JSON: {error}") from None
+            raise Rejected("transform-failed", f"the result of the transform is not JSON: {error}") from None
 
     def _signature(self, records: Sequence[ConsumerRecord], body: bytes, now_us: int) -> bytes:
         assert self._webhook is not None
@@ -144,7 +147,7 @@ class Binding:
             text = body.decode("utf-8")
         except UnicodeDecodeError:
             raise Rejected(
-                "not-signable", "the body is not UTF-8, which a Standard Webhooks signature is made of"
+                "not-signable", "the body is not UTF-8, so it cannot be signed (Standard Webhooks)"
             ) from None
         signature = self._webhook.sign(identifier, datetime.fromtimestamp(seconds, UTC), text)
         lines = (
@@ -157,7 +160,7 @@ class Binding:
 
 
 def webhook_id(records: Sequence[ConsumerRecord]) -> bytes:
-    """The id by which a receiver tells repetitions: the event's id, or a digest of those in a batch."""
+    """The id by which a receiver recognizes repeated requests: the event's id, or a digest of the ids in a batch."""
     ids = [
         next((percent_encoded(value) for name, value in record.headers if name == "ce_id"), b"")
         for record in records
@@ -168,7 +171,7 @@ def webhook_id(records: Sequence[ConsumerRecord]) -> bytes:
 
 
 def target(destination: Destination) -> tuple[str, str, int, str]:
-    """Scheme, host (without brackets), port and request target of a destination."""
+    """Scheme, host (without brackets), port and request target of a destination's URL."""
     url = destination.url
     assert url.host is not None
     assert url.port is not None
@@ -185,7 +188,7 @@ def _head(destination: Destination, headers: dict[str, str]) -> bytes:
     if not any(name.lower() == "user-agent" for name in headers):
         lines.append(f"User-Agent: hifi/{version('egest')}")
     for name, value in headers.items():
-        if not _TOKEN.fullmatch(name) or name.lower() in _OURS:
+        if not _TOKEN.fullmatch(name) or name.lower() in _RESERVED:
             raise Misconfigured(f"the header {name!r} of {destination.name} cannot be set")
         if not _VALUE.fullmatch(value):
             raise Misconfigured(
@@ -209,8 +212,10 @@ def _webhook(secret: str | None) -> Webhook | None:
         return None
     try:
         return Webhook(secret)
-    except Exception:  # noqa: BLE001 - the library raises what base64 happens to raise; its text would quote the secret
-        raise Misconfigured("the signing secret is not base64, with or without `whsec_` before it") from None
+    except Exception:  # noqa: BLE001 - the library raises any error of base64, with the secret in its message
+        raise Misconfigured(
+            "the signing secret is not base64 (an optional `whsec_` may precede it)"
+        ) from None
 
 
 def _structured(record: ConsumerRecord, data: bytes, *, transformed: bool) -> bytes:
@@ -227,13 +232,6 @@ def _structured(record: ConsumerRecord, data: bytes, *, transformed: bool) -> by
     elif data:
         event["data_base64"] = base64.b64encode(data).decode()
     return orjson.dumps(event)
-
-
-@lru_cache(maxsize=256)
-def is_json(media_type: bytes) -> bool:
-    """Whether a media type means JSON: `application/json`, `text/json`, `application/geo+json; charset=utf-8`."""
-    essence = media_type.split(b";")[0].strip().lower()
-    return essence.endswith((b"/json", b"+json"))
 
 
 @lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from hifi.errors import Misconfigured, Rejected
-from hifi.pipe.destination_request import Binding, percent_encoded, webhook_id
+from hifi.pipe.destination_request import RequestTemplate, percent_encoded, webhook_id
 from hifi.pipe.model import Destination
 
 NOW_US = 1_700_000_000_123_456
@@ -35,8 +35,8 @@ def made(
     declared = Destination.model_validate(
         {"name": "d", "url": "http://there.example:8080/in?a=b", **destination}
     )
-    binding = Binding(declared, headers or {}, signing)
-    data = binding.request(records, [binding.part(one) for one in records], NOW_US)
+    template = RequestTemplate(declared, headers or {}, signing)
+    data = template.request(records, [template.part(one) for one in records], NOW_US)
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("ascii").split("\r\n")
     return first, dict(line.split(": ", 1) for line in lines), body

@@ -194,7 +194,7 @@ class RunningEgest:
 
 
 @contextlib.asynccontextmanager
-async def egesting(stream: Stream, *pipes: Pipe, **settings: Any) -> AsyncIterator[RunningEgest]:
+async def running_egest(stream: Stream, *pipes: Pipe, **settings: Any) -> AsyncIterator[RunningEgest]:
     """Egest on a stream, with pipes, while the block runs."""
     if pipes:
         await stream.publish(*pipes)

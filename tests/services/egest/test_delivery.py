@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from egest_stream import TIME, Stream, egesting, outcomes, pipe, pipe_to, texts, until
+from egest_stream import TIME, Stream, outcomes, pipe, pipe_to, running_egest, texts, until
 from fake_destination import OK, Request, answer, destination
 from standardwebhooks import Webhook
 
@@ -20,7 +20,7 @@ TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 async def test_each_event_arrives_once_and_has_its_receipt(stream: Stream) -> None:
-    async with destination() as there, egesting(stream, pipe(there.url)):
+    async with destination() as there, running_egest(stream, pipe(there.url)):
         ids = await stream.send(200)
         receipts = await stream.receipts(200)
     assert sorted(there.ids) == sorted(ids)
@@ -41,7 +41,7 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: Stream) -> No
 async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> None:
     stream = Stream(kafka, 3)
     await stream.create()
-    async with destination() as there, egesting(stream, pipe(there.url)):
+    async with destination() as there, running_egest(stream, pipe(there.url)):
         for partition in range(3):
             await stream.send(1, key=f"k{partition}", partition=partition, **{event.TRACEPARENT: TRACE})
         await stream.receipts(3)
@@ -59,7 +59,7 @@ async def test_one_event_goes_to_each_destination_that_wants_it(stream: Stream) 
         declared = pipe_to(
             "flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url, "format": "json"}
         )
-        async with egesting(stream, declared):
+        async with running_egest(stream, declared):
             await stream.send(3, to="one,two")
             await stream.send(1, to="two")
             receipts = await stream.receipts(7)
@@ -83,7 +83,7 @@ async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
     monkeypatch.setattr(Lane, "offer", fails_twice)
     async with destination() as one, destination() as two:
         declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
-        async with egesting(stream, declared):
+        async with running_egest(stream, declared):
             await stream.send(3, to="one,two")
             receipts = await stream.receipts(6)
             await until(lambda: len(two.ids) == 3)
@@ -94,7 +94,7 @@ async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
 
 
 async def test_what_nobody_wants_ends_with_a_receipt(stream: Stream) -> None:
-    async with destination() as there, egesting(stream, pipe(there.url)):
+    async with destination() as there, running_egest(stream, pipe(there.url)):
         await stream.send(2, to="")
         receipts = await stream.receipts(2)
         assert there.requests == []
@@ -103,7 +103,7 @@ async def test_what_nobody_wants_ends_with_a_receipt(stream: Stream) -> None:
 
 
 async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: Stream) -> None:
-    async with destination() as there, egesting(stream, pipe(there.url)):
+    async with destination() as there, running_egest(stream, pipe(there.url)):
         good = stream.record()
         cut = [header for header in stream.record().headers if header[0] != event.TO]
         bad = [Record(None, b"?", []), Record(b"k", b"?", [(event.SEQ, b"x")]), Record(b"k", b"{}", cut)]
@@ -126,7 +126,7 @@ async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(
         running[key] -= 1
         return OK
 
-    async with destination(slowly) as there, egesting(stream, pipe(there.url)):
+    async with destination(slowly) as there, running_egest(stream, pipe(there.url)):
         records = [stream.record(key=f"k{n % 5}", data={"key": n % 5}) for n in range(200)]
         await stream.enriched(*records)
         receipts = await stream.receipts(200)
@@ -142,7 +142,7 @@ async def test_after_a_failure_the_key_goes_on(stream: Stream) -> None:
         return answer(500) if request.ids == ["0"] else OK
 
     declared = {"retry": {"local_attempts": 1}}
-    async with destination(not_the_first) as there, egesting(stream, pipe(there.url, **declared)):
+    async with destination(not_the_first) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(3, key="k")
         receipts = await stream.receipts(3)
     assert outcomes(sorted(receipts, key=lambda one: one[event.SEQ])) == ["retry", "delivered", "delivered"]
@@ -154,7 +154,10 @@ async def test_no_more_requests_at_a_time_than_declared(stream: Stream) -> None:
         await asyncio.sleep(0.01)
         return OK
 
-    async with destination(slowly) as there, egesting(stream, pipe(there.url, concurrency=3, ordered="none")):
+    async with (
+        destination(slowly) as there,
+        running_egest(stream, pipe(there.url, concurrency=3, ordered="none")),
+    ):
         await stream.send(60, key="k")
         await stream.receipts(60)
     assert there.most == there.connections == 3
@@ -162,7 +165,7 @@ async def test_no_more_requests_at_a_time_than_declared(stream: Stream) -> None:
 
 async def test_no_more_requests_a_second_than_declared(stream: Stream) -> None:
     """One instance holds both partitions, of `enriched` and of `retry-out`, so the whole rate is its own."""
-    async with destination() as there, egesting(stream, pipe(there.url, rate="50/s")):
+    async with destination() as there, running_egest(stream, pipe(there.url, rate="50/s")):
         await stream.send(100)
         await stream.receipts(100)
     seconds = there.requests[-1].at_s - there.requests[0].at_s
@@ -170,7 +173,10 @@ async def test_no_more_requests_a_second_than_declared(stream: Stream) -> None:
 
 
 async def test_batches_fill_up_and_do_not_wait_long(stream: Stream) -> None:
-    async with destination() as there, egesting(stream, pipe(there.url, batch={"size": 10, "wait": "30ms"})):
+    async with (
+        destination() as there,
+        running_egest(stream, pipe(there.url, batch={"size": 10, "wait": "30ms"})),
+    ):
         await stream.send(95)
         receipts = await stream.receipts(95)
     assert outcomes(receipts) == ["delivered"] * 95
@@ -186,7 +192,7 @@ async def test_batches_keep_within_their_bytes(stream: Stream) -> None:
         "transform": "{long: join('', [pad, pad, pad])}",
         "format": "json",
     }
-    async with destination() as there, egesting(stream, pipe(there.url, **declared)):
+    async with destination() as there, running_egest(stream, pipe(there.url, **declared)):
         records = [stream.record(data={"pad": "x" * 300}) for _ in range(40)]
         await stream.enriched(*records)
         await stream.receipts(40)
@@ -202,7 +208,7 @@ async def test_signatures_are_verified_by_the_library(
         "signing": {"env": "SIGNING"},
         "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}},
     }
-    async with destination() as there, egesting(stream, pipe(there.url, **declared)):
+    async with destination() as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(2)
         await stream.receipts(2)
     for request in there.requests:
@@ -222,7 +228,7 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
             {"name": "d", "url": there.url, "headers": {"X-Key": {"file": str(file)}}},
             {"name": "other", "url": other.url},
         )
-        async with egesting(stream) as service:
+        async with running_egest(stream) as service:
             await stream.publish(declared)
             await stream.send(3, to="d,other")
             receipts = await stream.receipts(6)
@@ -240,7 +246,10 @@ async def test_a_changed_secret_is_picked_up(stream: Stream, tmp_path: Path) -> 
     file = tmp_path / "secret"
     file.write_text("old")
     declared = {"headers": {"X-Key": {"file": str(file)}}}
-    async with destination() as there, egesting(stream, pipe(there.url, **declared), secrets_refresh_s=0.05):
+    async with (
+        destination() as there,
+        running_egest(stream, pipe(there.url, **declared), egest_secrets_refresh_s=0.05),
+    ):
         await stream.send(1)
         await until(lambda: there.requests)
         file.write_text("new")
@@ -255,7 +264,7 @@ async def test_a_changed_secret_is_picked_up(stream: Stream, tmp_path: Path) -> 
 
 
 async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: Stream) -> None:
-    async with destination() as old, destination() as new, egesting(stream, pipe(old.url)):
+    async with destination() as old, destination() as new, running_egest(stream, pipe(old.url)):
         await stream.send(50)
         await stream.publish(pipe(new.url))
         await stream.send(50)
@@ -265,7 +274,7 @@ async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: Strea
 
 
 async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: Stream) -> None:
-    async with destination() as there, egesting(stream, pipe(there.url)):
+    async with destination() as there, running_egest(stream, pipe(there.url)):
         await stream.send(1, to="d,gone")
         await stream.receipts(2)
         await stream.delete("flights")
@@ -282,7 +291,7 @@ async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: 
 async def test_a_partition_waits_for_the_version_of_the_pipe_that_its_event_needs(kafka: str) -> None:
     stream = Stream(kafka, 2)
     await stream.create()
-    async with destination() as old, destination() as new, egesting(stream, pipe(old.url)):
+    async with destination() as old, destination() as new, running_egest(stream, pipe(old.url)):
         await stream.send(1, partition=0, version=2)
         await stream.send(1, partition=1)
         await until(lambda: old.ids == ["1"])
@@ -294,7 +303,10 @@ async def test_a_partition_waits_for_the_version_of_the_pipe_that_its_event_need
 
 
 async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_ever(stream: Stream) -> None:
-    async with destination() as there, egesting(stream, pipe(there.url), pipes_wait_s=0.3) as service:
+    async with (
+        destination() as there,
+        running_egest(stream, pipe(there.url), egest_pipes_wait_s=0.3) as service,
+    ):
         began_s = time.monotonic()
         await stream.send(20, version=999)
         await stream.send(1)
@@ -303,3 +315,41 @@ async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_eve
         assert "999" in service.service.health.warnings["pipes"]
     assert sorted(outcomes(receipts)) == ["delivered"] + ["retry"] * 20
     assert {receipt.get(event.REASON) for receipt in receipts} == {None, "pipes-behind"}
+
+
+async def test_a_poison_record_is_not_committed_while_a_delivery_of_it_is_in_flight(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Egest fails on the delivery for one destination while the request to the other one is in flight."""
+    gate = asyncio.Event()
+    offer = Lane.offer
+
+    async def waits(_: Request) -> bytes:
+        await gate.wait()
+        return OK
+
+    def fails(lane: Lane, delivery: Delivery) -> None:
+        if delivery.destination == b"two":
+            raise RuntimeError("never")
+        offer(lane, delivery)
+
+    async def offsets() -> set[int]:
+        return {at.offset for at in (await stream.committed()).values()}
+
+    monkeypatch.setattr(Lane, "offer", fails)
+    async with destination(waits) as one, destination() as two:
+        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
+        async with running_egest(stream, declared) as service:
+            await stream.send(1, to="one,two")
+            (letter,) = await stream.at_least(stream.topics.dead_letter, 1)
+            await asyncio.sleep(5 * service.settings.commit_interval_s)
+            assert await offsets() <= {0}, "a new owner must read the record again"
+            gate.set()
+            receipts = await stream.receipts(1)
+            async with asyncio.timeout(10):
+                while await offsets() != {1}:
+                    await asyncio.sleep(0.05)
+    assert (texts(letter)[event.REASON], texts(letter)[event.DESTINATION]) == ("poisoned", "two")
+    assert outcomes(receipts) == ["delivered"]
+    assert one.ids == ["0"]
+    assert two.ids == []

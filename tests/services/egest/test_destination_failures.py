@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from egest_stream import Stream, egesting, outcomes, pipe, texts, until
+from egest_stream import Stream, outcomes, pipe, running_egest, texts, until
 from fake_destination import OK, Request, Reset, answer, destination
 
 from hifi import event
@@ -22,7 +22,7 @@ async def resets(_: Request) -> bytes | None:
 
 
 async def first_receipt(stream: Stream, reply: Any, **declared: Any) -> dict[str, str]:
-    async with destination(reply) as there, egesting(stream, pipe(there.url, **declared)):
+    async with destination(reply) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(1)
         return (await stream.receipts(1))[0]
 
@@ -44,7 +44,7 @@ ONCE = {"local_attempts": 1}
 async def test_what_may_pass_by_itself_goes_to_the_retrier(
     stream: Stream, reply: Any, reason: str, ambiguous: str | None
 ) -> None:
-    async with destination(reply) as there, egesting(stream, pipe(there.url, timeout=0.3, retry=ONCE)):
+    async with destination(reply) as there, running_egest(stream, pipe(there.url, timeout=0.3, retry=ONCE)):
         there.closes = True
         await stream.send(1, key="k")
         (receipt,) = await stream.receipts(1)
@@ -64,7 +64,7 @@ async def test_what_may_pass_by_itself_goes_to_the_retrier(
 async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: Stream) -> None:
     async with destination() as gone:
         url = gone.url
-    async with egesting(stream, pipe(url, retry=ONCE)):
+    async with running_egest(stream, pipe(url, retry=ONCE)):
         await stream.send(1)
         (receipt,) = await stream.receipts(1)
     assert (receipt[event.OUTCOME], receipt[event.REASON]) == ("retry", "connect")
@@ -76,7 +76,7 @@ async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: St
     [(302, ["Location: http://127.0.0.1:9/"]), (400, []), (404, []), (410, []), (422, [])],
 )
 async def test_a_refusal_is_a_dead_letter(stream: Stream, status: int, headers: list[str]) -> None:
-    async with destination(says(answer(status, *headers))) as there, egesting(stream, pipe(there.url)):
+    async with destination(says(answer(status, *headers))) as there, running_egest(stream, pipe(there.url)):
         await stream.send(1, key="k")
         (receipt,) = await stream.receipts(1)
         (letter,) = await stream.at_least(stream.topics.dead_letter, 1)
@@ -97,7 +97,7 @@ async def test_a_2xx_after_the_time_out_is_flagged_as_what_may_arrive_twice(stre
             await until(lambda: len(calls) > 1)
         return OK
 
-    async with destination(late_at_first) as there, egesting(stream, pipe(there.url, timeout=0.3)):
+    async with destination(late_at_first) as there, running_egest(stream, pipe(there.url, timeout=0.3)):
         await stream.send(1)
         (receipt,) = await stream.receipts(1)
     assert receipt[event.OUTCOME] == "delivered"
@@ -113,7 +113,7 @@ async def test_a_hiccup_is_got_over_on_the_spot(stream: Stream) -> None:
         calls.append(request)
         return answer(503) if len(calls) < 3 else OK
 
-    async with destination(twice_not) as there, egesting(stream, pipe(there.url)):
+    async with destination(twice_not) as there, running_egest(stream, pipe(there.url)):
         await stream.send(1)
         (receipt,) = await stream.receipts(1)
     assert (receipt[event.OUTCOME], receipt[event.ATTEMPT]) == ("delivered", "3")
@@ -139,7 +139,7 @@ async def test_a_destination_that_asks_for_a_pause_gets_it(stream: Stream) -> No
     declared = pipe("http://127.0.0.1:9/", concurrency=1)
     async with destination(pause_at_first) as there:
         declared = pipe(there.url, concurrency=1)
-        async with egesting(stream, declared):
+        async with running_egest(stream, declared):
             await stream.send(3)
             receipts = await stream.receipts(3)
     assert sorted(outcomes(receipts)) == ["delivered", "delivered", "retry"]
@@ -149,7 +149,7 @@ async def test_a_destination_that_asks_for_a_pause_gets_it(stream: Stream) -> No
 async def test_a_long_pause_is_not_waited_for(stream: Stream) -> None:
     async with (
         destination(says(answer(429, "Retry-After: 3600"))) as there,
-        egesting(stream, pipe(there.url, concurrency=1)),
+        running_egest(stream, pipe(there.url, concurrency=1)),
     ):
         await stream.send(50)
         receipts = await stream.receipts(50)
@@ -161,7 +161,7 @@ async def test_a_long_pause_is_not_waited_for(stream: Stream) -> None:
 
 async def test_the_limits_count_requests_that_were_sent(stream: Stream) -> None:
     retry = {"local_attempts": 1, "max_attempts": 2}
-    async with destination(says(answer(500))) as there, egesting(stream, pipe(there.url, retry=retry)):
+    async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, retry=retry)):
         record = stream.record()
         again = [*record.headers, (event.DESTINATION, b"d"), (event.PASS, b"1"), (event.ATTEMPT, b"1")]
         await stream.producer.send_and_wait(
@@ -179,7 +179,7 @@ async def test_the_limits_count_requests_that_were_sent(stream: Stream) -> None:
 
 async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_request(stream: Stream) -> None:
     declared = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
-    async with destination(says(answer(500))) as there, egesting(stream, pipe(there.url, **declared)):
+    async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(20)
         receipts = await stream.receipts(20)
         assert len(there.requests) == 3
@@ -194,7 +194,7 @@ async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_requ
 
 async def test_a_probe_closes_the_breaker(stream: Stream) -> None:
     declared = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
-    async with destination(says(answer(500))) as there, egesting(stream, pipe(there.url, **declared)):
+    async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(2)
         await stream.receipts(2)
         there.reply = says(OK)
@@ -210,7 +210,7 @@ async def test_a_probe_closes_the_breaker(stream: Stream) -> None:
 
 async def test_credentials_that_ran_out_make_no_dead_letters(stream: Stream) -> None:
     declared = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
-    async with destination(says(answer(401))) as there, egesting(stream, pipe(there.url, **declared)):
+    async with destination(says(answer(401))) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(30)
         receipts = await stream.receipts(30)
         assert 4 <= len(there.requests) <= 6
@@ -222,7 +222,7 @@ async def test_one_event_that_is_not_found_is_a_dead_letter_and_the_others_go_on
     async def one_not(request: Request) -> bytes:
         return answer(404) if request.ids == ["3"] else OK
 
-    async with destination(one_not) as there, egesting(stream, pipe(there.url, concurrency=1)):
+    async with destination(one_not) as there, running_egest(stream, pipe(there.url, concurrency=1)):
         await stream.send(10)
         receipts = await stream.receipts(10)
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 9
@@ -234,7 +234,7 @@ async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: Stream) -
 
     async with (
         destination(not_seven) as there,
-        egesting(stream, pipe(there.url, batch={"size": 16}, concurrency=1)),
+        running_egest(stream, pipe(there.url, batch={"size": 16}, concurrency=1)),
     ):
         await stream.send(16)
         receipts = await stream.receipts(16)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aiokafka import ConsumerRecord
-from egest_stream import Stream, egesting, outcomes, pipe, texts, until
+from egest_stream import Stream, outcomes, pipe, running_egest, texts, until
 from fake_destination import OK, Request, answer, destination
 
 from hifi import event
@@ -150,7 +150,7 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Stre
         return answer(503) if len(calls) < 4 else OK
 
     declared = {"retry": {"local_attempts": 2}}
-    async with destination(at_last) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+    async with destination(at_last) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
         await stream.send(1)
         receipts = await stream.receipts(2)
     assert outcomes(receipts) == ["retry", "delivered"]
@@ -164,7 +164,7 @@ async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: Strea
         calls.append(request)
         return answer(429, "Retry-After: 2") if len(calls) == 1 else OK
 
-    async with destination(not_so_fast) as there, retrying(stream), egesting(stream, pipe(there.url)):
+    async with destination(not_so_fast) as there, retrying(stream), running_egest(stream, pipe(there.url)):
         await stream.send(1)
         async with asyncio.timeout(20):
             while "delivered" not in outcomes(await stream.receipts(2)):
@@ -181,7 +181,7 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
         return OK
 
     declared = {"breaker": {"failures": 3, "probe": "300ms"}, "retry": {"local_attempts": 1}, "rate": "200/s"}
-    async with destination(down) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+    async with destination(down) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
         old = await stream.send(300)
         await stream.receipts(300)
         assert len(there.requests) < 30, "a dead destination is left in peace"
@@ -204,7 +204,7 @@ async def test_limits_end_it(stream: Stream) -> None:
         return answer(500)
 
     declared = {"retry": {"local_attempts": 1, "max_attempts": 3}}
-    async with destination(never) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+    async with destination(never) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
         await stream.send(1)
         receipts = await stream.receipts(3)
     assert outcomes(receipts) == ["retry", "retry", "dead-letter"]

@@ -1,138 +1,94 @@
-"""A delivery: one event for one destination, on its way through egest."""
+"""A delivery (one event for one destination) and its attempts (HTTP requests)."""
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-from aiokafka import ConsumerRecord
-
-from hifi.event import Headers
-from hifi_egest.delivery.partition import Partition
-
-if TYPE_CHECKING:
-    from hifi_egest.lanes.lane import Lane
+from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 
 
-class Place(IntEnum):
-    """Where a delivery is."""
+class DeliveryState(IntEnum):
+    """Where a delivery is in egest."""
 
     QUEUED = 0
     TAKEN = 1
-    GONE = 2
-    """Handed over or dropped while it was queued."""
+    """It is part of an outbound request."""
+    REMOVED = 2
+    """It was handed over or dropped while it was queued."""
     DECIDED = 3
     """Its outcome is being written."""
 
 
-class Event:
-    """A record that was read, shared by its deliveries.
+class Attempt:
+    """The times and the status of one request; microseconds since 1970 UTC, 0: not sent or no answer."""
 
-    Attributes:
-        record: as it was read.
-        partition: where.
-        identity: the headers of its receipts that are the same for all its deliveries.
-        pipe: name of the pipe.
-        seq: identity of the event.
-        accepted_us: when ingest accepted it, microseconds since 1970 UTC.
-        fetched_us: when egest fetched it, the same.
-        left: deliveries without an outcome on record.
-    """
+    __slots__ = ("answered_us", "sent_us", "status")
 
-    __slots__ = (
-        "accepted_us",
-        "fetched_us",
-        "identity",
-        "left",
-        "partition",
-        "pipe",
-        "record",
-        "seq",
-        "size_bytes",
-    )
+    def __init__(self, sent_us: int = 0, status: int = 0, answered_us: int = 0) -> None:
+        self.sent_us = sent_us
+        self.status = status
+        self.answered_us = answered_us
 
-    def __init__(
-        self,
-        record: ConsumerRecord,
-        partition: Partition,
-        identity: Headers,
-        pipe: str,
-        seq: bytes,
-        accepted_us: int,
-        fetched_us: int,
-    ) -> None:
-        self.record = record
-        self.partition = partition
-        self.identity = identity
-        self.pipe = pipe
-        self.seq = seq
-        self.accepted_us = accepted_us
-        self.fetched_us = fetched_us
-        self.left = 0
-        self.size_bytes = len(record.value or b"") + 1024  # headers, key and our own objects: about that
 
-    def finished(self) -> None:
-        """One of its deliveries has its outcome on record."""
-        self.left -= 1
-        if not self.left:
-            self.partition.work.complete(self.record.offset)
+NO_ATTEMPT = Attempt()
+"""The outcome was decided without a request."""
+
+
+class UnrecordedOutcomes:
+    """Number of a lane's outcomes that Kafka has not acknowledged."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class Delivery:
-    """See the module.
+    """One event for one destination.
 
     Attributes:
         destination: its name.
-        lane: that it was given to; None as long as there is none.
+        unrecorded: counter of its lane in which its outcome counts; None until the lane decides the outcome.
         attempts: requests so far.
         first_us: when the first one was sent, microseconds since 1970 UTC; 0: there was none.
-        passes: trips through the retrier.
-        ambiguous: requests without an answer that may have arrived.
+        passes: completed retry passes.
+        ambiguous: requests that may have arrived although no answer came.
         local: requests in this pass.
-        pass_began_s: when the first of these was sent, monotonic.
-        queued_s: when it was queued, monotonic.
-        leads: it is the one of its key that may be sent.
-        breaker: what its receipt says of the destination's circuit breaker; empty: it was never open.
+        pass_started_s: when the first of these was sent, monotonic seconds.
+        queued_s: when it was queued, monotonic seconds.
+        first_of_key: it is the delivery of its key that may be sent.
+        breaker: value of its receipt's header on the circuit breaker; empty: the breaker has never opened.
     """
 
     __slots__ = (
-        "ambiguous", "attempts", "breaker", "destination", "event", "first_us", "key", "lane", "leads", "local",
-        "pass_began_s", "passes", "place", "queued_s",
+        "ambiguous", "attempts", "breaker", "destination", "event", "first_of_key", "first_us", "key", "local",
+        "pass_started_s", "passes", "queued_s", "state", "unrecorded",
     )  # fmt: skip
 
     def __init__(
-        self,
-        event: Event,
-        destination: bytes,
-        attempts: int = 0,
-        first_us: int = 0,
-        passes: int = 0,
-        ambiguous: int = 0,
+        self, event: EventRecord, destination: bytes, earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS
     ) -> None:
         self.event = event
         self.destination = destination
-        self.lane: Lane | None = None
+        self.unrecorded: UnrecordedOutcomes | None = None
         self.key: bytes | None = event.record.key
-        self.attempts = attempts
-        self.first_us = first_us
-        self.passes = passes
-        self.ambiguous = ambiguous
+        self.attempts, self.first_us, self.passes, self.ambiguous = earlier
         self.local = 0
-        self.pass_began_s = 0.0
+        self.pass_started_s = 0.0
         self.queued_s = 0.0
-        self.place = Place.QUEUED
-        self.leads = False
+        self.state = DeliveryState.QUEUED
+        self.first_of_key = False
         self.breaker = b""
         event.partition.begin(event.size_bytes)
 
-    def recorded(self) -> None:
-        """Its outcome is on record."""
-        self.event.finished()
-        self._no_longer_in_hand()
+    def complete(self) -> None:
+        """Release the delivery after Kafka acknowledged its outcome."""
+        self.event.delivery_completed()
+        self._release()
 
-    def left(self) -> None:
-        """It is left to the partition's next owner."""
-        self._no_longer_in_hand()
+    def leave(self) -> None:
+        """Release the delivery without an outcome: the partition's next owner reads it again."""
+        self._release()
 
-    def _no_longer_in_hand(self) -> None:
-        if self.place is Place.DECIDED and self.lane is not None:
-            self.lane.recorded()
+    def _release(self) -> None:
+        if self.unrecorded is not None:
+            self.unrecorded.count -= 1
         self.event.partition.end(self.event.size_bytes)

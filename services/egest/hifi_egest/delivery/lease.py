@@ -1,8 +1,8 @@
-"""Whether this member of the group is surely still one: asked before each request and each hand-over.
+"""Whether this instance is certainly still a member of its group; checked before each request and each hand-over.
 
-After a pause of the whole process (a stopped container, a long swap) Kafka may have given its partitions to another
-member, and this one learns it only at its next heartbeat. Until then nothing may be sent. The clock is monotonic: a
-step of the wall clock changes nothing.
+After a pause of the whole process (a stopped container, heavy swapping) Kafka may have given its partitions to another
+member, which this instance learns only with its next heartbeat. Nothing may be sent until then. The lease uses the
+monotonic clock, so changes of the wall clock do not affect it.
 """
 
 from collections.abc import Callable
@@ -11,31 +11,31 @@ from typing import Final, Protocol
 from hifi.clock import monotonic_s
 
 MARGIN_S: Final = 2.0
-"""The lease ends this long before Kafka's session does, seconds: the time for what was begun just before."""
+"""The lease ends this long before Kafka's session, seconds: the time for requests that were just started."""
 
 
-class Member(Protocol):
-    """What a lease needs to know of a member of a group."""
+class GroupMember(Protocol):
+    """What the lease needs of a member of a consumer group."""
 
     @property
     def last_heartbeat_monotonic_s(self) -> float:
-        """When the last heartbeat was sent that Kafka answered well."""
+        """When the last successful heartbeat was sent, monotonic seconds."""
 
 
-class Lease:
-    """Held while the last good heartbeat is young."""
+class MembershipLease:
+    """Held while the last successful heartbeat is recent."""
 
     def __init__(
         self,
-        member: Callable[[], Member | None],
+        member: Callable[[], GroupMember | None],
         session_timeout_s: float,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """Nothing is asked of the member before `held` is.
+        """Compute the length of the lease; `member` is called only by `held`.
 
         Args:
-            member: of the group, None while there is none.
-            session_timeout_s: after which Kafka forgets a silent member, seconds.
+            member: returns the member of the group, None while there is none.
+            session_timeout_s: time after which Kafka removes a silent member, seconds.
             clock: monotonic, seconds.
         """
         self._member = member
@@ -43,6 +43,6 @@ class Lease:
         self._clock = clock
 
     def held(self) -> bool:
-        """Requests may be sent."""
+        """Whether requests may be sent."""
         member = self._member()
         return member is not None and self._clock() - member.last_heartbeat_monotonic_s < self._length_s

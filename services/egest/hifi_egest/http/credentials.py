@@ -1,4 +1,4 @@
-"""A destination's requests need its secrets: read at the start, read again now and then, missed loudly."""
+"""The credentials of a destination's requests: read at start, refreshed periodically, reported when missing."""
 
 import asyncio
 import contextlib
@@ -9,22 +9,22 @@ from hifi import log
 from hifi.cache import Cache
 from hifi.errors import Misconfigured
 from hifi.health import Health
-from hifi.pipe.destination_request import Binding
+from hifi.pipe.destination_request import RequestTemplate
 from hifi.pipe.model import Destination, HeaderSecret
 
 RETRY_S: Final = 5.0
-"""A missing secret is looked for again after this, seconds."""
+"""Time between two attempts to read a missing secret, seconds."""
 
 Secrets: TypeAlias = tuple[dict[str, str], str | None]
 
 logger = log.get(__name__)
 
 
-def read(destination: Destination) -> Secrets:
-    """The destination's headers with their secrets, and the signing secret.
+def read_secrets(destination: Destination) -> Secrets:
+    """Read the destination's headers, with their secrets filled in, and its signing secret.
 
     Raises:
-        Misconfigured: one is missing; the message names it.
+        Misconfigured: a secret is missing; the message names it.
     """
     headers = {
         name: value.prefix + value.read() if isinstance(value, HeaderSecret) else value
@@ -34,14 +34,14 @@ def read(destination: Destination) -> Secrets:
 
 
 def has_secrets(destination: Destination) -> bool:
-    """Whether there is anything to read."""
+    """Whether the destination declares any secret."""
     return destination.signing is not None or any(
         isinstance(value, HeaderSecret) for value in destination.headers.values()
     )
 
 
-class Equipment:
-    """Keeps a lane able to make requests, or says why it is not."""
+class Credentials:
+    """Provides the request template of a destination, or the reason why there is none."""
 
     def __init__(
         self,
@@ -51,35 +51,35 @@ class Equipment:
         health: Health,
         changed: Callable[[], None],
     ) -> None:
-        """Read the secrets once, and again in the background where there are any.
+        """Read the secrets now, and again in the background if there are any.
 
         Args:
             pipe: name.
             destination: as declared.
-            refresh_s: time after which secrets are read again, seconds.
+            refresh_s: time between two reads of the secrets, seconds.
             health: shows a missing secret.
-            changed: called whenever `missing` changed.
+            changed: called whenever `missing` changes.
         """
-        self.binding: Binding | None = None
-        """Makes the requests; None as long as that is impossible."""
+        self.template: RequestTemplate | None = None
+        """Makes the requests; None while a secret is missing."""
         self.missing = ""
-        """Why it is."""
+        """Which secret is missing; empty: none."""
         self._destination = destination
         self._health = health
         self._changed = changed
-        self._about = {"pipe": pipe, "destination": destination.name}
+        self._log_fields = {"pipe": pipe, "destination": destination.name}
         self._subject = f"destination {pipe}/{destination.name}"
         self._cache = Cache(self._subject, self._load, refresh_s=refresh_s, changed=self._use)
         self._task: asyncio.Task[None] | None = None
         try:
-            self.binding = Binding(destination, *read(destination))
+            self.template = RequestTemplate(destination, *read_secrets(destination))
         except Misconfigured as error:
-            self._miss(error)
-        if self.binding is None or has_secrets(destination):
+            self._report_missing(error)
+        if self.template is None or has_secrets(destination):
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Look no longer."""
+        """Stop refreshing."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -94,26 +94,28 @@ class Equipment:
                 break
             except Misconfigured as error:
                 if self.missing != str(error):
-                    self._miss(error)
+                    self._report_missing(error)
             await asyncio.sleep(RETRY_S)
         self._use(self._cache.get())
         if self.missing:
             self.missing = ""
-            logger.info("destination-usable", **self._about)
+            logger.info("credentials-found", **self._log_fields)
             self._health.warn(self._subject, None)
             self._changed()
 
-    def _miss(self, error: Misconfigured) -> None:
-        logger.error("destination-unusable", **self._about, error=str(error))
+    def _report_missing(self, error: Misconfigured) -> None:
+        logger.error("credentials-missing", **self._log_fields, error=str(error))
         self._health.warn(self._subject, str(error))
         self.missing = str(error)
         if self._task is not None:
             self._changed()
 
     async def _load(self) -> Secrets:
-        secrets = read(self._destination)
-        Binding(self._destination, *secrets)  # what cannot be used is refused here, so the old one stays
+        secrets = read_secrets(self._destination)
+        RequestTemplate(
+            self._destination, *secrets
+        )  # refuse unusable secrets here, so that the old ones stay
         return secrets
 
     def _use(self, secrets: Secrets) -> None:
-        self.binding = Binding(self._destination, *secrets)
+        self.template = RequestTemplate(self._destination, *secrets)

@@ -1,19 +1,18 @@
-"""Whether the event loop has more to do than the machine lets it do."""
+"""Whether the event loop has more work than the machine's CPU permits."""
 
 import time
-from pathlib import Path
 from typing import Final
 
 from hifi.clock import monotonic_s
+from hifi.kafka.fetch_interval import thread_cpu_times
 
 SATURATED: Final = 0.8
-"""The share of time, running or waiting for a CPU, from which on the loop counts as saturated."""
+"""Share of time, running or waiting for a CPU, from which on the loop counts as saturated."""
 _WINDOW_S: Final = 0.25
-_SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")
 
 
-class Load:
-    """Of the thread that asks."""
+class CpuSaturation:
+    """CPU saturation of the calling thread."""
 
     def __init__(self) -> None:
         self._at_s = monotonic_s()
@@ -21,7 +20,7 @@ class Load:
         self._saturated = False
 
     def saturated(self) -> bool:
-        """Whether it was, a moment ago."""
+        """Whether the thread was saturated in the last window of at least 250 ms."""
         now_s = monotonic_s()
         if now_s - self._at_s >= _WINDOW_S:
             busy_s = _busy_s()
@@ -31,9 +30,9 @@ class Load:
 
 
 def _busy_s() -> float:
-    """Seconds that this thread ran or, where Linux tells it, waited for a CPU."""
+    """Seconds that this thread ran or, where Linux reports it, waited for a CPU."""
     try:
-        ran_ns, waited_ns, _ = _SCHEDSTAT.read_text("ascii").split()
-        return (int(ran_ns) + int(waited_ns)) / 1e9
+        ran_ns, waited_ns = thread_cpu_times()
+        return (ran_ns + waited_ns) / 1e9
     except (OSError, ValueError):
         return time.thread_time()

@@ -1,82 +1,95 @@
-"""How a destination does, as its answers tell: breaker, pause, streak; and what each request comes to."""
+"""The health of a destination, from its answers: circuit breaker, pause, refusals. Decides what each request leads to.
+
+Methods return what is to be done; the lane does it.
+"""
 
 import random
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
 from hifi import log, metrics
 from hifi.clock import MICROSECONDS, now_us
 from hifi.pipe.model import Destination
 from hifi.topics import Tier
-from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.outbound_request import Job
+from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy import outcome
-from hifi_egest.policy.answer import Answer, Silence
-from hifi_egest.policy.breaker import Breaker, Permit, State
-from hifi_egest.policy.outcome import Counters, Dead, Halve, HandOver, RetryLocally, Suspected
-from hifi_egest.policy.streak import HOLD_S, Streak
-from hifi_egest.receipts.outcome_recorder import Exchange
+from hifi_egest.policy.answer import Answer, NoResponse
+from hifi_egest.policy.breaker import BreakerState, CircuitBreaker, Permit
+from hifi_egest.policy.outcome import (
+    AttemptCounts,
+    DeadLettered,
+    Refusal,
+    RetryLater,
+    RetryLocally,
+    SplitBatch,
+    Unclear,
+)
+from hifi_egest.policy.streak import RefusalStreak
 
-PAUSED: Final = frozenset({429, 503})
-"""A `Retry-After` with one of these is about the destination as a whole, not about the one event."""
+PAUSING: Final = frozenset({429, 503})
+"""A `Retry-After` with one of these statuses is about the destination as a whole, not about one event."""
 
 logger = log.get(__name__)
 
 
-class Refusal(NamedTuple):
-    """Why nothing should be queued now. `wait_s`: what the destination asked for, seconds."""
+class Conclusion(NamedTuple):
+    """The outcome of a delivery that was not delivered. `attempt`: the last one of this pass."""
 
-    reason: str
-    detail: str
-    wait_s: float | None = None
-
-
-class Jobs(Protocol):
-    """What a judge asks of its lane."""
-
-    def again(self, job: Job, after_s: float) -> None:
-        """Send it once more after so many seconds; its keys stay busy."""
-
-    def close(self, job: Job) -> None:
-        """It is decided: its keys are free, what was to follow it may go."""
-
-    def shed(self) -> None:
-        """Hand over all that waits."""
-
-    def put_away(self, delivery: Delivery, what: HandOver | Dead, exchange: Exchange) -> None:
-        """To the retrier or to the dead letters."""
-
-    def look_in(self, seconds: float) -> None:
-        """Call `overdue` after so many seconds."""
+    delivery: Delivery
+    outcome: RetryLater | DeadLettered
+    attempt: Attempt
 
 
-class Judge:
-    """Of one lane."""
+class FailureDecision(NamedTuple):
+    """What to do after a failed request, in this order.
+
+    Attributes:
+        conclusions: outcomes to record.
+        hand_over_waiting: the destination accepts nothing for now: hand over everything that waits in the lane.
+        resend: request to send again; None: the request is finished.
+        after_s: delay before that, seconds.
+    """
+
+    conclusions: Sequence[Conclusion]
+    hand_over_waiting: bool = False
+    resend: OutboundRequest | None = None
+    after_s: float = 0.0
+
+
+class DestinationHealth:
+    """The health of one lane's destination."""
 
     def __init__(
-        self, pipe: str, destination: Destination, tiers: Sequence[Tier], within_s: float, jobs: Jobs
+        self,
+        pipe: str,
+        destination: Destination,
+        tiers: Sequence[Tier],
+        longest_pause_s: float,
+        *,
+        ever_open: bool = False,
     ) -> None:
-        """Begin with a destination of which nothing bad is known.
+        """Start with a healthy destination.
 
         Args:
             pipe: name.
             destination: as declared.
             tiers: of the retrier, ascending.
-            within_s: a pause beyond this is not waited for, seconds.
-            jobs: the lane.
+            longest_pause_s: during a longer pause deliveries go to the retrier instead of waiting, seconds.
+            ever_open: the circuit breaker of the lane's earlier declaration has been open.
         """
         self._policy = destination.retry
         self._tiers = tiers
-        self._within_s = within_s
-        self._jobs = jobs
-        self._breaker = Breaker(destination.breaker.failures, destination.breaker.probe)
-        self._streak: Streak[tuple[Job, Exchange]] = Streak(destination.breaker.failures)
-        self.paused_s = 0.0
-        """Until when the destination wants nothing, monotonic."""
-        self.ever_open = False
-        """The breaker, or one before it of the same lane, was open: receipts say how it is from then on."""
-        self._looking = False
-        self._about = {"pipe": pipe, "destination": destination.name}
+        self._longest_pause_s = longest_pause_s
+        self._breaker = CircuitBreaker(destination.breaker.failures, destination.breaker.probe)
+        self._streak: RefusalStreak[tuple[OutboundRequest, Attempt]] = RefusalStreak(
+            destination.breaker.failures
+        )
+        self.paused_until_s = 0.0
+        """Until when the destination asked for no requests, monotonic seconds."""
+        self.ever_open = ever_open
+        """The circuit breaker has been open: receipts report its state from then on."""
+        self._log_fields = {"pipe": pipe, "destination": destination.name}
         self._labels = pipe, destination.name
         self._gauge = metrics.BREAKER_OPEN.labels(*self._labels)
         self._gauge.set(0)
@@ -84,175 +97,174 @@ class Judge:
     # Before a request
 
     def refusal(self, now_s: float) -> Refusal | None:
-        """Why a delivery need not queue up, if so."""
-        if self._breaker.state is not State.CLOSED and self._breaker.refuses(now_s):
+        """Why a delivery should go to the retrier without a request; None: queue it."""
+        if self._breaker.state is not BreakerState.CLOSED and self._breaker.refuses(now_s):
             return Refusal("breaker-open", "the destination keeps failing; its circuit breaker is open")
-        if self.paused_s > now_s and self.paused_s - now_s > self._within_s:
-            return Refusal("paused", "the destination asked for a pause", self.paused_s - now_s)
+        if self.paused_until_s > now_s and self.paused_until_s - now_s > self._longest_pause_s:
+            return Refusal("paused", "the destination asked for a pause", self.paused_until_s - now_s)
         return None
 
     @property
-    def breaker(self) -> State:
-        """Of the breaker, now."""
+    def breaker(self) -> BreakerState:
+        """Current state of the circuit breaker."""
         return self._breaker.state
 
     def permit(self, now_s: float) -> Permit:
-        """The breaker's leave for a request."""
+        """Ask the circuit breaker for permission to send a request."""
         return self._breaker.permit(now_s)
 
-    def unsent(self, job: Job) -> None:
-        """The job had its permit and was not sent after all."""
-        self._breaker.forgo(job.permit)
+    def forgo(self, permit: Permit) -> None:
+        """Return the permit of a request that was not sent."""
+        self._breaker.forgo(permit)
 
-    # After it
+    # After a request
 
-    def good(self, job: Job, now_s: float) -> None:
-        """It was delivered."""
-        self._breaker_told(job, ok=True, now_s=now_s)
-        self._other_answer()
+    def delivered(self, request: OutboundRequest, now_s: float) -> Sequence[Conclusion]:
+        """Note a successful request; returns outcomes of earlier deliveries that it clarifies."""
+        self._breaker_result(request, ok=True, now_s=now_s)
+        return self._end_streak() if self._streak.status else ()
 
-    def failed(self, job: Job, result: Answer | Silence, exchange: Exchange, now_s: float) -> None:
-        """It was not. Every delivery of the job is decided here, or sent again by the lane."""
-        deliveries = job.deliveries
-        self._flag(job, result)
-        all_counters = [counters(delivery, now_s) for delivery in deliveries]
-        worst = Counters(
-            max(one.attempts for one in all_counters),
-            max(one.local for one in all_counters),
-            max(one.age_s for one in all_counters),
-            max(one.pass_age_s for one in all_counters),
-            max(one.passes for one in all_counters),
+    def failed(
+        self, request: OutboundRequest, result: Answer | NoResponse, attempt: Attempt, now_s: float
+    ) -> FailureDecision:
+        """Decide what happens after a failed request."""
+        deliveries = request.deliveries
+        counts = [attempt_counts(delivery, now_s) for delivery in deliveries]
+        largest = AttemptCounts(
+            max(each.attempts for each in counts),
+            max(each.local for each in counts),
+            max(each.age_s for each in counts),
+            max(each.pass_age_s for each in counts),
+            max(each.passes for each in counts),
         )
-        decision = outcome.decide(
+        step = outcome.decide(
             result,
             self._policy,
-            worst,
+            largest,
             self._tiers,
-            luck=random.random(),
+            jitter=random.random(),
             batch=len(deliveries),
-            local=job.live,
+            local=request.active,
         )
-        if isinstance(decision, Suspected):
-            self._suspected(job, decision.status, exchange, now_s)
-            return
-        if isinstance(result, Answer):
-            self._other_answer()
-        again = outcome.recoverable(result, self._policy)
-        self._breaker_told(job, ok=not again, now_s=now_s)
-        if again and isinstance(result, Answer) and result.status in PAUSED and result.retry_after_s:
-            self._pause(result.retry_after_s, now_s)
-        if isinstance(decision, RetryLocally) and self.refusal(now_s) is None:
-            self._jobs.again(job, decision.after_s)
-        elif isinstance(decision, Halve):
-            self._jobs.again(job.halves(), 0.0)
-        else:
-            for delivery, its in zip(deliveries, all_counters, strict=True):
-                what = outcome.decide(result, self._policy, its, self._tiers, luck=0.0, local=False)
-                assert isinstance(what, HandOver | Dead)
-                self._jobs.put_away(delivery, what, exchange)
-            self._jobs.close(job)
+        if isinstance(step, Unclear):
+            return self._unclear(request, step.status, attempt, now_s)
+        conclusions = self._end_streak() if isinstance(result, Answer) and self._streak.status else []
+        recoverable = outcome.recoverable(result, self._policy)
+        opened = self._breaker_result(request, ok=not recoverable, now_s=now_s)
+        paused = recoverable and isinstance(result, Answer) and self._pause(result, now_s)
+        hand_over_waiting = opened or paused
+        if isinstance(step, RetryLocally) and self.refusal(now_s) is None:
+            return FailureDecision(conclusions, hand_over_waiting, request, step.after_s)
+        if isinstance(step, SplitBatch):
+            return FailureDecision(conclusions, hand_over_waiting, request.split())
+        for delivery, its_counts in zip(deliveries, counts, strict=True):
+            final = outcome.decide(result, self._policy, its_counts, self._tiers, jitter=0.0, local=False)
+            assert isinstance(final, RetryLater | DeadLettered)
+            conclusions.append(Conclusion(delivery, final, attempt))
+        return FailureDecision(conclusions, hand_over_waiting)
 
-    def overdue(self, now_s: float) -> None:
-        """Those that were held for long enough after a 401, 403 or 404 are dead letters."""
-        self._looking = False
-        self._their_own_fault(self._streak.overdue(now_s))
-        self._look_in()
+    @property
+    def holding(self) -> bool:
+        """Whether refused deliveries are held until it is clear what is at fault; call `overdue` then."""
+        return self._streak.holding
 
-    def let_go(self) -> None:
-        """Hold nothing any longer: what is undecided is tried again later."""
-        self._destinations_fault(self._streak.release())
+    def overdue(self, now_s: float) -> list[Conclusion]:
+        """Outcomes of the refused deliveries that were held for the maximum time: dead letters."""
+        return _events_at_fault(self._streak.overdue(now_s))
 
-    def retire(self) -> None:
-        """The destination is no more: hold nothing, and show no breaker, whatever its last requests come to."""
-        self.let_go()
-        metrics.BREAKER_OPEN.remove(*self._labels)  # a 0 would become a 1 again with a late failure
+    def release_held(self) -> list[Conclusion]:
+        """Outcomes of all held deliveries: they are retried later, because it is not clear what is at fault."""
+        return self._destination_at_fault(self._streak.release())
 
-    def hand_over(self, delivery: Delivery, refusal: Refusal, now_s: float) -> HandOver | Dead:
-        """What becomes of a delivery for which no request is made."""
-        age_s = counters(delivery, now_s).age_s if delivery.first_us else None
-        return outcome.too_old(self._policy, age_s) or outcome.hand_over(
+    def retire(self) -> list[Conclusion]:
+        """Remove the breaker's metric of a deleted destination; returns the outcomes of all held deliveries."""
+        metrics.BREAKER_OPEN.remove(*self._labels)  # a 0 would become 1 again with a late failure
+        return self.release_held()
+
+    def without_request(
+        self, delivery: Delivery, refusal: Refusal, now_s: float
+    ) -> RetryLater | DeadLettered:
+        """The outcome of a delivery for which no request is sent."""
+        age_s = attempt_counts(delivery, now_s).age_s if delivery.first_us else None
+        return outcome.too_old(self._policy, age_s) or outcome.retry_later(
             refusal.reason, refusal.detail, delivery.passes, self._tiers, refusal.wait_s
         )
 
-    def _suspected(self, job: Job, status: int, exchange: Exchange, now_s: float) -> None:
-        if job.permit is Permit.PROBE:
-            self._breaker_told(job, ok=False, now_s=now_s)
-            self._destinations_fault([(job, exchange)])
-        else:
-            own_fault, destinations_fault = self._streak.refused((job, exchange), status, now_s)
-            self._their_own_fault(own_fault)
-            if destinations_fault:
-                self._breaker.trip(now_s)  # first: their receipts say that it is open
-                self.ever_open = True
-                self._destinations_fault(destinations_fault)
-                self._opened(f"{status} again and again")
-            self._look_in()
-        self._jobs.close(job)
+    def _unclear(
+        self, request: OutboundRequest, status: int, attempt: Attempt, now_s: float
+    ) -> FailureDecision:
+        if request.permit is Permit.PROBE:
+            self._breaker_result(request, ok=False, now_s=now_s)
+            return FailureDecision(self._destination_at_fault([(request, attempt)]))
+        events_at_fault, destination_at_fault = self._streak.refused((request, attempt), status, now_s)
+        conclusions = _events_at_fault(events_at_fault)
+        if destination_at_fault:
+            self._breaker.trip(now_s)
+            self._breaker_opened(f"{status} again and again")
+            conclusions += self._destination_at_fault(destination_at_fault)
+        return FailureDecision(conclusions, hand_over_waiting=bool(destination_at_fault))
 
-    def _look_in(self) -> None:
-        if self._streak.holding and not self._looking:
-            self._looking = True
-            self._jobs.look_in(HOLD_S / 4)
+    def _end_streak(self) -> list[Conclusion]:
+        return _events_at_fault(self._streak.end())
 
-    def _other_answer(self) -> None:
-        if self._streak.status:
-            self._their_own_fault(self._streak.broken())
-
-    def _their_own_fault(self, held: Sequence[tuple[Job, Exchange]]) -> None:
-        for job, exchange in held:
-            for delivery in job.deliveries:
-                self._jobs.put_away(delivery, outcome.refused(exchange.status), exchange)
-
-    def _destinations_fault(self, held: Sequence[tuple[Job, Exchange]]) -> None:
-        for job, exchange in held:
-            reason, detail = (
-                f"status-{exchange.status}",
-                f"the destination answers {exchange.status} to everything",
+    def _destination_at_fault(self, held: Iterable[tuple[OutboundRequest, Attempt]]) -> list[Conclusion]:
+        return [
+            Conclusion(
+                delivery,
+                outcome.retry_later(
+                    f"status-{attempt.status}",
+                    f"the destination answers {attempt.status} to everything",
+                    delivery.passes,
+                    self._tiers,
+                ),
+                attempt,
             )
-            for delivery in job.deliveries:
-                what = outcome.hand_over(reason, detail, delivery.passes, self._tiers)
-                self._jobs.put_away(delivery, what, exchange)
+            for request, attempt in held
+            for delivery in request.deliveries
+        ]
 
-    def _breaker_told(self, job: Job, *, ok: bool, now_s: float) -> None:
+    def _breaker_result(self, request: OutboundRequest, *, ok: bool, now_s: float) -> bool:
+        """Report a result to the circuit breaker; returns whether it opened."""
         before = self._breaker.state
-        self._breaker.result(job.permit, ok=ok, now_s=now_s)
+        self._breaker.result(request.permit, ok=ok, now_s=now_s)
         if before is self._breaker.state:
-            return
-        if self._breaker.state is State.OPEN and before is State.CLOSED:
-            self._opened("failures in a row")
-        elif self._breaker.state is State.CLOSED:
+            return False
+        if self._breaker.state is BreakerState.OPEN and before is BreakerState.CLOSED:
+            self._breaker_opened("failures in a row")
+            return True
+        if self._breaker.state is BreakerState.CLOSED:
             self._gauge.set(0)
-            logger.info("breaker-closed", **self._about)
+            logger.info("breaker-closed", **self._log_fields)
+        return False
 
-    def _opened(self, why: str) -> None:
+    def _breaker_opened(self, why: str) -> None:
         self.ever_open = True
         self._gauge.set(1)
-        logger.warning("breaker-opened", why=why, **self._about)
-        self._jobs.shed()
+        logger.warning("breaker-opened", why=why, **self._log_fields)
 
-    def _pause(self, wait_s: float, now_s: float) -> None:
-        self.paused_s = max(self.paused_s, now_s + wait_s)
-        if wait_s > self._within_s:
-            logger.info("destination-paused", seconds=wait_s, **self._about)
-            self._jobs.shed()
-
-    def _flag(self, job: Job, result: Answer | Silence) -> None:
-        if not isinstance(result, Silence) or not result.ambiguous:
-            return
-        for delivery in job.deliveries:
-            delivery.ambiguous += 1
-        # Whoever finds one of these twice at the destination finds the reason here.
-        logger.info(
-            "ambiguous",
-            reason=result.reason,
-            seqs=[delivery.event.seq for delivery in job.deliveries],
-            **self._about,
-        )
+    def _pause(self, answer: Answer, now_s: float) -> bool:
+        """Note the pause that an answer asks for; returns whether it is too long to wait for."""
+        wait_s = answer.retry_after_s
+        if answer.status not in PAUSING or not wait_s:
+            return False
+        self.paused_until_s = max(self.paused_until_s, now_s + wait_s)
+        if wait_s <= self._longest_pause_s:
+            return False
+        logger.info("destination-paused", seconds=wait_s, **self._log_fields)
+        return True
 
 
-def counters(delivery: Delivery, now_s: float) -> Counters:
-    """Of a delivery now."""
+def attempt_counts(delivery: Delivery, now_s: float) -> AttemptCounts:
+    """The current counts of a delivery; `now_s`: monotonic, seconds."""
     age_s = (now_us() - delivery.first_us) / MICROSECONDS if delivery.first_us else 0.0
-    return Counters(
-        delivery.attempts, delivery.local, max(0.0, age_s), now_s - delivery.pass_began_s, delivery.passes
+    return AttemptCounts(
+        delivery.attempts, delivery.local, max(0.0, age_s), now_s - delivery.pass_started_s, delivery.passes
     )
+
+
+def _events_at_fault(held: Iterable[tuple[OutboundRequest, Attempt]]) -> list[Conclusion]:
+    return [
+        Conclusion(delivery, outcome.refused(attempt.status), attempt)
+        for request, attempt in held
+        for delivery in request.deliveries
+    ]

@@ -1,4 +1,4 @@
-"""All lanes, one for each destination of each pipe, kept in step with the pipes in force."""
+"""All lanes: one for each destination of each pipe, updated when a pipe changes."""
 
 import asyncio
 import contextlib
@@ -8,47 +8,52 @@ from typing import Final
 
 from hifi import log
 from hifi.clock import monotonic_s
+from hifi.pipe.model import Destination
 from hifi.pipe.registry import PipeRegistry
-from hifi_egest.delivery.partition import Partition
-from hifi_egest.lanes.cpu_saturation import Load
-from hifi_egest.lanes.lane import Lane, Tools
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.lanes.cpu_saturation import CpuSaturation
+from hifi_egest.lanes.lane import Lane
+from hifi_egest.lanes.resources import LaneResources
 
 SWEEP_S: Final = 0.5
-_LATELY_S: Final = 10.0
-_LOOK_S: Final = 0.05
+"""Time between two sweeps of all lanes, seconds."""
+_RECENT_S: Final = 10.0
+_CAPACITY_CHECK_S: Final = 0.05
 
 logger = log.get(__name__)
 
 
 class Lanes:
-    """Start them before use, stop them in the end."""
+    """Provides the lane of each destination. Start before use, and stop at the end."""
 
-    def __init__(self, registry: PipeRegistry, tools: Tools, share: Callable[[], float]) -> None:
-        """Begin without lanes; `start` makes them.
+    def __init__(
+        self, registry: PipeRegistry, resources: LaneResources, rate_share: Callable[[], float]
+    ) -> None:
+        """Start without lanes; `start` opens them.
 
         Args:
             registry: of the pipes.
-            tools: shared by the lanes.
-            share: of every rate that this instance may use now, from 0 to 1.
+            resources: shared by the lanes.
+            rate_share: returns the share of every destination's rate that this instance may use, from 0 to 1.
         """
         self._registry = registry
-        self._tools = tools
-        self._share = share
-        self._lanes: dict[tuple[bytes, bytes], Lane] = {}
-        self._load = Load()
-        self._starving: list[Lane] = []
-        self._looked_s = -math.inf
-        self._changed = asyncio.Event()
+        self._resources = resources
+        self._rate_share = rate_share
+        self._lanes: dict[tuple[str, bytes], Lane] = {}
+        self._cpu = CpuSaturation()
+        self._with_capacity: list[Lane] = []
+        self._capacity_checked_s = -math.inf
+        self._pipes_changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Make a lane for every destination there is, and follow the pipes."""
-        self._registry.on_change(self._changed.set)
+        """Open a lane for every declared destination, and follow the changes of pipes."""
+        self._registry.on_change(self._pipes_changed.set)
         await self._reconcile()
-        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._sweep())]
+        self._tasks = [asyncio.create_task(self._follow_pipes()), asyncio.create_task(self._sweep())]
 
     async def stop(self) -> None:
-        """Stop following; nothing is in the lanes any more."""
+        """Close all lanes, which are empty by now."""
         for task in self._tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -56,68 +61,72 @@ class Lanes:
         for lane in self._lanes.values():
             await lane.retire()
 
-    def get(self, pipe: bytes, destination: bytes) -> Lane | None:
-        """The lane of a destination; None: the pipe or the destination is no more."""
+    def get(self, pipe: str, destination: bytes) -> Lane | None:
+        """The lane of a destination; None if the pipe or the destination was deleted."""
         lane = self._lanes.get((pipe, destination))
         if lane is None:
-            self._create(pipe.decode("utf-8", "replace"), destination.decode("utf-8", "replace"))
-            lane = self._lanes.get((pipe, destination))
+            lane = self._open(pipe, destination.decode("utf-8", "replace"))
         return lane
 
     def may_wait(self, lane: Lane) -> bool:
-        """Whether what does not fit in a lane should wait a moment rather than go to the retrier."""
+        """Whether a delivery that does not fit in a lane waits, rather than going to the retrier."""
         now_s = monotonic_s()
-        if now_s - self._looked_s > _LOOK_S:  # with thousands of lanes not for each delivery
-            self._looked_s = now_s
-            lately = (one for one in self._lanes.values() if one.offered_s > now_s - _LATELY_S)
-            self._starving = [one for one in lately if one.starves]
-        alone = not any(one is not lane for one in self._starving)
-        return lane.may_wait(alone=alone, saturated=self._load.saturated())
+        if (
+            now_s - self._capacity_checked_s > _CAPACITY_CHECK_S
+        ):  # with thousands of lanes not for each delivery
+            self._capacity_checked_s = now_s
+            recent = (each for each in self._lanes.values() if each.offered_s > now_s - _RECENT_S)
+            self._with_capacity = [each for each in recent if each.has_capacity]
+        alone = not any(each is not lane for each in self._with_capacity)
+        return lane.may_wait(alone=alone, saturated=self._cpu.saturated())
 
-    def drop(self, partition: Partition) -> None:
-        """A partition is given up."""
+    def revoke(self, partition: SourcePartition) -> None:
+        """Drop or hand over what the lanes hold of a revoked partition; requests in flight finish."""
         for lane in self._lanes.values():
-            lane.drop(partition)
+            lane.revoke(partition)
 
-    def _create(self, pipe: str, destination: str) -> None:
+    def _declared(self, pipe: str, destination: str) -> Destination | None:
         known = self._registry.get(pipe)
-        declared = known.pipe.destination(destination) if known is not None else None
-        if declared is not None:
-            self._lanes[pipe.encode(), destination.encode()] = Lane(
-                pipe, declared, self._tools, self._share()
-            )
+        return known.pipe.destination(destination) if known is not None else None
 
-    async def _follow(self) -> None:
+    def _open(self, pipe: str, destination: str) -> Lane | None:
+        declared = self._declared(pipe, destination)
+        if declared is None:
+            return None
+        lane = Lane(pipe, declared, self._resources, self._rate_share())
+        self._lanes[pipe, destination.encode()] = lane
+        return lane
+
+    async def _follow_pipes(self) -> None:
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._pipes_changed.wait()
+            self._pipes_changed.clear()
             try:
                 await self._reconcile()
             except Exception:
-                logger.exception("lanes-not-in-step")
+                logger.exception("lanes-update-failed")
 
     async def _reconcile(self) -> None:
         for (pipe, name), lane in list(self._lanes.items()):
-            known = self._registry.get(pipe.decode())
-            declared = known.pipe.destination(name.decode()) if known is not None else None
+            declared = self._declared(pipe, name.decode())
             if declared is not None:
                 await lane.replace(declared)
             else:
                 del self._lanes[pipe, name]
-                logger.info("lane-retired", pipe=pipe.decode(), destination=name.decode())
+                logger.info("lane-retired", pipe=pipe, destination=name.decode())
                 await lane.retire()
         for known in self._registry.all():
             for destination in known.pipe.destinations:
-                if (known.pipe.pipe.encode(), destination.name.encode()) not in self._lanes:
-                    self._create(known.pipe.pipe, destination.name)
+                if (known.pipe.pipe, destination.name.encode()) not in self._lanes:
+                    self._open(known.pipe.pipe, destination.name)
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            share = self._share()
+            rate_share = self._rate_share()
             for lane in list(self._lanes.values()):
                 try:
-                    lane.share(share)
+                    lane.set_rate_share(rate_share)
                     lane.sweep()
                 except Exception:
                     logger.exception("sweep-failed", pipe=lane.pipe, destination=lane.destination.name)

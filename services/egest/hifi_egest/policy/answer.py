@@ -1,4 +1,4 @@
-"""What came of one request: an answer, or silence."""
+"""The result of one HTTP request: an answer with a status line, or no response."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,13 @@ from hifi.clock import MICROSECONDS
 
 
 class Answer(NamedTuple):
-    """A status line came. `answered_us`: when, microseconds since 1970 UTC."""
+    """The destination sent a status line.
+
+    Attributes:
+        status: HTTP status code.
+        retry_after_s: what a `Retry-After` header asks for, seconds.
+        answered_us: when the status line arrived, microseconds since 1970 UTC.
+    """
 
     status: int
     retry_after_s: float | None = None
@@ -18,18 +24,18 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The short stable code of this answer."""
+        """The stable reason code, such as `status-503`."""
         return f"status-{self.status}"
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
-    """No status line came.
+class NoResponse:
+    """The request ended without a status line.
 
     Attributes:
         reason: `dns`, `connect`, `tls`, `timeout`, `reset`, `closed` or `protocol`.
         detail: one sentence for a person.
-        ambiguous: something was sent, so the request may have arrived all the same.
+        ambiguous: bytes were sent, so the destination may have received the request.
     """
 
     reason: str
@@ -38,14 +44,14 @@ class Silence:
 
 
 def retry_after_s(value: bytes | None, now_us: int) -> float | None:
-    """The seconds that a `Retry-After` header asks for: seconds or an HTTP date (RFC 9110, 10.2.3).
+    """Parse a `Retry-After` header, in seconds or as an HTTP date (RFC 9110, 10.2.3).
 
     Args:
-        value: of the header, None where there is none.
-        now_us: to which a date is compared, microseconds since 1970 UTC.
+        value: of the header; None if there is none.
+        now_us: current time, to which a date is compared, microseconds since 1970 UTC.
 
     Returns:
-        At least 0; None where there is no header or it cannot be understood.
+        Seconds to wait, at least 0; None without a header or if it is malformed.
     """
     if value is None:
         return None

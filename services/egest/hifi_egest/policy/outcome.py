@@ -1,34 +1,36 @@
-"""What to do after a request: pure decisions from the answer, the destination's policy and the counters."""
+"""Decide what happens to a delivery after a request, from the answer, the retry policy and the counts. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from hifi.pipe.model import Retry
 from hifi.topics import Tier
 from hifi_egest.policy import tiers as tier_of
-from hifi_egest.policy.answer import Answer, Silence
+from hifi_egest.policy.answer import Answer, NoResponse
 
 LOCAL_S: Final = 1.0
 """Local retries end this long after the first request of the pass, seconds."""
 LOCAL_BASE_S: Final = 0.2
+"""Maximum backoff before the first local retry, seconds; it doubles with each."""
 RECOVERABLE: Final = frozenset({408, 425, 429})
-SUSPECT: Final = frozenset({401, 403, 404})
+"""Statuses below 500 after which the same request is tried again."""
+UNCLEAR: Final = frozenset({401, 403, 404})
 """One such answer is about the event; many equal ones in a row are about the destination."""
-TOO_MUCH: Final = frozenset({400, 413, 422})
-"""On a batch these may be about one event of it."""
+SPLITTABLE: Final = frozenset({400, 413, 422})
+"""As the answer to a batch these may be about a single event of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
-    """Of one delivery, the request that was just made included.
+class AttemptCounts:
+    """Attempts of one delivery, including the request that just ended.
 
     Attributes:
         attempts: requests in all.
-        local: of these, in this pass.
-        age_s: since the first request of all, seconds.
-        pass_age_s: since the first request of this pass, seconds.
-        passes: trips through the retrier.
+        local: requests in this pass.
+        age_s: time since the first request, seconds.
+        pass_age_s: time since the first request of this pass, seconds.
+        passes: completed retry passes.
     """
 
     attempts: int
@@ -40,19 +42,26 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The destination has it."""
+    """The destination accepted the delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLocally:
-    """Send it again from here after so many seconds."""
+    """Send again from this instance after `after_s` seconds."""
 
     after_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
-    """To the retrier. `wait_s`: what the destination asked for, if it is more than the tier waits, seconds."""
+class RetryLater:
+    """Hand over to the retrier.
+
+    Attributes:
+        tier: retry topic in which the delivery waits.
+        reason: stable code.
+        detail: one sentence for a person.
+        wait_s: wait that the destination asked for, where it exceeds the tier's delay, seconds.
+    """
 
     tier: Tier
     reason: str
@@ -61,31 +70,39 @@ class HandOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
-    """To the dead letters."""
+class DeadLettered:
+    """Write a dead letter with this stable reason and a detail for a person."""
 
     reason: str
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Halve:
-    """Send the batch again as two."""
+class SplitBatch:
+    """Send the batch again as two halves."""
 
 
 @dataclass(frozen=True, slots=True)
-class Suspected:
-    """A 401, 403 or 404: whether it is about the event or the destination, the next answers will tell."""
+class Unclear:
+    """A 401, 403 or 404: the next answers show whether the event or the destination is at fault."""
 
     status: int
 
 
-Decision: TypeAlias = Delivered | RetryLocally | HandOver | Dead | Halve | Suspected
+NextStep: TypeAlias = Delivered | RetryLocally | RetryLater | DeadLettered | SplitBatch | Unclear
 
 
-def recoverable(result: Answer | Silence, policy: Retry) -> bool:
+class Refusal(NamedTuple):
+    """Why a delivery is handed to the retrier without a request. `wait_s`: what the destination asked for, seconds."""
+
+    reason: str
+    detail: str
+    wait_s: float | None = None
+
+
+def recoverable(result: Answer | NoResponse, policy: Retry) -> bool:
     """Whether the same request may succeed later."""
-    if isinstance(result, Silence):
+    if isinstance(result, NoResponse):
         return True
     status = result.status
     if status in policy.never:
@@ -94,81 +111,83 @@ def recoverable(result: Answer | Silence, policy: Retry) -> bool:
 
 
 def decide(
-    result: Answer | Silence,
+    result: Answer | NoResponse,
     policy: Retry,
-    counters: Counters,
+    counts: AttemptCounts,
     tiers: Sequence[Tier],
     *,
-    luck: float,
+    jitter: float,
     batch: int = 1,
     local: bool = True,
-) -> Decision:
-    """What becomes of a delivery after a request.
+) -> NextStep:
+    """Decide what happens to a delivery after a request.
 
     Args:
         result: of the request.
         policy: of the destination.
-        counters: of the delivery; of a batch, the largest of each.
+        counts: of the delivery; of a batch, the largest of each.
         tiers: ascending.
-        luck: a random number from 0 to 1, for full jitter (AWS, "Exponential Backoff and Jitter", 2015).
+        jitter: random number from 0 to 1, for full jitter (AWS, "Exponential Backoff and Jitter", 2015).
         batch: events in the request.
-        local: whether local retries are possible at all.
+        local: whether local retries are possible.
     """
     if isinstance(result, Answer):
         if 200 <= result.status < 300:
             return Delivered()
         if not recoverable(result, policy):
-            return _refused(result.status, policy, batch)
-    reason, detail = _told(result)
-    if counters.attempts >= policy.max_attempts:
-        return Dead("gave-up", f"{counters.attempts} requests were sent; the last one: {detail}")
-    if counters.age_s >= policy.max_age:
-        return Dead("gave-up", f"the first request was {counters.age_s:.0f} s ago; the last one: {detail}")
+            return _after_refusal(result.status, policy, batch)
+    reason, detail = _describe(result)
+    if counts.attempts >= policy.max_attempts:
+        return DeadLettered("gave-up", f"{counts.attempts} requests were sent; the last one: {detail}")
+    if counts.age_s >= policy.max_age:
+        return DeadLettered(
+            "gave-up", f"the first request was {counts.age_s:.0f} s ago; the last one: {detail}"
+        )
     wait_s = result.retry_after_s if isinstance(result, Answer) else None
-    if local and counters.local < policy.local_attempts:
-        after_s = luck * LOCAL_BASE_S * 2 ** (counters.local - 1) + (wait_s or 0.0)
-        if counters.pass_age_s + after_s <= LOCAL_S:
+    if local and counts.local < policy.local_attempts:
+        after_s = jitter * LOCAL_BASE_S * 2 ** (counts.local - 1) + (wait_s or 0.0)
+        if counts.pass_age_s + after_s <= LOCAL_S:
             return RetryLocally(after_s)
-    return hand_over(reason, detail, counters.passes, tiers, wait_s)
+    return retry_later(reason, detail, counts.passes, tiers, wait_s)
 
 
-def hand_over(
+def retry_later(
     reason: str, detail: str, passes: int, tiers: Sequence[Tier], wait_s: float | None = None
-) -> HandOver:
-    """To the tier for this pass, or for the wait that the destination asked for, seconds."""
+) -> RetryLater:
+    """Hand over to the tier of this pass, or to the tier for the wait that the destination asked for, seconds."""
     if wait_s is None:
-        return HandOver(tier_of.by_pass(passes, tiers), reason, detail)
+        return RetryLater(tier_of.by_pass(passes, tiers), reason, detail)
     tier = tier_of.within(wait_s, tiers)
-    return HandOver(tier, reason, detail, wait_s if wait_s > tier.delay_s else None)
+    return RetryLater(tier, reason, detail, wait_s if wait_s > tier.delay_s else None)
 
 
-def too_old(policy: Retry, age_s: float | None) -> Dead | None:
-    """A delivery that is handed over without a request all the same ends `max_age` after its first request.
+def too_old(policy: Retry, age_s: float | None) -> DeadLettered | None:
+    """The dead letter of a delivery that reached `max_age` before it is handed over without a request.
 
     Args:
         policy: of the destination.
-        age_s: since the first request, seconds; None: there was none, so there is no age.
+        age_s: time since the first request, seconds; None: there was no request, so the delivery has no age.
     """
     if age_s is None or age_s < policy.max_age:
         return None
-    return Dead("gave-up", f"the first request was {age_s:.0f} s ago")
+    return DeadLettered("gave-up", f"the first request was {age_s:.0f} s ago")
 
 
-def _refused(status: int, policy: Retry, batch: int) -> Decision:
-    if batch > 1 and status in TOO_MUCH:
-        return Halve()
-    if status in SUSPECT and status not in policy.never:
-        return Suspected(status)
+def refused(status: int) -> DeadLettered:
+    """The dead letter of an event that the destination refuses."""
+    answer = "redirects, which are not followed" if 300 <= status < 400 else f"answers {status}"
+    return DeadLettered(f"status-{status}", f"the destination {answer}")
+
+
+def _after_refusal(status: int, policy: Retry, batch: int) -> NextStep:
+    if batch > 1 and status in SPLITTABLE:
+        return SplitBatch()
+    if status in UNCLEAR and status not in policy.never:
+        return Unclear(status)
     return refused(status)
 
 
-def refused(status: int) -> Dead:
-    """The destination does not want this event."""
-    what = "redirects, which are not followed" if 300 <= status < 400 else f"answers {status}"
-    return Dead(f"status-{status}", f"the destination {what}")
-
-
-def _told(result: Answer | Silence) -> tuple[str, str]:
+def _describe(result: Answer | NoResponse) -> tuple[str, str]:
     if isinstance(result, Answer):
         return result.reason, f"the destination answers {result.status}"
     return result.reason, result.detail

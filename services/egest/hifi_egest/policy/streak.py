@@ -1,30 +1,37 @@
-"""Equal 401, 403 or 404 answers in a row: about the events, or about the destination? Pure.
+"""Decide whether a 401, 403 or 404 is about the event or about the destination. Pure.
 
-A destination whose credentials ran out refuses everything, and its events must not become dead letters one by one.
-A single such answer is about its event. So a refused delivery is held until another answer says which: many equal ones
-in a row, and the destination is to blame; a different one, or none within a moment, and the event is.
+A destination whose credentials have expired refuses every event, and those events must not become dead letters. A
+single refusal is about its event. A refused delivery is therefore held until the next answers decide: a number of equal
+refusals in a row means that the destination is at fault; a different answer, or none within `HOLD_S`, means that the
+event is.
 """
 
 from collections import deque
 from typing import Final, Generic, TypeVar
 
 HOLD_S: Final = 1.0
-"""The longest that a delivery is held, seconds: its offset cannot be committed meanwhile."""
+"""Maximum time that a refused delivery is held, seconds. Its offset cannot be committed meanwhile."""
 
 T = TypeVar("T")
 
 
-class Streak(Generic[T]):
-    """The refused deliveries that are held, and how many equal answers came in a row."""
+class RefusalStreak(Generic[T]):
+    """Equal refusals in a row, with the refused items that are held until the fault is known."""
 
     def __init__(self, limit: int) -> None:
+        """Start without refusals.
+
+        Args:
+            limit: equal refusals in a row from which on the destination is at fault.
+        """
         self._limit = limit
         self._count = 0
         self.status = 0
+        """HTTP status of the current streak; 0: there is none."""
         self._held: deque[tuple[float, T]] = deque()
 
     def refused(self, item: T, status: int, now_s: float) -> tuple[list[T], list[T]]:
-        """A suspect answer came.
+        """Add a refusal.
 
         Args:
             item: what was refused.
@@ -32,37 +39,37 @@ class Streak(Generic[T]):
             now_s: monotonic, seconds.
 
         Returns:
-            Those whose own fault it was, and those that the destination is to blame for: it should get nothing more
-            for now.
+            Items that are at fault themselves, and items for which the destination is at fault. If the second list is
+            not empty, the destination should receive nothing for now.
         """
-        events = self.broken() if status != self.status else []
+        items_at_fault = self.end() if status != self.status else []
         self.status = status
         self._count += 1
         self._held.append((now_s, item))
         if self._count < self._limit:
-            return events, []
-        return events, self.release()
+            return items_at_fault, []
+        return items_at_fault, self.release()
 
-    def broken(self) -> list[T]:
-        """Another answer came: the streak is over. Returns those whose own fault it was."""
+    def end(self) -> list[T]:
+        """End the streak after a different answer; returns the items that are at fault themselves."""
         self._count = 0
         self.status = 0
         return self.release()
 
     def overdue(self, now_s: float) -> list[T]:
-        """Those that were held for long enough: their own fault. The streak goes on."""
+        """Take out the items held for `HOLD_S`; they are at fault themselves. The streak continues."""
         items: list[T] = []
         while self._held and self._held[0][0] + HOLD_S <= now_s:
             items.append(self._held.popleft()[1])
         return items
 
     def release(self) -> list[T]:
-        """Let all go that are held; what becomes of them is the caller's to say."""
+        """Take out all held items, undecided. The streak continues."""
         items = [item for _, item in self._held]
         self._held.clear()
         return items
 
     @property
     def holding(self) -> bool:
-        """Something is held."""
+        """Whether items are held."""
         return bool(self._held)

@@ -1,4 +1,4 @@
-"""Which retry topic a delivery waits in: pure."""
+"""Choose the retry topic in which a delivery waits. Pure."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from hifi.topics import Tier
 
 
 def by_pass(passes: int, tiers: Sequence[Tier]) -> Tier:
-    """The tier after so many trips through the retrier: each trip waits longer, the last tier again and again."""
+    """The tier after a number of retry passes: each pass waits longer; the last tier repeats."""
     return tiers[min(passes, len(tiers) - 1)]
 
 
 def within(wait_s: float, tiers: Sequence[Tier]) -> Tier:
-    """The largest tier not above a wait that the destination asked for, seconds; else the smallest.
+    """The largest tier whose delay is not above a requested wait (seconds), else the smallest tier.
 
-    A delivery that comes back too early goes round again for the rest.
+    A delivery that returns before its due time makes another pass for the rest of the wait.
     """
     return next((tier for tier in reversed(tiers) if tier.delay_s <= wait_s), tiers[0])

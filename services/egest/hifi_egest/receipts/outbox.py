@@ -1,4 +1,4 @@
-"""What egest writes to Kafka: gathered for one turn of the event loop, sent in batches, told when acknowledged."""
+"""Write records to Kafka in batches: those of one turn of the event loop go together."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,81 +14,88 @@ _CHUNK: Final = 200
 _TRIES: Final = 5
 
 Entry: TypeAlias = tuple[Record, Callable[[], None]]
-Target: TypeAlias = tuple[str, int]
+_TopicPartition: TypeAlias = tuple[str, int]
 
 logger = log.get(__name__)
 
 
 class Outbox:
-    """Records on their way, each with what to do once Kafka has acknowledged it."""
+    """Sends records, and calls back for each one when Kafka has acknowledged it."""
 
     def __init__(self, producer: Producer, failed: asyncio.Future[None]) -> None:
-        """Begin with nothing to write.
+        """Start with nothing to write.
 
         Args:
             producer: of the service.
-            failed: gets the error when records cannot be written although Kafka answers: nothing can go on then.
+            failed: receives the error if Kafka answers and records still cannot be written; egest must stop then.
         """
         self._producer = producer
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._gathered: dict[Target, list[Entry]] = {}
+        self._pending: dict[_TopicPartition, list[Entry]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def put(self, topic: str, partition: int, record: Record, then: Callable[[], None]) -> None:
-        """Write a record, and call `then` when Kafka has acknowledged it."""
-        if not self._gathered:
+    def put(self, topic: str, partition: int, record: Record, acknowledged: Callable[[], None]) -> None:
+        """Write a record; `acknowledged` is called when Kafka has acknowledged it."""
+        if not self._pending:
             self._loop.call_soon(self._flush)
-        target = topic, partition
-        entries = self._gathered.get(target)
+        topic_partition = topic, partition
+        entries = self._pending.get(topic_partition)
         if entries is None:
-            entries = self._gathered[target] = []
-        entries.append((record, then))
+            entries = self._pending[topic_partition] = []
+        entries.append((record, acknowledged))
 
     def _flush(self) -> None:
-        gathered, self._gathered = self._gathered, {}
-        for target, entries in gathered.items():
+        pending, self._pending = self._pending, {}
+        for topic_partition, entries in pending.items():
             try:
-                sending = self._producer.send(*target, [record for record, _ in entries])
+                sending = self._producer.send(*topic_partition, [record for record, _ in entries])
             except Overloaded:
-                self._deliver(target, entries)
-            except Exception as error:  # noqa: BLE001 - a callback: nobody else would see it
+                self._send_with_retries(topic_partition, entries)
+            except Exception as error:  # noqa: BLE001 - this is a callback of the loop: no caller handles the error
                 self._fail(error)
             else:
-                sending.acknowledged.add_done_callback(partial(self._acknowledged, target, entries))
+                sending.acknowledged.add_done_callback(partial(self._acknowledged, topic_partition, entries))
 
-    def _acknowledged(self, target: Target, entries: list[Entry], future: asyncio.Future[None]) -> None:
+    def _acknowledged(
+        self, topic_partition: _TopicPartition, entries: list[Entry], future: asyncio.Future[None]
+    ) -> None:
         if future.cancelled():
             return
         if future.exception() is not None:
-            self._deliver(target, entries)
+            self._send_with_retries(topic_partition, entries)
             return
-        for _, then in entries:
-            then()
+        for _, acknowledged in entries:
+            acknowledged()
 
-    def _deliver(self, target: Target, entries: list[Entry]) -> None:
-        """The slow way: wait for room, try again."""
-        task = self._loop.create_task(self._delivered(target, entries))
+    def _send_with_retries(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
+        """Send in the background, with waits for buffer space and repeated tries."""
+        task = self._loop.create_task(self._send_chunks(topic_partition, entries))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _delivered(self, target: Target, entries: list[Entry]) -> None:
+    async def _send_chunks(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
         for start in range(0, len(entries), _CHUNK):
             chunk = entries[start : start + _CHUNK]
-            for turn in range(1, _TRIES + 1):
+            for attempt in range(1, _TRIES + 1):
                 try:
-                    await self._producer.send_and_wait(*target, [record for record, _ in chunk])
+                    await self._producer.send_and_wait(*topic_partition, [record for record, _ in chunk])
                     break
                 except Overloaded:
-                    return  # the producer has stopped: the next owner does it all again
+                    return  # the producer has stopped: the next owner repeats it
                 except Exception as error:
-                    logger.exception("write-failed", topic=target[0], partition=target[1], error=repr(error))
-                    if turn == _TRIES:
+                    logger.exception(
+                        "write-failed",
+                        topic=topic_partition[0],
+                        partition=topic_partition[1],
+                        error=repr(error),
+                    )
+                    if attempt == _TRIES:
                         self._fail(error)
                         return
-                    await asyncio.sleep(0.2 * turn)
-            for _, then in chunk:
-                then()
+                    await asyncio.sleep(0.2 * attempt)
+            for _, acknowledged in chunk:
+                acknowledged()
 
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():

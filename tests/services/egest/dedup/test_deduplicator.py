@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hifi.kafka.offset_tracker import OffsetTracker
-from hifi_egest.dedup.deduplicator import Copy, Done, Memory, Once
+from hifi_egest.dedup.commit_metadata import CommitMetadata
+from hifi_egest.dedup.deduplicator import CopyCheck, Deduplicator
+from hifi_egest.dedup.outcome_index import OutcomeIndex
 
 DESTINATIONS = (b"a", b"b")
 FLOOR = "receipts"
@@ -22,11 +24,11 @@ class Receipt:
 
 
 @dataclass
-class Member:
+class Owner:
     """One owner of the partition, as egest does it."""
 
-    once: Once
-    done: Done
+    deduplicator: Deduplicator
+    index: OutcomeIndex
     position: int
     floor: int
     offsets: OffsetTracker = field(default_factory=OffsetTracker)
@@ -35,7 +37,7 @@ class Member:
 
 
 class Mesh(RuleBasedStateMachine):
-    """A topic `enriched` with rewinds, members of egest that die and are taken over, and zombies."""
+    """A topic `enriched` with rewinds, owners of egest that die and are taken over, and zombies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,18 +52,18 @@ class Mesh(RuleBasedStateMachine):
         self.taken_over()
 
     def taken_over(self) -> None:
-        offset, metadata = self.committed or (0, "")
-        memory = Memory.read(metadata) or Memory()
-        done = Done()
-        start = memory.floors.get(FLOOR, 0)
-        known = self.receipts[start:]
-        for receipt in known:
-            done.add(receipt.offset, receipt.destination)
-        once = Once(memory, done, window=-1)  # so that the ranks have to do it
-        for receipt in known:
+        offset, text = self.committed or (0, "")
+        metadata = CommitMetadata.parse(text) or CommitMetadata()
+        index = OutcomeIndex()
+        start = metadata.floors.get(FLOOR, 0)
+        written = self.receipts[start:]
+        for receipt in written:
+            index.add(receipt.offset, receipt.destination)
+        deduplicator = Deduplicator(metadata, index, window=-1)  # so that the ranks have to do it
+        for receipt in written:
             if receipt.offset < offset:
-                once.remember(b"%d" % receipt.seq)
-        self.member = Member(once, done, offset, len(self.receipts))
+                deduplicator.remember(b"%d" % receipt.seq)
+        self.owner = Owner(deduplicator, index, offset, len(self.receipts))
 
     @rule(new=st.integers(0, 4), back=st.sampled_from([0, 0, 1, 3, 20]))
     def enrich(self, new: int, back: int) -> None:
@@ -73,53 +75,53 @@ class Mesh(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6), snapshot=st.booleans())
     def read(self, count: int, snapshot: bool) -> None:
-        member = self.member
+        owner = self.owner
         if snapshot:
-            member.floor = len(self.receipts)
-        batch = self.enriched[member.position : member.position + count]
+            owner.floor = len(self.receipts)
+        batch = self.enriched[owner.position : owner.position + count]
         if not batch:
             return
-        member.once.batch(member.position, {FLOOR: member.floor})
+        owner.deduplicator.begin_batch(owner.position, {FLOOR: owner.floor})
         for rank, seq in batch:
-            offset = member.position
-            member.position += 1
-            member.offsets.start(offset)
+            offset = owner.position
+            owner.position += 1
+            owner.offsets.start(offset)
             # The accepted time is as good as the sequence: it ascends.
-            if member.once.judge(offset, b"%d" % seq, "raw", rank, seq) is Copy.COPY:
-                member.offsets.finish(offset)
+            if owner.deduplicator.check(offset, b"%d" % seq, "raw", rank, seq) is CopyCheck.COPY:
+                owner.offsets.finish(offset)
                 continue
-            owed = {name for name in DESTINATIONS if not member.done.has(offset, name)}
-            member.owed[offset] = owed
+            owed = {name for name in DESTINATIONS if not owner.index.has(offset, name)}
+            owner.owed[offset] = owed
             if not owed:
-                member.offsets.finish(offset)
+                owner.offsets.finish(offset)
             for name in sorted(owed):
                 self.sent[seq, name] += 1
-                member.sending.append((offset, name, seq))
+                owner.sending.append((offset, name, seq))
 
-    @precondition(lambda self: self.member.sending)
+    @precondition(lambda self: self.owner.sending)
     @rule(picks=st.lists(st.integers(0, 1000), min_size=1, max_size=4))
     def receipts_acknowledged(self, picks: list[int]) -> None:
         for pick in picks:
-            if self.member.sending:
-                self.acknowledge(pick % len(self.member.sending))
+            if self.owner.sending:
+                self.acknowledge(pick % len(self.owner.sending))
 
     def acknowledge(self, at: int) -> None:
-        member = self.member
-        offset, name, seq = member.sending.pop(at)
+        owner = self.owner
+        offset, name, seq = owner.sending.pop(at)
         self.receipts.append(Receipt(offset, name, seq))
-        member.owed[offset].discard(name)
-        if not member.owed[offset]:
-            member.offsets.finish(offset)
+        owner.owed[offset].discard(name)
+        if not owner.owed[offset]:
+            owner.offsets.finish(offset)
 
     @rule()
     def commit(self) -> None:
-        offset = self.member.offsets.committable
+        offset = self.owner.offsets.committable
         if offset is not None:
-            self.committed = offset, self.member.once.metadata_at(offset)
+            self.committed = offset, self.owner.deduplicator.metadata_at(offset)
 
     @rule()
     def egest_dies(self) -> None:
-        for offset, name, seq in self.member.sending:
+        for offset, name, seq in self.owner.sending:
             self.allowed[seq, name] += 1
             self.zombies.append((offset, name, seq))
         self.taken_over()
@@ -140,7 +142,7 @@ class Mesh(RuleBasedStateMachine):
         """In the end everything is read and finished, and nothing was left out."""
         self.taken_over()
         self.read(len(self.enriched), snapshot=False)
-        while self.member.sending:
+        while self.owner.sending:
             self.acknowledge(0)
         delivered = {(receipt.seq, receipt.destination) for receipt in self.receipts}
         assert delivered == {(seq, name) for seq in self.raw for name in DESTINATIONS}
@@ -148,3 +150,31 @@ class Mesh(RuleBasedStateMachine):
 
 TestMesh = Mesh.TestCase
 TestMesh.settings = settings(max_examples=150, stateful_step_count=60)
+
+
+def checked(
+    deduplicator: Deduplicator, offset: int, rank: int, accepted_us: int = 0, key: bytes | None = None
+) -> CopyCheck:
+    return deduplicator.check(offset, key or b"%d" % rank, "raw", rank, accepted_us)
+
+
+def test_a_step_that_is_repeated_gets_the_same_verdict() -> None:
+    deduplicator = Deduplicator(CommitMetadata(), OutcomeIndex())
+    assert checked(deduplicator, 7, 3) is CopyCheck.FIRST
+    assert checked(deduplicator, 7, 3) is CopyCheck.FIRST
+    assert checked(deduplicator, 8, 3) is CopyCheck.COPY
+
+
+def test_a_copy_with_a_rank_of_its_own_is_known_by_its_key() -> None:
+    deduplicator = Deduplicator(CommitMetadata(), OutcomeIndex())
+    assert checked(deduplicator, 0, 10, key=b"a") is CopyCheck.FIRST
+    assert checked(deduplicator, 1, 11, key=b"a") is CopyCheck.COPY
+    assert checked(deduplicator, 2, 12, key=b"b") is CopyCheck.FIRST
+
+
+def test_a_topic_that_was_made_anew_loses_nothing() -> None:
+    """Its offsets begin at 0 again, but its events are accepted later than all before."""
+    deduplicator = Deduplicator(CommitMetadata({"raw": 1000}, 50, {}), OutcomeIndex())
+    assert checked(deduplicator, 0, 900, accepted_us=50) is CopyCheck.COPY
+    assert checked(deduplicator, 1, 0, accepted_us=51) is CopyCheck.RESET
+    assert checked(deduplicator, 2, 1, accepted_us=52) is CopyCheck.FIRST

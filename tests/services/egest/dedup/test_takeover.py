@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from egest_stream import RunningEgest, Stream, egesting, outcomes, pipe, process, texts, until
+from egest_stream import RunningEgest, Stream, outcomes, pipe, process, running_egest, texts, until
 from fake_destination import OK, Request, destination
 
 from hifi import event
 from hifi.event import Record, with_headers
-from hifi_egest.dedup.deduplicator import Once
-from hifi_egest.dedup.takeover import BACK, Finished, Outcomes
-from hifi_egest.delivery.lease import Lease
+from hifi_egest.dedup.deduplicator import Deduplicator
+from hifi_egest.dedup.outcome_reader import EXTRA_RECEIPTS, OutcomeReader, RecordedOutcomes
+from hifi_egest.delivery.lease import MembershipLease
 
 
 async def a_moment(_: Request) -> bytes:
@@ -66,7 +66,7 @@ async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_commit
             await stream.receipts(60)
             one.stop(signal.SIGKILL)
         assert await stream.committed() == {}
-        async with egesting(stream, session_timeout_s=6):
+        async with running_egest(stream, session_timeout_s=6):
             await stream.send(5)
             await until(lambda: len(there.ids) >= 65)
             receipts = await stream.receipts(65)
@@ -87,7 +87,7 @@ async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_rece
             one.stop(signal.SIGKILL)
         on_record = {texts(record)[event.SEQ] for record in await stream.read(stream.topics.receipts)}
         numbers = {str(int(seq.split(":")[1])) for seq in on_record}
-        async with egesting(stream, session_timeout_s=6):
+        async with running_egest(stream, session_timeout_s=6):
             await load
             await until(lambda: set(there.ids) == set(sent))
     twice = {each for each, count in Counter(there.ids).items() if count > 1}
@@ -133,7 +133,7 @@ async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
             await until(lambda: len(there.ids) > 50)
             one.send(signal.SIGSTOP)
             at_freeze = len(there.requests)
-            async with egesting(stream, session_timeout_s=6):
+            async with running_egest(stream, session_timeout_s=6):
                 await until(lambda: len(there.requests) > at_freeze + 100)
                 one.send(signal.SIGCONT)
                 await load
@@ -147,17 +147,17 @@ async def test_copies_are_dropped_also_after_a_restart(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the rank alone, which travels in the commit's metadata: however many receipts ago the first ones came."""
-    monkeypatch.setattr(Once, "remember", lambda *_: None)
+    monkeypatch.setattr(Deduplicator, "remember", lambda *_: None)
     records = [stream.record() for _ in range(10)]
     async with destination() as there:
-        async with egesting(stream, pipe(there.url)):
+        async with running_egest(stream, pipe(there.url)):
             await stream.enriched(*records)
             await stream.enriched(*records[4:])
             await stream.receipts(10)
-        async with egesting(stream):
+        async with running_egest(stream):
             await stream.enriched(*records[2:], stream.record())
             receipts = await stream.receipts(11)
-        async with egesting(stream):
+        async with running_egest(stream):
             await stream.enriched(*records, stream.record())
             receipts = await stream.receipts(12)
     assert Counter(there.ids) == Counter(str(number) for number in range(12))
@@ -177,11 +177,11 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
     one, two = stream.record(), stream.record()
     topic = stream.topics.retry_out
     async with destination() as there:
-        async with egesting(stream, pipe(there.url)):
+        async with running_egest(stream, pipe(there.url)):
             first = [retried(one, 1, "200ms", 5), retried(two, 1, "200ms", 6)]
             await stream.producer.send_and_wait(topic, 0, [*first, *first, retried(one, 1, "1s", 0)])
             await stream.receipts(2)
-        async with egesting(stream):
+        async with running_egest(stream):
             await stream.producer.send_and_wait(topic, 0, [*first, retried(one, 2, "1s", 1)])
             receipts = await stream.receipts(3)
     assert Counter(there.ids) == {"0": 2, "1": 1}
@@ -196,7 +196,7 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
         changes = {event.REPLAY: b"%d" % times, event.SERVICE: service, event.RAW: b"%d" % raw}
         return Record(record.key, record.value, with_headers(record.headers, changes))
 
-    async with destination() as there, egesting(stream, pipe(there.url)):
+    async with destination() as there, running_egest(stream, pipe(there.url)):
         await stream.enriched(record, newer, replayed(1), replayed(1), replayed(2))
         await stream.receipts(4)
         # What came to normalize again has a new place in raw, by which its copies are told as all others'.
@@ -219,7 +219,7 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: St
             stream.topics.retry_in(stream.topics.tiers[0]), 0, [Record(record.key, record.value, retry)]
         )
         await stream.enriched(record, stream.record())
-        async with egesting(stream):
+        async with running_egest(stream):
             receipts = await stream.receipts(2)
     assert there.ids == ["1"]
     by_seq = {receipt[event.SEQ][-1]: receipt for receipt in receipts}
@@ -230,7 +230,7 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: St
 async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading_all_receipts_since(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hifi_egest.dedup.takeover.SKEW_MS", 0)
+    monkeypatch.setattr("hifi_egest.dedup.outcome_reader.SKEW_MS", 0)
 
     def receipt(offset: int) -> Record:
         headers = with_headers(stream.record().headers, {event.SOURCE: b"enriched:%d" % offset})
@@ -241,20 +241,20 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
     quiet_until_ms = (await stream.read(topic))[-1].timestamp + 1
     await until(lambda: time.time() * 1000 > quiet_until_ms + 5)
     await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900, 910)])
-    outcomes_of = Outcomes(stream.kafka, stream.topics)
-    outcomes_of.start()
-    found = await outcomes_of.take_over("enriched", 0, 905, quiet_until_ms, {})
-    await outcomes_of.stop()
-    assert len(found.keys) == BACK + 5
-    assert [found.done.has(offset, b"") for offset in (904, 905, 909, 910)] == [False, True, True, False]
+    reader = OutcomeReader(stream.kafka, stream.topics)
+    reader.start()
+    found = await reader.read("enriched", 0, 905, quiet_until_ms, {})
+    await reader.stop()
+    assert len(found.keys) == EXTRA_RECEIPTS + 5
+    assert [found.index.has(offset, b"") for offset in (904, 905, 909, 910)] == [False, True, True, False]
 
 
 async def test_nothing_is_sent_or_handed_over_without_the_lease(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = True
-    monkeypatch.setattr(Lease, "held", lambda _: held)
-    async with destination() as there, egesting(stream, pipe(there.url)) as service:
+    monkeypatch.setattr(MembershipLease, "held", lambda _: held)
+    async with destination() as there, running_egest(stream, pipe(there.url)) as service:
         await stream.send(1)
         await stream.receipts(1)
         held = False
@@ -274,14 +274,14 @@ async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
 ) -> None:
     """Its new owner was still reading what the last one had done."""
     reading = asyncio.Event()
-    take_over = Outcomes.take_over
+    read = OutcomeReader.read
 
-    async def slowly(*arguments: Any) -> Finished:
+    async def slowly(*arguments: Any) -> RecordedOutcomes:
         reading.set()
         await asyncio.sleep(1)
-        return await take_over(*arguments)
+        return await read(*arguments)
 
-    monkeypatch.setattr(Outcomes, "take_over", slowly)
+    monkeypatch.setattr(OutcomeReader, "read", slowly)
     async with destination() as there:
         await stream.publish(pipe(there.url))
         service = await RunningEgest(stream).start()
@@ -322,7 +322,7 @@ async def test_draining_records_what_runs_and_leaves_the_rest(stream: Stream) ->
         receipts = await stream.receipts(2)
         assert len(there.requests) == 2, "nothing new was begun"
         assert len(receipts) == 2
-        async with egesting(stream):
+        async with running_egest(stream):
             receipts = await stream.receipts(10)
     assert Counter(there.ids) == Counter(str(number) for number in range(10))
     assert outcomes(receipts) == ["delivered"] * 10

@@ -12,19 +12,19 @@ from egest_stream import until
 from fake_destination import OK, Destination, Request, Reset, answer, destination, fine
 
 from hifi_egest.http.connection import BODY_BYTES, IDLE_S
-from hifi_egest.http.pool import Pool
-from hifi_egest.policy.answer import Answer, Silence
+from hifi_egest.http.pool import ConnectionPool
+from hifi_egest.policy.answer import Answer, NoResponse
 
 POST = b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nce-id: 1\r\n\r\nhi"
 
 
 def pool(
     there: Destination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
-) -> Pool:
-    return Pool(host, int(there.url.rpartition(":")[2].partition("/")[0]), tls, size)
+) -> ConnectionPool:
+    return ConnectionPool(host, int(there.url.rpartition(":")[2].partition("/")[0]), tls, size)
 
 
-async def ask(one: Pool, timeout_s: float = 5.0) -> Answer | Silence:
+async def ask(one: ConnectionPool, timeout_s: float = 5.0) -> Answer | NoResponse:
     result, _ = await one.exchange(POST, timeout_s, lambda: True)
     assert result is not None
     return result
@@ -86,7 +86,7 @@ async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
     async with destination(says(reply)) as there:
         there.closes = True
         result = await ask(pool(there))
-        assert isinstance(result, Silence)
+        assert isinstance(result, NoResponse)
         assert result.ambiguous
 
 
@@ -108,10 +108,10 @@ async def test_a_reset_is_ambiguous_and_a_refused_connection_is_not() -> None:
     async with destination(reply) as there:
         one = pool(there)
         result = await ask(one)
-        assert isinstance(result, Silence)
+        assert isinstance(result, NoResponse)
         assert (result.reason in {"reset", "closed"}, result.ambiguous) == (True, True)
     result = await ask(one)
-    assert result == Silence("connect", result.detail, ambiguous=False)  # type: ignore[union-attr]
+    assert result == NoResponse("connect", result.detail, ambiguous=False)  # type: ignore[union-attr]
 
 
 async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguous() -> None:
@@ -121,14 +121,14 @@ async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguo
     async with destination(reply) as there:
         began_s = time.monotonic()
         result = await ask(pool(there), 0.3)
-        assert isinstance(result, Silence)
+        assert isinstance(result, NoResponse)
         assert (result.reason, result.ambiguous) == ("timeout", True)
         assert 0.25 < time.monotonic() - began_s < 3
 
 
 async def test_a_name_without_an_address_is_said() -> None:
-    result = await ask(Pool("no-such-host.invalid", 80, None, 1))
-    assert isinstance(result, Silence)
+    result = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1))
+    assert isinstance(result, NoResponse)
     assert (result.reason, result.ambiguous) == ("dns", False)
 
 
@@ -214,7 +214,7 @@ class Apart:
 async def backlog(there: Apart, workers: int, requests: int) -> None:
     """Send so many requests, each worker one after the other."""
     server = await asyncio.start_server(there.serve, "127.0.0.1", 0)
-    one = Pool("127.0.0.1", server.sockets[0].getsockname()[1], None, workers)
+    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, workers)
 
     async def work() -> None:
         for _ in range(requests // workers):
@@ -260,7 +260,7 @@ async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
         writer.close()
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    one = Pool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1)
+    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1)
     size = 8 * 1024 * 1024
     data = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
     result, _ = await one.exchange(data, 5, lambda: True)
@@ -278,7 +278,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-x509",
         "-newkey",
         "rsa:2048",
-        "-services",
+        "-nodes",
         "-days",
         "2",
         "-subj",
@@ -299,5 +299,5 @@ async def test_https(certificate: Path) -> None:
             assert (await ask(one)).status == 200  # type: ignore[union-attr]
         assert there.connections == 1
         result = await ask(pool(there, tls=ssl.create_default_context(), host="localhost"))
-        assert isinstance(result, Silence)
+        assert isinstance(result, NoResponse)
         assert (result.reason, result.ambiguous) == ("tls", False)

@@ -8,24 +8,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hifi.kafka.consumer import AssignedPartition
-from hifi_egest.dedup.deduplicator import Done, Memory, Once
-from hifi_egest.dedup.takeover import Finished
-from hifi_egest.delivery.delivery import Delivery, Event, Place
-from hifi_egest.delivery.partition import Held, Partition
-from hifi_egest.lanes.queue import Queue
+from hifi_egest.delivery.delivery import Delivery, DeliveryState
+from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.lanes.queue import DeliveryQueue
 
 _numbers = itertools.count()
 
 
-def partition() -> Partition:
-    work = AssignedPartition(TopicPartition("enriched", 0))
-    return Partition(work, "enriched", Once(Memory(), Done()), Finished(), Held(10**6, 10**9))
+def partition() -> SourcePartition:
+    assigned = AssignedPartition(TopicPartition("enriched", 0))
+    return SourcePartition(assigned, "enriched", InFlightBudget(10**6, 10**9))
 
 
-def delivery(of: Partition, key: bytes | None = None, passes: int = 0) -> Delivery:
+def delivery(of: SourcePartition, key: bytes | None = None, passes: int = 0) -> Delivery:
     number = next(_numbers)
     record: Any = ConsumerRecord("enriched", 0, number, 0, 0, key, b"{}", None, 0, 2, ())
-    return Delivery(Event(record, of, [], "flights", b"%d" % number, 0, 0), b"d", passes=passes)
+    return Delivery(
+        EventRecord(record, of, [], "flights", b"%d" % number, 0, 0), b"d", EarlierAttempts(passes=passes)
+    )
 
 
 def number(one: Delivery) -> int:
@@ -33,7 +35,7 @@ def number(one: Delivery) -> int:
 
 
 def test_of_a_key_the_next_one_waits_until_the_first_is_done() -> None:
-    queue, home = Queue(ordered=True), partition()
+    queue, home = DeliveryQueue(ordered=True), partition()
     first, second, other = delivery(home, b"a"), delivery(home, b"a"), delivery(home, b"b")
     for one in (first, second, other):
         queue.add(one, 0.0)
@@ -43,7 +45,7 @@ def test_of_a_key_the_next_one_waits_until_the_first_is_done() -> None:
 
 
 def test_without_order_keys_do_not_matter() -> None:
-    queue, home = Queue(ordered=False), partition()
+    queue, home = DeliveryQueue(ordered=False), partition()
     both = [delivery(home, b"a"), delivery(home, b"a")]
     for one in both:
         queue.add(one, 0.0)
@@ -51,13 +53,13 @@ def test_without_order_keys_do_not_matter() -> None:
 
 
 def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
-    queue, home = Queue(ordered=True), partition()
+    queue, home = DeliveryQueue(ordered=True), partition()
     some = [delivery(home, b"a") for _ in range(3)]
     for one in some:
         queue.add(one, 0.0)
     leader = queue.take()
     assert leader is some[0]
-    assert [queue.follower(leader), queue.follower(leader), queue.follower(leader)] == [
+    assert [queue.take_same_key(leader), queue.take_same_key(leader), queue.take_same_key(leader)] == [
         some[1],
         some[2],
         None,
@@ -67,7 +69,7 @@ def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
 
 
 def test_fresh_ones_come_first_and_retried_ones_still_get_their_turn() -> None:
-    queue, home = Queue(ordered=True), partition()
+    queue, home = DeliveryQueue(ordered=True), partition()
     for _ in range(40):
         queue.add(delivery(home, passes=0), 0.0)
         queue.add(delivery(home, passes=1), 0.0)
@@ -81,7 +83,7 @@ class Traffic(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = Queue(ordered=True)
+        self.queue = DeliveryQueue(ordered=True)
         self.homes = [partition(), partition()]
         self.now_s = 0.0
         self.queued: list[Delivery] = []
@@ -112,7 +114,7 @@ class Traffic(RuleBasedStateMachine):
             assert not self.free()
             return
         self.taken(leader, job)
-        while len(job) < size and (one := self.queue.follower(leader)) is not None:
+        while len(job) < size and (one := self.queue.take_same_key(leader)) is not None:
             assert one.key == leader.key
             self.taken(one, job)
         self.busy.append(job)
@@ -126,21 +128,22 @@ class Traffic(RuleBasedStateMachine):
     @rule(age=st.integers(0, 20))
     def late(self, age: int) -> None:
         self.gone(
-            self.queue.late(self.now_s - age), [one for one in self.queued if one.queued_s < self.now_s - age]
+            self.queue.remove_late(self.now_s - age),
+            [one for one in self.queued if one.queued_s < self.now_s - age],
         )
 
     @rule(home=st.integers(0, 1))
     def give_up(self, home: int) -> None:
         mine = [one for one in self.queued if one.event.partition is self.homes[home]]
-        self.gone(self.queue.of(self.homes[home]), mine)
+        self.gone(self.queue.remove_partition(self.homes[home]), mine)
 
     @rule()
     def all(self) -> None:
-        self.gone(self.queue.all(), list(self.queued))
+        self.gone(self.queue.remove_all(), list(self.queued))
 
     def gone(self, found: list[Delivery], expected: list[Delivery]) -> None:
         assert sorted(map(number, found)) == sorted(map(number, expected))
-        assert all(one.place is Place.GONE for one in found)
+        assert all(one.state is DeliveryState.REMOVED for one in found)
         self.queued = [one for one in self.queued if one not in found]
 
     def free(self) -> list[Delivery]:

@@ -4,26 +4,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hifi_egest.policy.breaker import LONGEST_PROBE_S, Breaker, Permit, State
+from hifi_egest.policy.breaker import LONGEST_PROBE_S, BreakerState, CircuitBreaker, Permit
 
 FAILURES = 3
 PROBE_S = 5.0
 
 
-def opened() -> Breaker:
-    breaker = Breaker(FAILURES, PROBE_S)
+def opened() -> CircuitBreaker:
+    breaker = CircuitBreaker(FAILURES, PROBE_S)
     for _ in range(FAILURES):
         breaker.result(Permit.NORMAL, ok=False, now_s=0.0)
     return breaker
 
 
 def test_a_success_in_between_starts_the_count_anew() -> None:
-    breaker = Breaker(FAILURES, PROBE_S)
+    breaker = CircuitBreaker(FAILURES, PROBE_S)
     for ok in [False, False, True, False, False]:
         breaker.result(Permit.NORMAL, ok=ok, now_s=0.0)
-    assert breaker.state is State.CLOSED
+    assert breaker.state is BreakerState.CLOSED
     breaker.result(Permit.NORMAL, ok=False, now_s=0.0)
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
 
 
 def test_it_refuses_until_the_probe_is_due_and_then_lets_one_through() -> None:
@@ -45,7 +45,7 @@ def test_a_probe_that_was_not_sent_is_made_up_for_by_the_next() -> None:
 def test_what_was_sent_before_it_opened_does_not_close_it() -> None:
     breaker = opened()
     breaker.result(Permit.NORMAL, ok=True, now_s=1.0)
-    assert breaker.state is State.OPEN
+    assert breaker.state is BreakerState.OPEN
 
 
 @given(st.integers(0, 20))
@@ -65,7 +65,7 @@ class Any(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.breaker = Breaker(FAILURES, PROBE_S)
+        self.breaker = CircuitBreaker(FAILURES, PROBE_S)
         self.now_s = 0.0
         self.out: list[Permit] = []
         self.row = 0
@@ -84,11 +84,11 @@ class Any(RuleBasedStateMachine):
     def answered(self, ok: bool, at: int) -> None:
         if self.out:
             permit = self.out.pop(at % len(self.out))
-            closed = self.breaker.state is State.CLOSED
+            closed = self.breaker.state is BreakerState.CLOSED
             self.breaker.result(permit, ok=ok, now_s=self.now_s)
             self.row = 0 if ok or not closed else self.row + 1
             if closed and self.row >= FAILURES:
-                assert self.breaker.state is State.OPEN
+                assert self.breaker.state is BreakerState.OPEN
                 self.row = 0
 
     @rule(at=st.integers(0, 100))
@@ -104,12 +104,12 @@ class Any(RuleBasedStateMachine):
     @invariant()
     def one_probe_at_a_time(self) -> None:
         assert self.out.count(Permit.PROBE) <= 1
-        if self.breaker.state is State.HALF_OPEN:
+        if self.breaker.state is BreakerState.HALF_OPEN:
             assert self.out.count(Permit.PROBE) == 1
 
     @invariant()
     def never_stuck(self) -> None:
-        if self.breaker.state is State.OPEN:
+        if self.breaker.state is BreakerState.OPEN:
             assert not self.breaker.refuses(self.now_s + LONGEST_PROBE_S)
 
 

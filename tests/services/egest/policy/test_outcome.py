@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 from hifi.pipe.model import Retry
 from hifi.topics import DEFAULT_TIERS, Tier
 from hifi_egest.policy import tiers
-from hifi_egest.policy.answer import Answer, Silence, retry_after_s
+from hifi_egest.policy.answer import Answer, NoResponse, retry_after_s
 from hifi_egest.policy.outcome import (
     LOCAL_S,
-    Counters,
-    Dead,
-    Decision,
+    AttemptCounts,
+    DeadLettered,
     Delivered,
-    Halve,
-    HandOver,
+    NextStep,
+    RetryLater,
     RetryLocally,
-    Suspected,
+    SplitBatch,
+    Unclear,
     decide,
     recoverable,
     too_old,
 )
 
-FIRST = Counters(attempts=1, local=1, age_s=0.0, pass_age_s=0.0, passes=0)
-COUNTERS = st.builds(
-    Counters,
+FIRST = AttemptCounts(attempts=1, local=1, age_s=0.0, pass_age_s=0.0, passes=0)
+COUNTS = st.builds(
+    AttemptCounts,
     attempts=st.integers(1, 30),
     local=st.integers(1, 12),
     age_s=st.floats(0, 200_000),
@@ -38,12 +38,12 @@ COUNTERS = st.builds(
 )
 RESULTS = st.one_of(
     st.builds(Answer, st.integers(200, 599), st.none() | st.floats(0, 1e9)),
-    st.builds(Silence, st.sampled_from(["dns", "timeout", "reset"]), st.just("words"), st.booleans()),
+    st.builds(NoResponse, st.sampled_from(["dns", "timeout", "reset"]), st.just("words"), st.booleans()),
 )
 
 
-def after(status: int, policy: Retry | None = None, **options: int) -> Decision:
-    return decide(Answer(status), policy or Retry(), FIRST, DEFAULT_TIERS, luck=0.5, **options)
+def after(status: int, policy: Retry | None = None, **options: int) -> NextStep:
+    return decide(Answer(status), policy or Retry(), FIRST, DEFAULT_TIERS, jitter=0.5, **options)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -59,60 +59,60 @@ def test_what_may_pass_by_itself_is_tried_again(status: int) -> None:
 @pytest.mark.parametrize("status", [300, 301, 302, 307, 308, 400, 402, 405, 409, 410, 413, 415, 422, 451])
 def test_every_other_answer_is_a_dead_letter_that_names_the_status(status: int) -> None:
     decision = after(status)
-    assert isinstance(decision, Dead)
+    assert isinstance(decision, DeadLettered)
     assert decision.reason == f"status-{status}"
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_what_may_be_about_the_destination_is_looked_at_first(status: int) -> None:
-    assert after(status) == Suspected(status)
+    assert after(status) == Unclear(status)
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_refused_batch_is_halved_down_to_the_single_event(status: int) -> None:
-    assert after(status, batch=2) == Halve()
-    assert isinstance(after(status, batch=1), Dead)
+    assert after(status, batch=2) == SplitBatch()
+    assert isinstance(after(status, batch=1), DeadLettered)
 
 
 def test_a_destination_changes_which_statuses_are_tried_again() -> None:
     policy = Retry(also=[409, 404], never=[500, 401])
     assert isinstance(after(409, policy), RetryLocally)
     assert isinstance(after(404, policy), RetryLocally)
-    assert after(500, policy) == Dead("status-500", "the destination answers 500")
-    assert after(401, policy) == Dead("status-401", "the destination answers 401")
+    assert after(500, policy) == DeadLettered("status-500", "the destination answers 500")
+    assert after(401, policy) == DeadLettered("status-401", "the destination answers 401")
 
 
-@given(result=RESULTS, counters=COUNTERS, luck=st.floats(0, 1), batch=st.integers(1, 5), local=st.booleans())
+@given(result=RESULTS, counts=COUNTS, jitter=st.floats(0, 1), batch=st.integers(1, 5), local=st.booleans())
 def test_local_retries_are_few_and_within_a_second(
-    result: Answer | Silence, counters: Counters, luck: float, batch: int, local: bool
+    result: Answer | NoResponse, counts: AttemptCounts, jitter: float, batch: int, local: bool
 ) -> None:
     policy = Retry()
-    decision = decide(result, policy, counters, DEFAULT_TIERS, luck=luck, batch=batch, local=local)
+    decision = decide(result, policy, counts, DEFAULT_TIERS, jitter=jitter, batch=batch, local=local)
     if isinstance(decision, RetryLocally):
         assert local
-        assert counters.local < policy.local_attempts
-        assert counters.pass_age_s + decision.after_s <= LOCAL_S
+        assert counts.local < policy.local_attempts
+        assert counts.pass_age_s + decision.after_s <= LOCAL_S
         assert decision.after_s >= 0
 
 
-@given(result=RESULTS, counters=COUNTERS, max_attempts=st.integers(1, 20), max_age=st.floats(1, 100_000))
+@given(result=RESULTS, counts=COUNTS, max_attempts=st.integers(1, 20), max_age=st.floats(1, 100_000))
 def test_the_limits_end_it_and_nothing_else_does(
-    result: Answer | Silence, counters: Counters, max_attempts: int, max_age: float
+    result: Answer | NoResponse, counts: AttemptCounts, max_attempts: int, max_age: float
 ) -> None:
     policy = Retry(max_attempts=max_attempts, max_age=max_age)
     if not recoverable(result, policy):
         return
-    decision = decide(result, policy, counters, DEFAULT_TIERS, luck=1.0)
-    over = counters.attempts >= max_attempts or counters.age_s >= max_age
-    assert isinstance(decision, Dead) == over
-    if isinstance(decision, Dead):
+    decision = decide(result, policy, counts, DEFAULT_TIERS, jitter=1.0)
+    over = counts.attempts >= max_attempts or counts.age_s >= max_age
+    assert isinstance(decision, DeadLettered) == over
+    if isinstance(decision, DeadLettered):
         assert decision.reason == "gave-up"
 
 
 def test_a_given_up_delivery_says_why_the_last_request_failed() -> None:
-    silent = Silence("timeout", "the destination sent no status line in time", ambiguous=True)
-    decision = decide(silent, Retry(max_attempts=1), FIRST, DEFAULT_TIERS, luck=0.0)
-    assert isinstance(decision, Dead)
+    silent = NoResponse("timeout", "the destination sent no status line in time", ambiguous=True)
+    decision = decide(silent, Retry(max_attempts=1), FIRST, DEFAULT_TIERS, jitter=0.0)
+    assert isinstance(decision, DeadLettered)
     assert "no status line in time" in decision.detail
 
 
@@ -139,9 +139,9 @@ def test_a_wished_wait_takes_the_largest_tier_not_above_it(wait_s: float, choice
 
 @given(wait_s=st.floats(1.5, 1e7), tries=st.integers(1, 9))
 def test_a_wait_beyond_the_tier_is_remembered(wait_s: float, tries: int) -> None:
-    counters = Counters(attempts=tries, local=3, age_s=1.0, pass_age_s=0.5, passes=tries)
-    decision = decide(Answer(429, wait_s), Retry(), counters, DEFAULT_TIERS, luck=random.random())
-    assert isinstance(decision, HandOver)
+    counts = AttemptCounts(attempts=tries, local=3, age_s=1.0, pass_age_s=0.5, passes=tries)
+    decision = decide(Answer(429, wait_s), Retry(), counts, DEFAULT_TIERS, jitter=random.random())
+    assert isinstance(decision, RetryLater)
     assert decision.wait_s == (wait_s if wait_s > decision.tier.delay_s else None)
 
 
