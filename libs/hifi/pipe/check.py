@@ -1,6 +1,6 @@
 """Check pipes without running them; each problem is reported with its file and line.
 
-Checks of the SQL expressions, lookup files and HTTP requests are late imports, since the modules that evaluate them need
+SQL expressions, lookup files and HTTP requests are checked by late imports: the modules that evaluate them need
 packages that most services do not have (Spark, SQLAlchemy, JMESPath).
 """
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from hifi.pipe.model import Retry
+from hifi.pipe.model import RetryPolicy
 from hifi.topics import Tier
 from hifi_egest import tiers as tier_of
 from hifi_egest.answer import Answer, Silence
@@ -83,7 +83,7 @@ class Suspected:
 Decision: TypeAlias = Delivered | RetryLocally | HandOver | Dead | Halve | Suspected
 
 
-def recoverable(result: Answer | Silence, policy: Retry) -> bool:
+def recoverable(result: Answer | Silence, policy: RetryPolicy) -> bool:
     """Whether the same request may succeed later."""
     if isinstance(result, Silence):
         return True
@@ -95,7 +95,7 @@ def recoverable(result: Answer | Silence, policy: Retry) -> bool:
 
 def decide(
     result: Answer | Silence,
-    policy: Retry,
+    policy: RetryPolicy,
     counters: Counters,
     tiers: Sequence[Tier],
     *,
@@ -142,7 +142,7 @@ def hand_over(
     return HandOver(tier, reason, detail, wait_s if wait_s > tier.delay_s else None)
 
 
-def too_old(policy: Retry, age_s: float | None) -> Dead | None:
+def too_old(policy: RetryPolicy, age_s: float | None) -> Dead | None:
     """A delivery that is handed over without a request all the same ends `max_age` after its first request.
 
     Args:
@@ -154,7 +154,7 @@ def too_old(policy: Retry, age_s: float | None) -> Dead | None:
     return Dead("gave-up", f"the first request was {age_s:.0f} s ago")
 
 
-def _refused(status: int, policy: Retry, batch: int) -> Decision:
+def _refused(status: int, policy: RetryPolicy, batch: int) -> Decision:
     if batch > 1 and status in TOO_MUCH:
         return Halve()
     if status in SUSPECT and status not in policy.never:
