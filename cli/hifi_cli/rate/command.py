@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
-from hifi.pipe.units import seconds as read_seconds
+from hifi.units import seconds as read_seconds
 from hifi_cli.demo.scene import Scene
 from hifi_cli.demo.shown import shown
 from hifi_cli.demo.stage import Stage

@@ -1,4 +1,4 @@
-"""Types of values in a pipe: durations, rates, names and paths."""
+"""Types of values in pipes and settings: durations, rates, names and paths."""
 
 import re
 from typing import Annotated, Any, Final

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.pipe.units import per_second, seconds
+from hifi.units import per_second, seconds
 
 
 @pytest.mark.parametrize(
