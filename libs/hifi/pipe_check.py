@@ -1,6 +1,6 @@
 """Check pipes without running them; each problem is reported with its file and line.
 
-Checks of the SQL expressions, lookup files and HTTP requests are late imports, since the modules that evaluate them need
+SQL expressions, lookup files and HTTP requests are checked by late imports: the modules that evaluate them need
 packages that most services do not have (Spark, SQLAlchemy, JMESPath).
 """
 
@@ -107,12 +107,12 @@ def _check_fields(one: LoadedPipe) -> Iterator[PipeProblem]:
 
 def _check_destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
     """Transforms and headers must give a request. Secrets are not read: only egest may have them."""
-    from hifi.pipe.destination_request import Binding
+    from hifi.pipe.destination_request import RequestTemplate
 
     for index, destination in enumerate(one.pipe.destinations):
         try:
             headers = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
-            Binding(destination, headers, None)
+            RequestTemplate(destination, headers, None)
         except Misconfigured as error:
             yield one.problem(("destinations", index), str(error))
 

@@ -1,4 +1,4 @@
-"""Durations, rates and names as people write them in a pipe."""
+"""Types of values in pipes and settings: durations, rates, names and paths."""
 
 import re
 from typing import Annotated, Any, Final
@@ -11,10 +11,10 @@ _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)/(s|m|h)")
 
 
 def seconds(text: Any) -> Any:
-    """Read `250ms`, `10s`, `2m`, `24h` or `30d` as seconds; a number is seconds already.
+    """Read a duration such as `250ms`, `10s`, `2m`, `24h` or `30d` as seconds; a number is in seconds already.
 
     Raises:
-        ValueError: the text is not a duration.
+        ValueError: not a duration.
     """
     if not isinstance(text, str):
         return text
@@ -25,10 +25,10 @@ def seconds(text: Any) -> Any:
 
 
 def per_second(text: Any) -> Any:
-    """Read `500/s`, `90/m` or `1000/h` as events per second; a number is per second already.
+    """Read a rate such as `500/s`, `90/m` or `1000/h` per second; a number is per second already.
 
     Raises:
-        ValueError: the text is not a rate.
+        ValueError: not a rate.
     """
     if not isinstance(text, str):
         return text
@@ -55,10 +55,10 @@ PerSecond = Annotated[
     ),
 ]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
-"""Of a pipe, destination or lookup: it becomes a header, a metric's label and a part of a URL."""
+"""Name of a pipe, destination or lookup; used in headers, metric labels and URLs."""
 FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-"""Of a top-level field that SQL can name without quoting."""
+"""Top-level field that needs no quotes in SQL."""
 FieldPath = Annotated[str, StringConstraints(pattern=r"^[^.\s][^\s]*$")]
-"""Of a field, with dots into nested objects: `address.city`."""
+"""Field, with dots into nested objects: `address.city`."""
 PythonPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
-"""`package.module:function`."""
+"""Import path of a function: `package.module:function`."""

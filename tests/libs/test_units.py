@@ -1,4 +1,4 @@
-"""Durations and rates read as people write them."""
+"""Durations and rates are read in the notation of pipes."""
 
 import pytest
 from hypothesis import given

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from hifi.pipe.model import Derived, Enrich, Lookup, Pipe, SqlType
+from hifi.pipe.model import DerivedField, Enrich, Lookup, Pipe, SqlType
 from hifi.sql.lookup_key import table_id, text_of, typed
 
 TEXT: Final = "`hifi.text`"
@@ -115,7 +115,7 @@ def lookup_waves(enrich: Enrich) -> list[list[str]]:
     return waves
 
 
-def derived_sql(derived: str | Derived) -> str:
+def derived_sql(derived: str | DerivedField) -> str:
     """The expression of a derived field as the user wrote it."""
     return derived if isinstance(derived, str) else derived.sql
 
@@ -234,7 +234,9 @@ def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) ->
 def _guarded(enrich: Enrich, positions: Mapping[str, RowPosition], failed: FailureSql, body: str) -> str:
     """SQL that derives fields and evaluates the body, or fails where something required is missing."""
     required = [
-        name for name, derived in enrich.derive.items() if isinstance(derived, Derived) and derived.required
+        name
+        for name, derived in enrich.derive.items()
+        if isinstance(derived, DerivedField) and derived.required
     ]
     body = _unless([_null(name) for name in required], failed, body)
     body = _bind_used([(name, derived_sql(derived)) for name, derived in enrich.derive.items()], body)

@@ -1,4 +1,4 @@
-"""Slow, greedy and broken clients of a server: each is told and cut off, and nobody else notices."""
+"""Slow, greedy and broken clients get an error response and are disconnected; other clients are not affected."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ LIMITS = ConnectionLimits(head_bytes=4096, head_s=0.4, request_s=0.4, response_s
 
 
 class App:
-    """Answers 200 with how many bytes came in, after `gate` is open."""
+    """Answers 200 with the number of received bytes, once `gate` is open."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -64,7 +64,7 @@ async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    """All that the server says until it closes the connection."""
+    """Everything that the server sends until it closes the connection."""
     async with asyncio.timeout(10):
         parts = []
         with contextlib.suppress(ConnectionResetError):
@@ -219,7 +219,7 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off(running: tuple[
 
 
 async def gone(writer: asyncio.StreamWriter) -> bool:
-    """The other end has reset the connection."""
+    """The server has reset the connection."""
     try:
         writer.write(b"\r\n")
         await writer.drain()

@@ -1,4 +1,4 @@
-"""Content types are read as RFC 9110 writes them."""
+"""Content types are read as RFC 9110 defines them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Kafka slow, frozen, unreachable: 503 within about a second, with the outcome of each event; never a lie."""
+"""While Kafka is slow or unavailable, ingest answers 503 within about a second with the outcome of each event."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from ingesting import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
+from ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
 
 from hifi.pipe.registry import publish, stream_record
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -22,7 +22,7 @@ PLAIN = "/v1/pipes/flights/events"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A broker that may be frozen."""
+    """A cluster whose broker can be paused."""
     with asyncio.Runner() as runner:
         one = KafkaCluster(tmp_path_factory.mktemp("kafka"))
         runner.run(one.start())
@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of something that accepts connections and never says a word."""
+    """The address of a server that accepts connections and never sends anything."""
     held = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -115,7 +115,7 @@ async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_we
         assert [each["index"] for each in first["events"]] == list(range(50))
         answers = await asyncio.gather(*(post(client, one, {"n": n}) for n in range(300)))
         assert {answer[0] for answer in answers} == {503}
-        assert not any("events" in answer[1] for answer in answers), "nothing of them was taken"
+        assert not any("events" in answer[1] for answer in answers), "none of them was accepted"
         assert max(answer[2] for answer in answers) < 1.5, (
             "while Kafka is known to be stalled, nobody waits for it"
         )
@@ -231,4 +231,4 @@ async def test_two_processes_share_the_port_and_one_may_go(
     reports = [orjson.loads(record.value) for record in await stream.accepted()]
     assert len({report["epoch"] for report in reports}) == 8
     assert len(reported(reports)) == 50
-    assert len({report["epoch"] for report in reports if report["pipes"]}) > 4, "both took some"
+    assert len({report["epoch"] for report in reports if report["pipes"]}) > 4, "both accepted some"

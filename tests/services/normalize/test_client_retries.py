@@ -1,11 +1,11 @@
-"""An event that its client sends again is delivered once, also when another instance took over in between."""
+"""An event that a client sends again ends as duplicate, also after a takeover."""
 
 import asyncio
 import urllib.request
 from pathlib import Path
 
 from aiokafka import ConsumerRecord
-from normalizing import Normalize, Stream, headers, ids, new_stream, normalize, pipe
+from normalize_harness import Normalize, Stream, headers, ids, new_stream, normalize, pipe
 
 from hifi.event import Headers, Record, with_headers
 
@@ -14,14 +14,14 @@ UUID7 = b"0198c0de-0000-7000-8000-000000000000"
 
 
 def sent(stream: Stream, identifier: bytes, data: object = None, *, name: str = "p", **more: bytes) -> Record:
-    """An event whose client gave it an id."""
+    """An event with an id chosen by its client."""
     record = stream.event(name, {"n": 1} if data is None else data)
     changes: dict[str, bytes | None] = {"ce_id": identifier, "ce_source": b"/shop", **more}
     return Record(record.key, record.value, with_headers(record.headers, changes))
 
 
 def about(records: list[ConsumerRecord]) -> list[tuple[bytes, int]]:
-    """Id and place in `raw` of events."""
+    """Id and offset in `raw` of events."""
     return [(headers(one)["ce_id"], int(headers(one)["hifi_raw"])) for one in records]
 
 
@@ -32,7 +32,7 @@ def metric(one: Normalize, name: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
 
-async def test_what_is_sent_again_ends_as_duplicate_and_what_differs_passes(kafka: str, log: Path) -> None:
+async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kafka: str, log: Path) -> None:
     async with new_stream(kafka, pipe("p"), pipe("q"), pipe("strict", schema={"type": "array"})) as stream:
         made: Headers = [("ce_source", b"/v1/pipes/p/events")]
         first = sent(stream, b"a")
@@ -89,7 +89,9 @@ async def test_what_is_sent_again_ends_as_duplicate_and_what_differs_passes(kafk
         assert (receipt.partition, receipt.value) == (1, None)
 
 
-async def test_the_next_owner_of_a_partition_knows_what_the_last_one_saw(kafka: str, log: Path) -> None:
+async def test_the_next_owner_of_a_partition_recognizes_events_of_the_previous_one(
+    kafka: str, log: Path
+) -> None:
     async with new_stream(kafka, pipe("p")) as stream:
         many = [b"m%d" % n for n in range(3000)]
         async with normalize(stream, log) as one:
@@ -120,7 +122,7 @@ async def test_the_next_owner_of_a_partition_knows_what_the_last_one_saw(kafka: 
     assert [int(headers(one)["hifi_first"]) for one in receipts] == [*range(3000), *range(3000)]
 
 
-async def test_beyond_the_window_the_same_id_is_a_new_event(kafka: str, log: Path) -> None:
+async def test_after_the_window_the_same_id_is_a_new_event(kafka: str, log: Path) -> None:
     async with (
         new_stream(kafka, pipe("p")) as stream,
         normalize(stream, log, normalize_idempotency_window_s=0.5) as one,
@@ -136,7 +138,7 @@ async def test_beyond_the_window_the_same_id_is_a_new_event(kafka: str, log: Pat
         assert await one.stop() == 0
 
 
-async def test_a_window_that_memory_cuts_short_is_told(kafka: str, log: Path) -> None:
+async def test_a_window_shortened_by_the_limit_is_shown_in_readyz_and_metrics(kafka: str, log: Path) -> None:
     async with (
         new_stream(kafka, pipe("p")) as stream,
         normalize(stream, log, normalize_max_fingerprints=1000) as one,

@@ -1,4 +1,4 @@
-"""normalize as a real process between real topics."""
+"""normalize as a process on a real Kafka."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from normalizing import PARTITIONS, headers, ids, new_stream, normalize, pipe
+from normalize_harness import PARTITIONS, headers, ids, new_stream, normalize, pipe
 
 from hifi.event import Record
 
@@ -79,7 +79,7 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
         assert set(sent.headers) - {("hifi_in", b"1800000000000001")} <= set(record.headers)
 
 
-async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_nothing_is_lost(
+async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is_lost(
     kafka: str, log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -125,7 +125,7 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_nothing_is_
     assert dead.value == b'{"a":5}'
 
 
-async def test_an_event_of_a_version_not_known_yet_waits_and_holds_up_no_other_partition(
+async def test_an_event_of_an_unknown_pipe_version_waits_without_blocking_other_partitions(
     kafka: str, log: Path
 ) -> None:
     async with new_stream(kafka, pipe("p")) as stream:
@@ -163,7 +163,7 @@ async def test_stopping_while_a_partition_waits_for_a_version_is_quick_and_loses
     assert [orjson.loads(record.value)["a"] for record in passed] == [1, 2]
 
 
-async def test_through_restarts_and_kills_every_event_arrives_in_order_and_clean_stops_repeat_none(
+async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean_stops_write_no_copies(
     kafka: str, log: Path
 ) -> None:
     async with new_stream(kafka, pipe("p", mask={"x": "drop"})) as stream:
@@ -184,7 +184,7 @@ async def test_through_restarts_and_kills_every_event_arrives_in_order_and_clean
                 await stream.until(normalized, int(total * share))
                 assert await one.stop() == 0
         clean = Counter(ids(await stream.all(normalized)))
-        assert max(clean.values()) == 1, "a clean stop repeats nothing"
+        assert max(clean.values()) == 1, "a clean stop writes no copies"
         done = clean.total()
         for _ in range(2):
             async with normalize(stream, log, commit_interval_s=0.02) as one:

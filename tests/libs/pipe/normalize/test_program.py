@@ -1,4 +1,4 @@
-"""What a pipe's normalize makes of data: pure, no Kafka."""
+"""The `normalize` section of a pipe changes data exactly as declared, or rejects the event. No Kafka."""
 
 import hashlib
 import hmac
@@ -54,7 +54,7 @@ def test_a_pipe_that_declares_nothing_passes_bytes_on(data: bytes) -> None:
     assert program().run(None, None) is None
 
 
-def test_what_no_rule_touches_stays_as_it_was_written() -> None:
+def test_fields_without_a_rule_are_unchanged() -> None:
     text = '{"big":123456789012345678901234567890,"f":1.10,"e":1E5,"s":"\\u00e9\\/","in":{ "x" : 1.0 },"ssn":"1"}'
     assert run(text, mask={"ssn": "drop"}) == text.replace(',"ssn":"1"', "").encode()
     assert (
@@ -82,14 +82,14 @@ def test_defaults_and_required_fields() -> None:
         assert rejected(text, fields={"x": {"from": "b.a", "required": True}}) == ("required", "/b/a")
 
 
-def test_nothing_of_an_event_stays_in_a_default() -> None:
+def test_an_event_does_not_change_the_default_of_the_next() -> None:
     fields = {"address": {"default": {"city": None}}, "address.city": "city"}
     one = program(fields=fields, keep="mapped", mask={"address.zip": "drop"})
     assert one.run(b'{"city":"Rome"}', b"application/json") == b'{"address":{"city":"Rome"}}'
     assert one.run(b"{}", b"application/json") == b'{"address":{"city":null}}'
 
 
-def test_a_field_that_has_no_room_is_rejected() -> None:
+def test_a_field_below_a_value_that_is_not_an_object_is_rejected() -> None:
     assert rejected('{"a":[1],"b":2}', fields={"a.x": "b"}) == ("mapping-failed", "/a")
     assert run('{"a":null,"b":2}', fields={"a.x": "b"}) == b'{"a":{"x":2},"b":2}'
 
@@ -320,7 +320,7 @@ def test_any_json_is_passed_or_rejected_and_untouched_parts_mean_the_same(value:
 
 
 def small(value: Any) -> bool:
-    """What orjson can write: whole numbers of 64 bits."""
+    """Whether orjson can encode a value: integers of at most 64 bits."""
     try:
         orjson.dumps(value)
     except TypeError:
@@ -374,7 +374,7 @@ def test_a_function_that_cannot_be_used_breaks_the_pipe(module: str, name: str) 
             program(function=path)
 
 
-def test_rules_that_cannot_be_used_break_the_pipe() -> None:
+def test_unusable_rules_break_the_pipe() -> None:
     for rules in (
         {"schema": {"type": "no-such-type"}},
         {"schema": {"$ref": "http://127.0.0.1:9/schema.json"}},

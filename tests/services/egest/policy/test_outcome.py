@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.pipe.model import Retry
+from hifi.pipe.model import RetryPolicy
 from hifi.topics import DEFAULT_TIERS, Tier
 from hifi_egest.policy import tiers
 from hifi_egest.policy.answer import Answer, NoResponse, retry_after_s
@@ -75,7 +75,7 @@ def test_a_refused_batch_is_halved_down_to_the_single_event(status: int) -> None
 
 
 def test_a_destination_changes_which_statuses_are_tried_again() -> None:
-    policy = Retry(also=[409, 404], never=[500, 401])
+    policy = RetryPolicy(also=[409, 404], never=[500, 401])
     assert isinstance(after(409, policy), RetryLocally)
     assert isinstance(after(404, policy), RetryLocally)
     assert after(500, policy) == DeadLettered("status-500", "the destination answers 500")
@@ -99,7 +99,7 @@ def test_local_retries_are_few_and_within_a_second(
 def test_the_limits_end_it_and_nothing_else_does(
     result: Answer | NoResponse, counts: AttemptCounts, max_attempts: int, max_age: float
 ) -> None:
-    policy = Retry(max_attempts=max_attempts, max_age=max_age)
+    policy = RetryPolicy(max_attempts=max_attempts, max_age=max_age)
     if not recoverable(result, policy):
         return
     decision = decide(result, policy, counts, DEFAULT_TIERS, jitter=1.0)
@@ -117,7 +117,7 @@ def test_a_given_up_delivery_says_why_the_last_request_failed() -> None:
 
 
 def test_what_was_never_sent_never_grows_too_old() -> None:
-    policy = Retry(max_age=10)
+    policy = RetryPolicy(max_age=10)
     assert too_old(policy, None) is None
     assert too_old(policy, 9.0) is None
     assert too_old(policy, 10.0) is not None

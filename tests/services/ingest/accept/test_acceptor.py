@@ -1,7 +1,7 @@
 """Outcomes when Kafka acknowledges only a part of a request; identities and minutes. No Kafka, no waiting."""
 
 import pytest
-from ingesting import FakeProducer, pipe
+from ingest_harness import FakeProducer, pipe
 
 from hifi.clock import MICROSECONDS
 from hifi.event import identity
@@ -34,7 +34,7 @@ def key_of(place: int) -> str:
     return next(str(n) for n in range(1000) if partition_of(str(n).encode(), 4) == place)
 
 
-async def test_each_event_of_a_request_is_told_as_accepted_refused_or_unknown() -> None:
+async def test_the_response_gives_each_event_as_accepted_refused_or_unknown() -> None:
     producer = FakeProducer({1: "lose", 2: "hold"})
     one = acceptor(producer)
     with pytest.raises(Problem) as caught:
@@ -58,7 +58,7 @@ async def test_each_event_of_a_request_is_told_as_accepted_refused_or_unknown() 
     assert reported == {0: {"flights": {MINUTE: [[0, 1]]}}, 1: {}, 2: {}, 3: {"flights": {MINUTE: [[0, 0]]}}}
 
 
-async def test_a_buffer_that_fills_in_mid_request_takes_nothing_of_it() -> None:
+async def test_a_buffer_that_fills_during_a_request_accepts_none_of_its_events() -> None:
     one = acceptor(producer := FakeProducer({3: "full", 0: "hold"}))
     with pytest.raises(Problem) as caught:
         await one.accept(KNOWN, events(key_of(0), key_of(3)), NOW_US, NOW_US)
@@ -94,7 +94,9 @@ async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_
 @pytest.mark.parametrize(
     ("late_s", "minutes"), [(0, 0), (119, -2), (121, 0), (-119, 1), (-121, 0), (10**9, 0)]
 )
-async def test_the_minute_is_that_of_the_event_unless_its_time_is_far_off(late_s: int, minutes: int) -> None:
+async def test_an_event_counts_in_the_minute_of_its_time_unless_that_is_far_off(
+    late_s: int, minutes: int
+) -> None:
     producer = FakeProducer({})
     now_us = MINUTE * 60 * MICROSECONDS
     await acceptor(producer).accept(

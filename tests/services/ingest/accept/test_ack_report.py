@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ingesting import FakeProducer
+from ingest_harness import FakeProducer
 
 from hifi.errors import Unacknowledged
 from hifi_ingest.accept.ack_report import AckReporter, PartitionAcks

@@ -113,7 +113,7 @@ def test_a_batch_reads_as_its_events_alone(events: list[CloudEvent]) -> None:
 @given(st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12))), st.binary(max_size=200))
 @example([(b"content-type", b"application/json")], b"[" * 100_000)
 @example([(b"ce-id", b'"\\')], b"")
-def test_no_bytes_make_the_codecs_fail_otherwise_than_with_a_flaw(
+def test_the_decoders_raise_nothing_but_invalid_event_for_any_bytes(
     headers: list[tuple[bytes, bytes]], body: bytes
 ) -> None:
     named = [(b"ce-" + name, value) for name, value in headers] + headers
@@ -133,7 +133,7 @@ def test_no_bytes_make_the_codecs_fail_otherwise_than_with_a_flaw(
             read()
 
 
-def test_quoted_and_percent_encoded_headers_are_undone_once() -> None:
+def test_quoted_and_percent_encoded_headers_are_decoded_once() -> None:
     headers = [
         (b"ce-specversion", b"1.0"),
         (b"ce-id", b'"a \\"b\\" %25"'),
@@ -145,7 +145,7 @@ def test_quoted_and_percent_encoded_headers_are_undone_once() -> None:
     assert dict(read.headers)["ce_type"] == "€%20".encode()
 
 
-def test_text_data_comes_out_of_its_json_string() -> None:
+def test_text_data_is_taken_from_its_json_string() -> None:
     body = b'{"specversion":"1.0","id":"1","source":"s","type":"t","datacontenttype":"text/plain","data":"a\\nb"}'
     assert cloudevents.structured(body, 64).data == b"a\nb"
 

@@ -35,7 +35,7 @@ def test_depth_is_measured_exactly(value: object) -> None:
 
 
 @given(JSON)
-def test_valid_json_is_cut_verbatim(value: object) -> None:
+def test_valid_json_is_split_verbatim(value: object) -> None:
     text = orjson.dumps(value)
     assert json_slices.value_slice(b" " + text + b"\n") == text
     assert json_slices.array_elements(b"[ " + text + b" ," + text + b"]") == [text, text]

@@ -1,7 +1,7 @@
 """The format and the encoding of a request are decided by its headers; each refusal says what is wrong."""
 
 import pytest
-from ingesting import pipe
+from ingest_harness import pipe
 
 from hifi.http.problem import Problem
 from hifi_ingest.decode.event import DecodedEvent, InvalidEvent

@@ -33,7 +33,7 @@ def test_times_are_read_exactly(moment: datetime, hours: int, letter: str) -> No
         "",
     ],
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_malformed_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         timestamps.parse_us(text.encode())
 

@@ -1,4 +1,4 @@
-"""An event without a trace of its own carries the one of its request; what is no valid trace is not carried."""
+"""An event without a trace of its own gets the trace of its request, if that is valid."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ def event(*headers: tuple[str, bytes]) -> DecodedEvent:
     return DecodedEvent(b"/s", b"1", b"1", [("ce_id", b"1"), *headers], b"", None)
 
 
-def test_parent_and_state_are_carried_as_they_came() -> None:
+def test_traceparent_and_tracestate_are_added_unchanged() -> None:
     sent = [(b"traceparent", PARENT), (b"tracestate", b"a=1, b=2"), (b"tracestate", b"c=3"), (b"host", b"h")]
     assert trace_headers(sent) == [*HERE, ("ce_tracestate", b"a=1, b=2,c=3")]
     assert trace_headers([(b"tracestate", b"a=1")]) == []
@@ -36,24 +36,24 @@ def test_parent_and_state_are_carried_as_they_came() -> None:
         PARENT[:36] + b"0" * 16 + b"-01",
     ],
 )
-def test_what_is_no_trace_is_not_carried(value: bytes) -> None:
+def test_an_invalid_trace_is_not_added(value: bytes) -> None:
     assert trace_headers([(b"traceparent", value)]) == []
 
 
-def test_of_two_none_is_carried_and_a_later_version_may_say_more() -> None:
+def test_of_two_traces_none_is_added_and_a_later_version_may_have_more_fields() -> None:
     assert trace_headers([(b"traceparent", PARENT), (b"traceparent", PARENT)]) == []
     later = b"01" + PARENT[2:] + b"-more"
     assert trace_headers([(b"traceparent", later)]) == [("ce_traceparent", later)]
 
 
 @given(st.binary(max_size=80))
-def test_no_header_makes_it_fail(value: bytes) -> None:
+def test_no_header_raises(value: bytes) -> None:
     for name, found in trace_headers([(b"traceparent", value), (b"tracestate", value)]):
         assert name.startswith("ce_trace")
         assert found == value
 
 
-def test_an_events_own_trace_stays() -> None:
+def test_an_events_own_trace_is_kept() -> None:
     own = event(("ce_traceparent", b"00-own"))
     assert with_trace([own, event()], HERE) == [own, event(*HERE)]
     assert with_trace([event()], []) == [event()]

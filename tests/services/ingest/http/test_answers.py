@@ -1,4 +1,4 @@
-"""What a sender sees: over real HTTP, from a real process, on a real Kafka."""
+"""Responses of a real ingest process over HTTP, with a real Kafka."""
 
 import base64
 import gzip
@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 import psutil
 import pytest
-from ingesting import KEY, Ingest, Stream
+from ingest_harness import KEY, Ingest, Stream
 
 from hifi.event import identity
 
@@ -35,7 +35,7 @@ async def client(running: Ingest) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def post(client: aiohttp.ClientSession, path: str, body: object, *headers: dict[str, str]) -> Any:
-    """Status, body and headers of the answer; a body that is no bytes is sent as JSON."""
+    """Status, body and headers of the response; a body other than bytes is sent as JSON."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     merged = {name: value for each in headers for name, value in each.items()}
     async with client.post(path, data=data, headers=merged, skip_auto_headers=["content-type"]) as answer:
@@ -46,7 +46,7 @@ async def post(client: aiohttp.ClientSession, path: str, body: object, *headers:
 
 
 async def found(stream: Stream, event_id: str) -> Any:
-    """The one record of an event."""
+    """The record of an event on `raw`."""
     (record,) = [r for r in await stream.raw() if dict(r.headers)["ce_id"] == event_id.encode()]
     return record
 
@@ -87,7 +87,7 @@ async def test_a_binary_event_is_on_raw_byte_for_byte_when_202_comes(
     assert abs(record.timestamp * 1000 - int(headers["hifi_in"])) < 5_000_000
 
 
-async def test_data_that_is_no_json_stays_as_it_is(client: aiohttp.ClientSession, stream: Stream) -> None:
+async def test_data_other_than_json_is_unchanged(client: aiohttp.ClientSession, stream: Stream) -> None:
     body = bytes(range(256))
     status, _, _ = await post(
         client, "/v1/events", body, BEARER, CE | {"ce-id": "bytes"}, {"content-type": "image/png"}
@@ -232,7 +232,7 @@ async def test_the_same_idempotency_key_and_content_give_the_same_ids(client: ai
     assert (await post(client, PLAIN, {"a": 1}, BEARER, JSON, {"idempotency-key": "a b"}))[0] == 400
 
 
-async def test_gzip_and_zstd_bodies_are_undone(client: aiohttp.ClientSession) -> None:
+async def test_gzip_and_zstd_bodies_are_accepted(client: aiohttp.ClientSession) -> None:
     body = orjson.dumps([{"n": n} for n in range(1000)])
     for coding, compress in (("gzip", gzip.compress), ("zstd", zstd.compress)):
         status, answer, _ = await post(
@@ -241,7 +241,9 @@ async def test_gzip_and_zstd_bodies_are_undone(client: aiohttp.ClientSession) ->
         assert (status, answer["accepted"]) == (202, 1000)
 
 
-async def test_a_bomb_is_refused_and_costs_no_memory(client: aiohttp.ClientSession, running: Ingest) -> None:
+async def test_a_compression_bomb_is_refused_without_using_memory(
+    client: aiohttp.ClientSession, running: Ingest
+) -> None:
     before = rss(running)
     for coding, body in (
         ("gzip", gzip.compress(b" " * 300_000_000, 9)),
@@ -257,7 +259,7 @@ def rss(running: Ingest) -> int:
     return int(psutil.Process(running.process.pid).memory_info().rss)
 
 
-async def test_the_write_key_decides_and_names_of_pipes_do_not_leak(client: aiohttp.ClientSession) -> None:
+async def test_the_write_key_decides_and_pipe_names_do_not_leak(client: aiohttp.ClientSession) -> None:
     basic = {"authorization": "Basic " + base64.b64encode(f"{KEY}:".encode()).decode()}
     assert (await post(client, PLAIN, {}, basic, JSON))[0] == 202
     for wrong in (

@@ -1,4 +1,4 @@
-"""Whatever bytes come, the answer is 202 or problem details, and never a 500."""
+"""The response to any request is 202 or problem details, never 500."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingesting import KEY, FakeProducer, Ingest, pipe
+from ingest_harness import KEY, FakeProducer, Ingest, pipe
 
 from hifi.health import Health
 from hifi.kafka.producer import Producer
@@ -178,7 +178,7 @@ def test_the_app_answers_anything(
     asyncio.run(run())
 
 
-async def test_a_client_that_goes_away_in_mid_request_leaves_nothing_behind() -> None:
+async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reserved() -> None:
     one = app(producer := FakeProducer({}))
     parts = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
     sent: list[Any] = []
@@ -208,7 +208,7 @@ async def test_a_client_that_goes_away_in_mid_request_leaves_nothing_behind() ->
     ],
     ids=["nulls", "no target", "negative length", "bad chunk", "tls"],
 )
-async def test_bytes_that_are_no_http_are_a_problem_too(chunk: bytes, running: Ingest) -> None:
+async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, running: Ingest) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
     writer.write(chunk)
     async with asyncio.timeout(15):

@@ -1,11 +1,11 @@
-"""Bad input: each has a clear answer, is never a 500, and disturbs nothing else."""
+"""Invalid requests get an error response that names the error, never 500, and nothing is written."""
 
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
-from ingesting import KEY, Ingest, Stream
+from ingest_harness import KEY, Ingest, Stream
 
 BEARER = {"authorization": f"Bearer {KEY}"}
 CE = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/test", "ce-type": "test"}
@@ -163,16 +163,14 @@ async def test_bad_attributes_in_headers_are_refused(
         assert part in await answer.text()
 
 
-async def test_declared_json_that_is_none_is_refused_in_binary_mode_too(running: Ingest) -> None:
+async def test_invalid_json_is_refused_in_binary_mode_too(running: Ingest) -> None:
     async with aiohttp.ClientSession(running.url, headers=BEARER | CE | {"content-type": JSON}) as client:
         for body in (b"{", b"NaN", b'"\xff"', b"[" * 100 + b"]" * 100):
             async with client.post("/v1/events", data=body) as answer:
                 assert answer.status == 400
 
 
-async def test_after_all_that_nothing_of_it_is_on_raw_and_ingest_goes_on(
-    running: Ingest, stream: Stream
-) -> None:
+async def test_afterwards_raw_is_empty_and_ingest_accepts_events(running: Ingest, stream: Stream) -> None:
     assert await stream.raw() == []
     async with (
         aiohttp.ClientSession(running.url, headers=BEARER) as client,

@@ -6,7 +6,7 @@ from hifi.http.problem import Problem
 from hifi_ingest.http.body_limits import BodyMemory
 
 
-def test_bodies_are_bounded_together_but_a_lone_one_always_fits() -> None:
+def test_the_memory_of_all_bodies_is_limited_but_a_single_one_always_fits() -> None:
     memory = BodyMemory(100)
     memory.reserve(500)
     with pytest.raises(Problem):

@@ -6,7 +6,7 @@ from hifi.http.problem import Problem
 from hifi_ingest.http.rate_limits import PipeRateLimits
 
 
-def test_a_rate_is_429_until_tokens_are_back() -> None:
+def test_a_pipe_above_its_rate_is_429_until_tokens_are_available() -> None:
     now = 0.0
     rates = PipeRateLimits(10, lambda: now)
     rates.take("a", 10)

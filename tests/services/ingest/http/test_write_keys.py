@@ -1,4 +1,4 @@
-"""Write keys: by digest, environment and file; renewed without a restart; a missing one harms no other."""
+"""Write keys from digest, environment and file change without a restart; a missing one does not affect others."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from ingesting import Ingest, ingest, new_stream, pipe, wait_until
+from ingest_harness import Ingest, ingest, new_stream, pipe, wait_until
 
 from hifi_ingest.http.write_keys import key_from_header
 

@@ -1,4 +1,4 @@
-"""What a client sends again is known for exactly the window, whatever else comes."""
+"""A repeated event is recognized for exactly the length of the window."""
 
 from hypothesis import given as drawn
 from hypothesis import settings
@@ -12,7 +12,7 @@ WINDOW_MS = 800
 
 
 class Model(RuleBasedStateMachine):
-    """All that ever came, beside the window; now and then a window is made anew from what was to be written."""
+    """Compares the window with a list of all events; sometimes the window is rebuilt from the written fingerprints."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Model(RuleBasedStateMachine):
         copy_of=st.none() | st.integers(0, 5),
     )
     def comes(self, key: int, data: int, pause_ms: int, copy_of: int | None) -> None:
-        """An event comes, or one of the last comes again with its own identity."""
+        """An event is checked: a new one, or a copy of a recent one."""
         self.now_ms += pause_ms
         self.offset += 1
         one = Fingerprint(key, data, self.offset, self.now_ms, self.offset)
@@ -54,7 +54,7 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def is_taken_over(self) -> None:
-        """What was written is all that the next owner needs."""
+        """A window rebuilt from the written fingerprints is equivalent."""
         self.window = FingerprintWindow(WINDOW_MS)
         for one in self.written:
             if one.at_ms >= self.now_ms - WINDOW_MS:
@@ -62,14 +62,14 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def is_swept(self) -> None:
-        """What is over is let go."""
+        """Expired fingerprints are removed."""
         self.window.expire(self.now_ms)
         recent = [first for first in self.firsts if first.at_ms >= self.now_ms - WINDOW_MS * 9 // 8]
         assert len(self.window) <= 2 * len(recent)
 
     @invariant()
     def is_whole(self) -> None:
-        """Nothing is forgotten before its time."""
+        """No fingerprint is removed early."""
         assert self.window.covered_ms(self.now_ms) == WINDOW_MS
 
 
@@ -78,7 +78,7 @@ TestModel.settings = settings(max_examples=200, stateful_step_count=40)
 
 
 @drawn(st.lists(st.integers(1, 200), min_size=1, max_size=50), st.integers(1, 9))
-def test_a_shortened_window_says_how_far_back_it_reaches_and_keeps_that_promise(
+def test_a_shortened_window_recognizes_events_for_the_time_it_reports(
     pauses_ms: list[int], times: int
 ) -> None:
     window, firsts, now_ms = FingerprintWindow(WINDOW_MS), [], 1_000_000
@@ -93,10 +93,12 @@ def test_a_shortened_window_says_how_far_back_it_reaches_and_keeps_that_promise(
         if now_ms - first.at_ms < covered_ms:
             again = first._replace(identity=1000, at_ms=now_ms, offset=1000)
             assert window.check(again) == (Repetition.REPEATED, first.offset)
-    assert window.covered_ms(now_ms + 2 * WINDOW_MS) == WINDOW_MS, "it is whole again when its time is over"
+    assert window.covered_ms(now_ms + 2 * WINDOW_MS) == WINDOW_MS, (
+        "the window is complete again after its length has passed"
+    )
 
 
-def test_digests_and_offsets_at_their_largest_do_not_mix() -> None:
+def test_the_largest_digests_and_offsets_do_not_overlap() -> None:
     window = FingerprintWindow(WINDOW_MS)
     one = Fingerprint(2**64 - 1, 2**64 - 1, 2**32 - 1, 2**41, 2**40 - 1)
     assert window.check(one) == (Repetition.NEW, one.offset)

@@ -1,4 +1,4 @@
-"""Offsets are finished only when what is to be remembered of them is written."""
+"""Offsets are completed only after the fingerprints of their events are written."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from hifi_normalize.idempotency.idempotency_cache import (
 
 
 class Topic:
-    """In place of the producer: acknowledges when it is let."""
+    """Replaces the producer; acknowledges once `open` is set."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -45,91 +45,91 @@ async def until(condition: Callable[[], bool]) -> None:
 async def begun(
     topic: Topic, **more: Any
 ) -> tuple[IdempotencyCache, AssignedPartition, PartitionFingerprints]:
-    """A memory with one partition that was never committed, so nothing is read."""
+    """A cache with one partition that has no committed offset, so nothing is read."""
     options = {"window_s": 600, "max_fingerprints": 1000} | more
     cache = IdempotencyCache("nowhere:1", "ids", cast(Producer, topic), Health("n", "i"), **options)
-    work = AssignedPartition(TopicPartition("raw", 0))
-    return cache, work, await cache.open(work, cast(ConsumerRecord, None))
+    assigned = AssignedPartition(TopicPartition("raw", 0))
+    return cache, assigned, await cache.open(assigned, cast(ConsumerRecord, None))
 
 
 def event(offset: int, *, key: int | None = None) -> Fingerprint:
     return Fingerprint(offset if key is None else key, 0, offset, 1_000 + offset, offset)
 
 
-async def test_offsets_wait_for_the_record_of_their_ids() -> None:
+async def test_offsets_wait_until_their_fingerprints_are_written() -> None:
     topic = Topic()
-    cache, work, partition = await begun(topic)
+    cache, assigned, partition = await begun(topic)
     for offset in range(3):
-        work.offsets.start(offset)
+        assigned.offsets.start(offset)
         assert cache.check(partition, event(offset)) == (Repetition.NEW, offset)
-    cache.complete_through(work, partition, 2)
+    cache.complete_through(assigned, partition, 2)
     await asyncio.sleep(0)
-    assert work.offsets.committable is None
+    assert assigned.offsets.committable is None
     topic.open.set()
-    await until(lambda: work.offsets.committable == 3)
+    await until(lambda: assigned.offsets.committable == 3)
     assert topic.written == [event(offset) for offset in range(3)]
 
 
-async def test_what_there_is_nothing_to_remember_of_is_finished_at_once_but_never_out_of_turn() -> None:
+async def test_offsets_without_fingerprints_are_completed_at_once_but_in_order() -> None:
     topic = Topic()
-    cache, work, partition = await begun(topic)
+    cache, assigned, partition = await begun(topic)
     for offset in range(4):
-        work.offsets.start(offset)
-    cache.complete_through(work, partition, 0)
-    assert work.offsets.committable == 1
+        assigned.offsets.start(offset)
+    cache.complete_through(assigned, partition, 0)
+    assert assigned.offsets.committable == 1
     cache.check(partition, event(1))
-    cache.complete_through(work, partition, 1)
-    cache.complete_through(work, partition, 2)
-    assert work.offsets.committable == 1
+    cache.complete_through(assigned, partition, 1)
+    cache.complete_through(assigned, partition, 2)
+    assert assigned.offsets.committable == 1
     topic.open.set()
-    await until(lambda: work.offsets.committable == 3)
+    await until(lambda: assigned.offsets.committable == 3)
 
 
-async def test_a_failed_write_is_repeated_and_loses_no_id() -> None:
+async def test_a_failed_write_is_retried_and_loses_no_fingerprint() -> None:
     topic = Topic()
     topic.failures = 1
     topic.open.set()
-    cache, work, partition = await begun(topic)
-    work.offsets.start(0)
+    cache, assigned, partition = await begun(topic)
+    assigned.offsets.start(0)
     cache.check(partition, event(0))
-    cache.complete_through(work, partition, 0)
-    await until(lambda: work.offsets.committable == 1)
+    cache.complete_through(assigned, partition, 0)
+    await until(lambda: assigned.offsets.committable == 1)
     assert topic.written == [event(0)]
 
 
-async def test_a_partition_that_is_anothers_finishes_and_writes_nothing_more_and_is_forgotten() -> None:
+async def test_a_fenced_partition_writes_and_completes_nothing_and_is_removed() -> None:
     topic = Topic()
     topic.open.set()
-    cache, work, partition = await begun(topic)
-    work.offsets.start(0)
+    cache, assigned, partition = await begun(topic)
+    assigned.offsets.start(0)
     cache.check(partition, event(0))
-    cache.complete_through(work, partition, 0)
-    work.revoke(fenced=True)
+    cache.complete_through(assigned, partition, 0)
+    assigned.revoke(fenced=True)
     await until(lambda: partition.writing is None)
-    assert work.offsets.committable is None
+    assert assigned.offsets.committable is None
     assert topic.written == []
     cache.evict(2_000)
     assert cache._partitions == {}
 
 
-async def test_handing_over_and_many_records_hurry_the_writing() -> None:
+async def test_a_revoked_partition_or_many_records_are_written_at_once() -> None:
     topic = Topic()
     topic.open.set()
-    cache, work, partition = await begun(topic, max_fingerprints=10_000)
+    cache, assigned, partition = await begun(topic, max_fingerprints=10_000)
     for offset in range(WRITE_RECORDS):
-        work.offsets.start(offset)
+        assigned.offsets.start(offset)
         cache.check(partition, event(offset))
-    cache.complete_through(work, partition, WRITE_RECORDS - 1)
+    cache.complete_through(assigned, partition, WRITE_RECORDS - 1)
     assert partition.write_now.is_set()
-    await until(lambda: work.offsets.committable == WRITE_RECORDS)
-    work.offsets.start(WRITE_RECORDS)
+    await until(lambda: assigned.offsets.committable == WRITE_RECORDS)
+    assigned.offsets.start(WRITE_RECORDS)
     cache.check(partition, event(WRITE_RECORDS))
-    cache.complete_through(work, partition, WRITE_RECORDS)
-    work.revoke()
-    await until(lambda: work.offsets.committable == WRITE_RECORDS + 1)
+    cache.complete_through(assigned, partition, WRITE_RECORDS)
+    assigned.revoke()
+    await until(lambda: assigned.offsets.committable == WRITE_RECORDS + 1)
 
 
-async def test_the_bound_is_kept_by_forgetting_the_oldest_and_that_is_told() -> None:
+async def test_above_the_limit_the_oldest_fingerprints_are_removed_and_health_warns() -> None:
     topic = Topic()
     cache, _, partition = await begun(topic, window_s=8, max_fingerprints=10)
     for offset in range(20):

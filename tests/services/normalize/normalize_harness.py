@@ -1,4 +1,4 @@
-"""What the tests of normalize share: a stream, events on its topic `raw`, and normalize as a real process on it."""
+"""Shared by the tests of normalize: a stream, events on its topic `raw`, and normalize as a process."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ PROGRAM = Path(sys.executable).with_name("hifi-normalize")
 
 
 def pipe(name: str, **normalize: Any) -> Pipe:
-    """A pipe with these rules."""
+    """A pipe with this `normalize` section."""
     return Pipe.model_validate(
         {
             "pipe": name,
@@ -43,12 +43,12 @@ def pipe(name: str, **normalize: Any) -> Pipe:
 
 @dataclass
 class Stream:
-    """A created stream, and what was put on its topic `raw`."""
+    """A created stream, with a producer for its topic `raw`."""
 
     kafka: str
     name: str
     version: int = 0
-    """The highest version of the pipes that was published."""
+    """Highest published version of a pipe."""
     sequence: int = 0
     producer: Producer = field(init=False)
 
@@ -84,7 +84,7 @@ class Stream:
         self.version += 1
 
     async def read(self, topic: str, wanted: int, bound_s: float = 30) -> list[ConsumerRecord]:
-        """All records of a topic once there are so many, by partition and offset."""
+        """Wait until a topic has `wanted` records, and return all of them by partition and offset."""
         end = time.monotonic() + bound_s
         while len(found := await self.all(topic)) < wanted:
             assert time.monotonic() < end, f"{len(found)} of {wanted} records on {topic}"
@@ -92,7 +92,7 @@ class Stream:
         return found
 
     async def until(self, topic: str, wanted: int) -> None:
-        """Return as soon as a topic has so many records."""
+        """Wait until a topic has `wanted` records."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka)
         await consumer.start()
         partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
@@ -104,7 +104,7 @@ class Stream:
             await consumer.stop()
 
     async def all(self, topic: str) -> list[ConsumerRecord]:
-        """All records of a topic now."""
+        """All records of a topic."""
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
         )
@@ -155,12 +155,12 @@ class Normalize:
             return 0, {}
 
     async def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Stop with SIGTERM and return the exit status."""
         self.process.terminate()
         return await asyncio.to_thread(self.process.wait, 30)
 
     async def until(self, status: int, warned: Iterable[str] = ()) -> dict[str, Any]:
-        """What /readyz says once it has this status and these warnings."""
+        """Wait until /readyz has this status and these warnings, and return its body."""
         async with asyncio.timeout(40):
             while True:
                 found, body = await asyncio.to_thread(self.readyz)
@@ -172,7 +172,7 @@ class Normalize:
 
 @contextlib.asynccontextmanager
 async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncIterator[Normalize]:
-    """A running normalize process that is ready; killed in the end if it still runs."""
+    """A running, ready normalize process; killed at the end if it still runs."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         admin = sock.getsockname()[1]

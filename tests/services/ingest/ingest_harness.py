@@ -1,4 +1,4 @@
-"""What the tests of ingest share: streams of their own, and ingest as a real process on them."""
+"""Shared by the tests of ingest: a fake producer, streams, and ingest as a process."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ PROGRAM = Path(sys.executable).with_name("hifi-ingest")
 
 
 class FakeProducer(Producer):
-    """Does with each partition's records what `plan` says: ack, lose (handed over, no answer), hold, or full."""
+    """Per partition, as `plan` says: ack, lose (sent, never acknowledged), hold (never sent) or full (refused)."""
 
     def __init__(self, plan: dict[int, str]) -> None:
         self.plan = plan
@@ -61,14 +61,14 @@ class FakeProducer(Producer):
 
 
 def pipe(name: str = "flights", key: str = KEY, **source: Any) -> Pipe:
-    """A pipe that a sender with the key may write to."""
+    """A pipe with this write key."""
     source.setdefault("keys", [{"sha256": hashlib.sha256(key.encode()).hexdigest()}])
     destination = {"name": "d", "url": "http://127.0.0.1:9/"}
     return Pipe.model_validate({"pipe": name, "source": source, "destinations": [destination]})
 
 
 async def read_all(kafka: str, topic: str) -> list[ConsumerRecord]:
-    """Everything on a topic now, by partition and offset."""
+    """All records of a topic, by partition and offset."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest"
     )
@@ -120,7 +120,7 @@ async def new_stream(kafka: str, *pipes: Pipe) -> Stream:
 
 
 def make_stream(kafka: str, *pipes: Pipe) -> Stream:
-    """The same, outside of any event loop."""
+    """`new_stream` outside of an event loop."""
     with asyncio.Runner() as runner:
         return runner.run(new_stream(kafka, *pipes))
 
@@ -154,13 +154,13 @@ class Ingest:
             return 0, {}
 
     def stop(self, bound_s: float = 20) -> int:
-        """SIGTERM; the exit status."""
+        """Stop with SIGTERM and return the exit status."""
         self.process.terminate()
         return self.process.wait(bound_s)
 
 
 def wait_until(look: Callable[[], T], bound_s: float = 20) -> T:
-    """What `look` returns once it is true."""
+    """Wait until `look` returns a true value, and return it."""
     end = time.monotonic() + bound_s
     while not (found := look()):
         assert time.monotonic() < end, "it did not happen in time"
@@ -170,7 +170,7 @@ def wait_until(look: Callable[[], T], bound_s: float = 20) -> T:
 
 @contextlib.contextmanager
 def ingest(kafka: str, stream: str, log: Path, *, ready: bool = True, **settings: object) -> Iterator[Ingest]:
-    """A running ingest process, ready unless told otherwise; killed in the end if it still runs."""
+    """A running ingest process; killed at the end if it still runs."""
     port, admin = int(str(settings.pop("ingest_port", 0))) or free_port(), free_port()
     names = {
         "kafka": kafka,
