@@ -30,7 +30,7 @@ from hifi_cli.log_file import log_to
 from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
-from hifi_infra.mesh.plan import Place, Plan, command, environment
+from hifi_infra.mesh.plan import InstanceSpec, Plan, command, environment
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
 
@@ -220,7 +220,7 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
 def _process(folder: Path, kafka: str, stream: str, service: Service, topics: Sequence[str]) -> Process:
     plan = Plan(folder, stream=stream, trigger=service.trigger, env={"HIFI_ENRICH_COMPILE": "throughput"})
     java = find_java().home
-    env = environment(plan, Place(service.service, 1, free_port()), kafka, java)
+    env = environment(plan, InstanceSpec(service.service, 1, free_port()), kafka, java)
     argv = command(service.service)
     if service.script:
         env["JAVA_HOME"] = str(java)

@@ -204,10 +204,10 @@ async def settled(mesh: Mesh, within_s: float = 90) -> float:
             await asyncio.sleep(0.1)
         # The mesh's own view is up to two seconds old, so ask twice with a fresh look between.
         for _ in range(2):
-            await asyncio.gather(*(instance.look() for instance in mesh.all()))
+            await asyncio.gather(*(instance.probe() for instance in mesh.all()))
             while not mesh.ready:
                 await asyncio.sleep(0.1)
-                await asyncio.gather(*(instance.look() for instance in mesh.all()))
+                await asyncio.gather(*(instance.probe() for instance in mesh.all()))
     return time.monotonic() - start_s
 
 

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from hifi_cli.app import app
 from hifi_cli.commands.up import _python_path
-from hifi_infra.mesh.running import Running, write
+from hifi_infra.mesh.running import RunningMesh, write
 
 GOOD = """
 pipe: orders
@@ -107,7 +107,7 @@ def test_functions_of_pipes_from_before_are_found_again(tmp_path):
     now, before = tmp_path / "now", tmp_path / "before"
     assert _python_path(None, tmp_path) == []
     assert _python_path(now, tmp_path) == [now]
-    said = Running(
+    said = RunningMesh(
         pid=1,
         created=1.0,
         stream="s",

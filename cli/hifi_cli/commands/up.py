@@ -22,6 +22,7 @@ from hifi_cli.log_file import log_to
 from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
+from hifi_infra.autoscaler.due_backlog import due_backlog
 from hifi_infra.autoscaler.policy import Policy
 from hifi_infra.mesh import running
 from hifi_infra.mesh.mesh import Mesh
@@ -142,7 +143,7 @@ async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) ->
 
 @contextlib.asynccontextmanager
 async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterator[None]:
-    scaler = Autoscaler(mesh, policies, lambda: backlog(mesh.bootstrap, mesh.topics))
+    scaler = Autoscaler(mesh, policies, lambda: due_backlog(mesh.bootstrap, mesh.topics))
     task = asyncio.create_task(scaler.run(), name="autoscale") if policies else None
     try:
         yield
@@ -209,7 +210,7 @@ def example(url: str, pipe: Pipe) -> str:
 
 def _python_path(pipes: Path | None, data: Path) -> list[Path]:
     """Where functions are looked for: this folder of pipes, and those that pipes in force came from before."""
-    before = running.last(data)
+    before = running.read(data)
     known = [pipes.resolve()] if pipes else []
     return known + [one for one in (before.python_path if before else []) if one not in known]
 
@@ -227,13 +228,13 @@ def down(
     hifi down
     hifi down --data /srv/hifi
     """
-    if not running.held(data):
+    if not running.is_locked(data):
         console.print(f"no mesh runs on {data}", highlight=False)
         return
     told = 0
     end = time.monotonic() + DOWN_S
     with console.status("waiting until every service has finished what it has"):
-        while running.held(data):
+        while running.is_locked(data):
             mesh = running.find(data)
             if (
                 mesh is not None and mesh.pid != told
@@ -249,7 +250,7 @@ def down(
     console.print("the mesh is down", highlight=False)
 
 
-def _end(mesh: running.Running, number: signal.Signals) -> None:
+def _end(mesh: running.RunningMesh, number: signal.Signals) -> None:
     try:
         os.kill(mesh.pid, number)
     except ProcessLookupError:

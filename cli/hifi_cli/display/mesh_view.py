@@ -15,7 +15,7 @@ from rich.text import Text
 from hifi_cli import scrape
 from hifi_cli.display.console import mebibytes, table
 from hifi_infra.mesh.instance import Instance
-from hifi_infra.mesh.journal import Happening
+from hifi_infra.mesh.journal import JournalEntry
 from hifi_infra.mesh.mesh import Mesh
 
 REDRAW_S: Final = 0.25
@@ -60,7 +60,7 @@ class View:
                 live.stop()
             self._mesh.journal.listener = None
 
-    def _happened(self, happening: Happening) -> None:
+    def _happened(self, happening: JournalEntry) -> None:
         if not self._console.is_terminal or happening.bad:
             colour = "yellow" if happening.bad else "dim"
             self._console.print(
@@ -80,11 +80,11 @@ class View:
         while True:
             before = self._counts
             self._counts = await scrape.counts_of(
-                one.place.port for one in self._mesh.all() if one.process.running
+                one.spec.port for one in self._mesh.all() if one.process.running
             )
             for instance in self._mesh.all():
-                port = instance.place.port
-                counter = scrape.ACCEPTED if instance.place.service == "ingest" else scrape.READ
+                port = instance.spec.port
+                counter = scrape.ACCEPTED if instance.spec.service == "ingest" else scrape.READ
                 self._rates[port] = scrape.per_second(before.get(port), self._counts.get(port), counter)
                 self._memory[instance.name] = instance.rss_bytes()
             await asyncio.sleep(MEASURE_S)
@@ -102,7 +102,7 @@ class View:
         rows = table("instance", "state", ">events/s", ">memory", ">restarts", "waits for")
         for instance in mesh.all():
             rows.add_row(*self._row(instance))
-        happenings = list(mesh.journal.happenings)[-SHOWN_HAPPENINGS:]
+        happenings = list(mesh.journal.entries)[-SHOWN_HAPPENINGS:]
         told = [Text(f"{_clock(one)} {one.text}", style="yellow" if one.bad else "dim") for one in happenings]
         footer = AT_ONCE if mesh.phase.startswith("stopping") else self._footer
         return Group(head, rows, *told, Text(footer, style="dim"))
@@ -110,16 +110,16 @@ class View:
     def _row(self, instance: Instance) -> list[str]:
         readiness = instance.readiness
         state = f"[green]{readiness.state}[/]" if instance.ready else f"[yellow]{readiness.state}[/]"
-        rate = self._rates.get(instance.place.port)
+        rate = self._rates.get(instance.spec.port)
         return [
             instance.name,
             state,
             "-" if rate is None else f"{rate:,.0f}",
             mebibytes(self._memory.get(instance.name, 0)),
             str(instance.restarts),
-            escape(instance.refused or "; ".join(readiness.waiting.values())),
+            escape(instance.misconfiguration or "; ".join(readiness.waiting.values())),
         ]
 
 
-def _clock(happening: Happening) -> str:
+def _clock(happening: JournalEntry) -> str:
     return f"{datetime.fromtimestamp(happening.at_s):%H:%M:%S}"  # noqa: DTZ006 - the reader's own time

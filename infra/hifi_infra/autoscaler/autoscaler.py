@@ -1,4 +1,4 @@
-"""Keeps the groups of a mesh between their bounds: measures, asks `autoscale.decide`, scales."""
+"""Scales the services of a mesh: measures CPU and backlog, decides with `policy.decide`, starts and stops instances."""
 
 import asyncio
 import contextlib
@@ -10,105 +10,116 @@ from typing import Final, Protocol
 from hifi import log
 from hifi.errors import HifiError, Misconfigured
 from hifi_infra.autoscaler.policy import Policy, Sample, decide
-from hifi_infra.mesh.plan import MOST_INSTANCES
+from hifi_infra.mesh.plan import MAX_INSTANCES
 
-LOOK_S: Final = 5.0
+MEASURE_S: Final = 5.0
 SERVICES: Final = ("normalize", "egest", "retrier")
-"""Groups that share partitions. Ingest has no lag, and further instances of enrich are standbys."""
+"""Services whose instances share partitions. Ingest has no backlog, and more instances of enrich are standbys."""
 
 logger = log.get(__name__)
 
 
-class Instance(Protocol):
-    """What is measured of an instance."""
+class MeasuredInstance(Protocol):
+    """What the autoscaler needs of an instance."""
 
     @property
     def name(self) -> str:
-        """Its name, different from that of all others."""
+        """Its name, unique in the mesh."""
 
     def cpu_seconds(self) -> float:
-        """Used so far."""
+        """CPU time so far, in seconds."""
 
 
-class Mesh(Protocol):
-    """What is scaled: see `hifi_infra.mesh.mesh.Mesh`."""
+class ScalableMesh(Protocol):
+    """What the autoscaler needs of a mesh: see `hifi_infra.mesh.mesh.Mesh`."""
 
     @property
-    def instances(self) -> Mapping[str, Sequence[Instance]]:
+    def instances(self) -> Mapping[str, Sequence[MeasuredInstance]]:
         """Service to its instances."""
 
     async def scale(self, service: str, count: int) -> None:
-        """Have so many instances; returns when those that were too many have drained."""
+        """Set the number of instances; returns once surplus ones have drained."""
 
 
-Lag = Callable[[], Awaitable[Mapping[str, int]]]
-"""Tells for each service how many records wait for it; raises HifiError where that is not known."""
+ReadBacklog = Callable[[], Awaitable[Mapping[str, int]]]
+"""Returns service to records that it could process now; raises HifiError when that is unknown."""
 
 
 class Autoscaler:
-    """Looks at a mesh every few seconds until it is stopped."""
+    """Measures and scales a mesh every `MEASURE_S` seconds until it is stopped.
+
+    Args:
+        mesh: what is scaled.
+        policies: service to its policy.
+        read_backlog: as in `due_backlog`.
+        clock: monotonic, seconds.
+    """
 
     def __init__(
         self,
-        mesh: Mesh,
+        mesh: ScalableMesh,
         policies: Mapping[str, Policy],
-        lag: Lag,
+        read_backlog: ReadBacklog,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._mesh = mesh
         self._policies = policies
-        self._lag = lag
+        self._read_backlog = read_backlog
         self._clock = clock
         self._cpu: dict[str, float] = {}
-        self._looked_s = clock()
+        self._measured_s = clock()
         self._stopping = asyncio.Event()
         self._history: dict[str, deque[Sample]] = {
-            service: deque(maxlen=int((policy.up_after_s + policy.down_after_s) / LOOK_S) + 2)
+            service: deque(maxlen=int((policy.up_after_s + policy.down_after_s) / MEASURE_S) + 2)
             for service, policy in policies.items()
         }
 
     async def run(self) -> None:
-        """Look, decide, scale, until `stop`; an instance that drains then is waited for."""
+        """Measure, decide and scale until `stop`; returns once a draining instance has ended."""
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), LOOK_S)
+                await asyncio.wait_for(self._stopping.wait(), MEASURE_S)
                 return
             try:
-                await self.look()
-            except HifiError as error:  # an instance that cannot be started now may be later
-                logger.warning("autoscale-failed", error=str(error))
+                await self.adjust()
+            except HifiError as error:  # an instance that cannot start now may start later
+                logger.warning("autoscaling-failed", error=str(error))
 
     def stop(self) -> None:
-        """Begin no further change."""
+        """Start no further change."""
         self._stopping.set()
 
-    async def look(self) -> None:
-        """One round over all groups."""
-        lag = await self._measure_lag()
+    async def adjust(self) -> None:
+        """Measure, decide and scale all services once."""
+        backlog = await self._measure_backlog()
         now = self._clock()
         for service, cpu in self._measure_cpu(now).items():
             count = len(self._mesh.instances[service])
             history = self._history[service]
-            history.append(Sample(now, count, cpu, lag.get(service)))
+            history.append(Sample(now, count, cpu, backlog.get(service)))
             decision = decide(self._policies[service], list(history))
             if decision.instances != count:
                 logger.info(
-                    "autoscale", service=service, had=count, wanted=decision.instances, why=decision.why
+                    "service-scaled",
+                    service=service,
+                    instances_before=count,
+                    instances=decision.instances,
+                    reason=decision.reason,
                 )
                 await self._mesh.scale(service, decision.instances)
 
-    async def _measure_lag(self) -> Mapping[str, int]:
+    async def _measure_backlog(self) -> Mapping[str, int]:
         try:
-            return await self._lag()
+            return await self._read_backlog()
         except HifiError as error:
-            logger.warning("autoscale-without-lag", error=str(error))
+            logger.warning("backlog-unknown", error=str(error))
             return {}
 
     def _measure_cpu(self, now: float) -> dict[str, float | None]:
-        """Average cores of the instances that were there at the last look too; None where there are none."""
-        elapsed = now - self._looked_s
-        before, self._cpu, self._looked_s = self._cpu, {}, now
+        """Average cores of the instances that ran at the last measurement too; None without any."""
+        elapsed = now - self._measured_s
+        before, self._cpu, self._measured_s = self._cpu, {}, now
         shares: dict[str, float | None] = {}
         for service in self._policies:
             used = {one.name: one.cpu_seconds() for one in self._mesh.instances[service]}
@@ -122,7 +133,7 @@ def read_autoscale(texts: Sequence[str]) -> dict[str, Policy]:
     """`["normalize=1-3"]` as policies.
 
     Raises:
-        Misconfigured: no such service, or not bounds.
+        Misconfigured: unknown service, or wrong bounds.
     """
     policies: dict[str, Policy] = {}
     for text in texts:
@@ -130,9 +141,9 @@ def read_autoscale(texts: Sequence[str]) -> dict[str, Policy]:
         least, _, most = bounds.partition("-")
         if service not in SERVICES:
             raise Misconfigured(f"--autoscale {text}: name one of {', '.join(SERVICES)}, not {service!r}")
-        if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) <= MOST_INSTANCES):
+        if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) <= MAX_INSTANCES):
             raise Misconfigured(
-                f"--autoscale {text}: write bounds, for example {service}=1-3, at most {MOST_INSTANCES}"
+                f"--autoscale {text}: write bounds, for example {service}=1-3, at most {MAX_INSTANCES}"
             )
-        policies[service] = Policy(least=int(least), most=int(most))
+        policies[service] = Policy(min_instances=int(least), max_instances=int(most))
     return policies

@@ -1,4 +1,4 @@
-"""Asks a service's health pages, with nothing but a socket."""
+"""Requests the health pages of a service, over a plain socket."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What /readyz said."""
+    """The answer of /readyz."""
 
     ready: bool
     state: str
-    """One word: starting, running, standby, draining; `down` when nothing answers."""
+    """One word: starting, running, standby, draining; `down` when there is no answer."""
     waiting: dict[str, str] = field(default_factory=dict)
-    """Condition that does not hold yet to the reason, one sentence for a person."""
+    """Conditions that are not met yet, each with its reason as one sentence."""
 
 
 STOPPED = Readiness(False, "stopped")
@@ -22,10 +22,10 @@ NO_ANSWER = Readiness(False, "down", {"process": "its health page does not answe
 
 
 async def get(port: int, path: str, *, timeout_s: float = 2.0) -> tuple[int, bytes]:
-    """Status and body of a page of 127.0.0.1.
+    """Request a page of 127.0.0.1: its status and body.
 
     Raises:
-        OSError: nobody answers in time, or not with HTTP.
+        OSError: no answer in time, or not an HTTP answer.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -42,7 +42,7 @@ async def get(port: int, path: str, *, timeout_s: float = 2.0) -> tuple[int, byt
 
 
 async def readiness(port: int) -> Readiness:
-    """What the service with its health pages on this port waits for."""
+    """The readiness of the service with its health pages on this port."""
     try:
         status, body = await get(port, "/readyz")
         page = orjson.loads(body)

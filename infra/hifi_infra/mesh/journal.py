@@ -1,4 +1,4 @@
-"""What happened to a mesh, in order: kept for whoever looks at it now, and written to a log."""
+"""The journal of a mesh: what happened to it, in order, for its view and its log."""
 
 import time
 from collections import deque
@@ -11,8 +11,8 @@ logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """One thing that happened, at a wall time in seconds since 1970 UTC."""
+class JournalEntry:
+    """One sentence with its wall time in seconds since 1970 UTC. `bad`: it should not have happened."""
 
     at_s: float
     text: str
@@ -21,22 +21,22 @@ class Happening:
 
 @dataclass(slots=True)
 class Journal:
-    """The last happenings; `listener` hears of each new one."""
+    """The last 200 entries; `listener` is called with each new one."""
 
-    happenings: deque[Happening] = field(default_factory=lambda: deque(maxlen=200))
-    listener: Callable[[Happening], None] | None = None
+    entries: deque[JournalEntry] = field(default_factory=lambda: deque(maxlen=200))
+    listener: Callable[[JournalEntry], None] | None = None
 
-    def note(self, event: str, text: str, *, bad: bool = False, **fields: object) -> None:
-        """Something happened.
+    def add(self, event: str, text: str, *, bad: bool = False, **fields: object) -> None:
+        """Keep an entry and log it.
 
         Args:
-            event: its short name in the log.
-            text: one sentence for a person.
-            bad: it should not have happened.
-            fields: further facts for the log.
+            event: name of the log event.
+            text: one sentence.
+            bad: it should not have happened; logged as a warning.
+            fields: more fields of the log event.
         """
-        happening = Happening(time.time(), text, bad)
-        self.happenings.append(happening)
+        entry = JournalEntry(time.time(), text, bad)
+        self.entries.append(entry)
         (logger.warning if bad else logger.info)(event, text=text, **fields)
         if self.listener is not None:
-            self.listener(happening)
+            self.listener(entry)

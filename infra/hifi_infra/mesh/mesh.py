@@ -1,7 +1,7 @@
-"""The whole mesh on one machine: Kafka where wanted, topics, pipes, and every service as a child process.
+"""The whole mesh on one machine: Kafka unless another is given, topics, pipes, and every service as a child process.
 
-Nothing outlives the process that holds a Mesh: its children die with it, even when it is killed. Started
-again on the same folder it is the same mesh: what was accepted before is delivered after.
+All child processes end with the process that holds a Mesh, even when it is killed. A mesh that is started again on the
+same folder continues where it stopped: what it accepted before is delivered after.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
-from hifi_infra.mesh.broker_supervisor import BrokerKeeper
+from hifi_infra.mesh.broker_supervisor import BrokerSupervisor
 from hifi_infra.mesh.fleet import Fleet
 from hifi_infra.mesh.instance import Instance
 from hifi_infra.mesh.journal import Journal
 from hifi_infra.mesh.plan import FLOW, Plan
-from hifi_infra.mesh.running import Running
+from hifi_infra.mesh.running import RunningMesh
 from hifi_infra.ports import is_free
 from hifi_infra.process.process import Process
 
-LOOK_S: Final = 0.25
-LOOK_SELDOM_S: Final = 2.0
+PROBE_S: Final = 0.25
+READY_PROBE_S: Final = 2.0
 KAFKA_GRACE_S: Final = 20.0
 
 
 class Mesh:
-    """A mesh as planned: `start`, then `wait_ready`, in the end `stop` or `kill`; `async with` too."""
+    """Runs a plan: `start`, `wait_ready`, and at the end `stop` or `kill`. `async with` starts and stops it."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -40,19 +40,19 @@ class Mesh:
         self.topics = plan.topics
         self.fleet = Fleet(plan, self.journal)
         self.cluster: KafkaCluster | None = None
-        self.brokers: BrokerKeeper | None = None
+        self.brokers: BrokerSupervisor | None = None
         self.partitions: int | None = None
         self.phase = "not started"
-        """One phrase for a person."""
+        """What it does now, as a phrase."""
         self._lock: IO[str] | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._written: Running | None = None
+        self._prober: asyncio.Task[None] | None = None
+        self._written_state: RunningMesh | None = None
 
     def prepare(self) -> None:
-        """See that Java and the jars are there; downloads what is missing, with progress. Takes no lock.
+        """Find Java and the jars; downloads missing jars and shows progress. Takes no lock.
 
         Raises:
-            Misconfigured: something is missing and cannot be had; says what to do.
+            Misconfigured: something is missing and cannot be installed; the message says what to do.
         """
         spark = self.plan.instances("enrich") > 0
         if self.plan.kafka is None or spark:
@@ -63,15 +63,15 @@ class Mesh:
             spark_jars()
 
     async def start(self, pipes: Sequence[Pipe] = ()) -> None:
-        """Start everything and put the pipes in force; does not wait until all are ready.
+        """Start everything and publish the pipes; does not wait until all are ready.
 
         Raises:
-            Misconfigured: the folder, the port, Java, Kafka or the stream does not allow it; nothing is left.
+            Misconfigured: the folder, a port, Java, Kafka or the stream does not allow it; nothing keeps running.
         """
         self._lock = running.lock(self.plan.data)
         try:
             await self._start(pipes)
-        except BaseException:  # also a Ctrl-C
+        except BaseException:  # including KeyboardInterrupt
             await self.kill()
             raise
 
@@ -79,23 +79,23 @@ class Mesh:
         """Wait until every instance is ready.
 
         Raises:
-            Misconfigured: a service will not run as it is set up; its own words.
-            Retryable: after `timeout_s` seconds some were not ready; says which, and what they wait for.
+            Misconfigured: a service exits as misconfigured; the message is its own.
+            Retryable: not all were ready after `timeout_s` seconds; the message says which wait for what.
         """
         self.phase = "waiting until every service is ready"
         try:
             async with asyncio.timeout(timeout_s):
                 while not self.ready:
                     for instance in self.all():
-                        instance.check()
-                    await asyncio.sleep(LOOK_S / 2)
+                        instance.raise_if_misconfigured()
+                    await asyncio.sleep(PROBE_S / 2)
         except TimeoutError:
             raise Retryable(f"not ready within {timeout_s:.0f} s:\n" + "\n".join(self.reasons())) from None
         self.phase = "running"
 
     @property
     def bootstrap(self) -> str:
-        """Kafka's bootstrap servers, empty as long as they are not known."""
+        """Kafka's bootstrap servers; empty until they are known."""
         return self.fleet.bootstrap
 
     @property
@@ -105,7 +105,7 @@ class Mesh:
 
     @property
     def ready(self) -> bool:
-        """Every instance runs and is ready."""
+        """Whether every instance runs and is ready."""
         return self.fleet.ready
 
     def all(self) -> Iterator[Instance]:
@@ -113,37 +113,37 @@ class Mesh:
         return self.fleet.all()
 
     def reasons(self) -> list[str]:
-        """What each instance that is not ready waits for, a line each."""
+        """One line for each instance that is not ready, with what it waits for."""
         return self.fleet.reasons()
 
     async def scale(self, service: str, count: int) -> None:
-        """Have so many instances of a service: start what is missing, drain and end the last ones.
+        """Set the number of instances of a service: start missing ones, drain and end the last ones.
 
         Raises:
-            Misconfigured: no such service, or too many.
+            Misconfigured: unknown service, or too many instances.
         """
         await self.fleet.scale(service, count)
-        self._say()
+        self._write_state()
 
     async def stop(self) -> None:
-        """End everything in the order of the flow, so that what was taken in is passed on; Kafka last."""
-        await self._unwatch()
-        await self.fleet.stop(self._stopping)
+        """Drain and end the services in the order of the flow, so that accepted events go on; then Kafka."""
+        await self._stop_probing()
+        await self.fleet.stop(self._set_stopping)
         if self.cluster is not None and self.brokers is not None:
-            self._stopping("Kafka")
-            await self.brokers.end()
+            self._set_stopping("Kafka")
+            await self.brokers.stop()
             await self.cluster.stop(KAFKA_GRACE_S)
-        self._let_go()
+        self._unlock()
 
     async def kill(self) -> None:
-        """End everything at once, as a power cut of the processes would."""
-        await self._unwatch()
+        """Kill everything at once, brokers too."""
+        await self._stop_probing()
         if self.brokers is not None:
-            await self.brokers.end()
+            await self.brokers.stop()
         await self.fleet.kill()
         if self.cluster is not None:
             await self.cluster.kill()
-        self._let_go()
+        self._unlock()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -153,17 +153,17 @@ class Mesh:
         await self.stop()
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Used so far by each service, all its instances together, and by Kafka."""
+        """CPU time so far by service, all its instances together, and of Kafka, in seconds."""
         return self.fleet.cpu_seconds() | ({"kafka": self.brokers.cpu_seconds()} if self.brokers else {})
 
     def rss_bytes(self) -> dict[str, int]:
-        """Resident memory now of each service, all its instances together, and of Kafka."""
+        """Resident memory now by service, all its instances together, and of Kafka."""
         return self.fleet.rss_bytes() | ({"kafka": self.brokers.rss_bytes()} if self.brokers else {})
 
-    def describe(self) -> Running:
-        """What runs now, as `mesh.json` says it."""
+    def describe(self) -> RunningMesh:
+        """What runs now: the content of `mesh.json`."""
         me = os.getpid()
-        return Running(
+        return RunningMesh(
             pid=me,
             created=running.created(me),
             stream=self.plan.stream,
@@ -177,10 +177,10 @@ class Mesh:
         )
 
     async def _start(self, pipes: Sequence[Pipe]) -> None:
-        self.phase = "looking at what an earlier mesh left"
-        if left := await running.wait_gone(self.plan.data):
-            text = f"{left} process(es) of an earlier mesh were still there and have gone"
-            self.journal.note("left-over", text, bad=True)
+        self.phase = "waiting for processes of an earlier mesh to end"
+        if left := await running.wait_for_earlier(self.plan.data):
+            text = f"{left} process(es) of an earlier mesh still ran and have ended"
+            self.journal.add("earlier-processes-ended", text, bad=True)
         for service, port, option in (
             ("ingest", self.plan.port, "--port"),
             ("observe", self.plan.console_port, "--console-port"),
@@ -188,15 +188,15 @@ class Mesh:
             if self.plan.instances(service) and not is_free(port):
                 raise Misconfigured(
                     f"port {port} of 127.0.0.1 is in use: "
-                    f"end what listens there, or give {service} another with {option}"
+                    f"end the program that listens there, or give {service} another port with {option}"
                 )
         kafka = asyncio.create_task(self._start_kafka(), name="start Kafka")
         try:
-            await self._until_address(kafka)
+            await self._wait_for_address(kafka)
             if kafka.done():
                 await kafka
-            await self.fleet.start("enrich")  # takes longest, and waits for Kafka by itself
-            self._watch = asyncio.create_task(self._look_often(), name="watch the instances")
+            await self.fleet.start("enrich")  # starts slowest, and waits for Kafka by itself
+            self._prober = asyncio.create_task(self._probe_often(), name="probe the instances")
             await kafka
         finally:
             kafka.cancel()
@@ -207,15 +207,15 @@ class Mesh:
         if self.plan.kafka is not None:
             return
         self.phase = "starting Kafka"
-        before = running.last(self.plan.data)
+        before = running.read(self.plan.data)
         brokers = self.plan.brokers or (before.brokers if before else None) or 1
         self.cluster = KafkaCluster(self.plan.data / "kafka", brokers=brokers)
-        self.brokers = BrokerKeeper(self.cluster, self.journal)
+        self.brokers = BrokerSupervisor(self.cluster, self.journal)
         await self.cluster.start()
-        self.brokers.begin()
+        self.brokers.start()
 
-    async def _until_address(self, kafka: "asyncio.Task[None]") -> None:
-        """Until Kafka's ports are chosen: long before it answers there."""
+    async def _wait_for_address(self, kafka: "asyncio.Task[None]") -> None:
+        """Wait until Kafka's ports are chosen, which is long before it answers."""
         while not self.bootstrap and not kafka.done():
             await asyncio.sleep(0.01)
             if self.cluster is not None:
@@ -227,39 +227,39 @@ class Mesh:
         preparing = asyncio.create_task(prepare(self.bootstrap, self.topics, self.plan.partitions))
         try:
             await self.fleet.start(*FLOW)
-            self._say()
+            self._write_state()
             self.partitions = await preparing
         finally:
             preparing.cancel()
         if pipes:
             self.phase = "publishing the pipes"
             for name, change in (await put_in_force(self.bootstrap, self.topics, pipes)).items():
-                self.journal.note("pipe", f"pipe {name}: {change}", pipe=name, change=change)
+                self.journal.add("pipe-published", f"pipe {name}: {change}", pipe=name, change=change)
 
-    async def _look_often(self) -> None:
-        """Ask every instance how it is, for `ready` and for `mesh.json`."""
+    async def _probe_often(self) -> None:
+        """Probe all instances again and again, for `ready` and for `mesh.json`."""
         while True:
-            await self.fleet.look()
-            self._say()
-            await asyncio.sleep(LOOK_SELDOM_S if self.ready else LOOK_S)
+            await self.fleet.probe()
+            self._write_state()
+            await asyncio.sleep(READY_PROBE_S if self.ready else PROBE_S)
 
-    async def _unwatch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-            self._watch = None
+    async def _stop_probing(self) -> None:
+        if self._prober is not None:
+            self._prober.cancel()
+            await asyncio.gather(self._prober, return_exceptions=True)
+            self._prober = None
 
-    def _say(self) -> None:
+    def _write_state(self) -> None:
         now = self.describe()
-        if now != self._written:
-            with contextlib.suppress(OSError):  # a full disk; the next look tries again
+        if now != self._written_state:
+            with contextlib.suppress(OSError):  # a full disk; the next probe tries again
                 running.write(self.plan.data, now)
-                self._written = now
+                self._written_state = now
 
-    def _stopping(self, what: str) -> None:
+    def _set_stopping(self, what: str) -> None:
         self.phase = f"stopping {what}"
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         self.phase = "stopped"
         if self._lock is not None:
             self._lock.close()
@@ -267,7 +267,7 @@ class Mesh:
 
 
 def processes(mesh: Mesh) -> Mapping[str, Process]:
-    """Every process of the mesh by its name, brokers included: for those who break it on purpose."""
+    """Every process of the mesh by its name, brokers as `broker-1`, for fault injection."""
     named = {instance.name: instance.process for instance in mesh.all()}
     if mesh.cluster is not None:
         named |= {f"broker-{number}": process for number, process in mesh.cluster.processes.items()}

@@ -1,4 +1,4 @@
-"""What is running on a data folder: a lock that ends with its process, and `mesh.json` for whoever asks."""
+"""The mesh that runs on a data folder: a lock that ends with its process, and `mesh.json`, which describes it."""
 
 import asyncio
 import contextlib
@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hifi.errors import Misconfigured
 from hifi_infra.mesh.plan import Trigger
 
-LEFT_S: Final = 10.0
-"""Children of a mesh that was killed are killed by the kernel and the guard; a JVM takes a moment to go."""
+EARLIER_END_S: Final = 10.0
+"""The kernel and the process reaper kill the children of a mesh that was killed; a JVM takes a moment to end."""
 
 
 class RunningInstance(BaseModel):
@@ -27,14 +27,14 @@ class RunningInstance(BaseModel):
     service: str
     number: int
     pid: int
-    """Of its last process, which may have ended: it is started again."""
+    """Process id of its last process, which may have ended and is then started again."""
     created: float
-    """When the process was made, seconds since 1970 UTC, to tell it from a later one with its number; 0: it ended."""
+    """Creation time of the process, seconds since 1970 UTC, since process ids are used again; 0: it ended."""
     port: int
     log: Path
 
 
-class Running(BaseModel):
+class RunningMesh(BaseModel):
     """The content of `mesh.json`."""
 
     model_config = ConfigDict(frozen=True)
@@ -44,84 +44,90 @@ class Running(BaseModel):
     stream: str
     kafka: str
     brokers: int | None
-    """Of the mesh's own cluster; None: the cluster is somebody else's."""
+    """Number of brokers of its own cluster; None: it uses an existing cluster."""
     url: str
     console: str | None = None
-    """Where observe's console and API are, when it runs."""
+    """URL of observe's console and API; None without observe."""
     trigger: Trigger
     python_path: list[Path] = []
-    """Where the services look for the pipes' own functions."""
+    """Folders with the pipes' own Python functions."""
     instances: list[RunningInstance] = []
 
 
 def state_file(data: Path) -> Path:
-    """Where a mesh on this folder says what it is."""
+    """The file that describes the mesh on this folder."""
     return data / "mesh.json"
 
 
-def last(data: Path) -> Running | None:
-    """What the last mesh on this folder said of itself, whether it still runs or not."""
+def read(data: Path) -> RunningMesh | None:
+    """The last description that a mesh wrote to this folder, whether or not that mesh still runs.
+
+    Raises:
+        Misconfigured: the file cannot be read.
+    """
     try:
-        return Running.model_validate_json(state_file(data).read_bytes())
+        return RunningMesh.model_validate_json(state_file(data).read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
         raise Misconfigured(
-            f"{state_file(data)} is not what hifi wrote there ({type(error).__name__}): "
+            f"{state_file(data)} is not a file that hifi wrote ({type(error).__name__}): "
             "remove that file while no mesh runs on the folder"
         ) from error
 
 
-def find(data: Path) -> Running | None:
-    """The mesh that runs on this folder now, if one does and has said so; one that starts says it soon."""
-    found = last(data) if held(data) else None
+def find(data: Path) -> RunningMesh | None:
+    """The mesh that runs on this folder now; None without one, and until a starting one has described itself."""
+    found = read(data) if is_locked(data) else None
     return found if found is not None and is_alive(found) else None
 
 
-def write(data: Path, running: Running) -> None:
-    """Say what runs. Whoever reads sees the old or the new, never a half."""
+def write(data: Path, running: RunningMesh) -> None:
+    """Write the description. The file is replaced at once: a reader gets the old or the new one, whole."""
     part = state_file(data).with_suffix(".part")
     part.write_text(running.model_dump_json(indent=1))
     part.replace(state_file(data))
 
 
 def lock(data: Path) -> IO[str]:
-    """Keep other meshes off the folder until the file that is returned is closed, or this process ends.
+    """Lock the folder against other meshes until the returned file is closed or this process ends.
 
     Raises:
         Misconfigured: another mesh runs there, or the folder cannot be used.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        held = (data / "mesh.lock").open("w")
+        file = (data / "mesh.lock").open("w")
     except OSError as error:
         raise Misconfigured(
             f"the data folder {data} cannot be used: {error.strerror}; name another with --data"
         ) from error
     try:
-        _lock_soon(held)
+        _lock(file)
     except OSError as error:
-        held.close()
+        file.close()
         if error.errno not in {errno.EAGAIN, errno.EACCES}:
             raise Misconfigured(
                 f"the data folder {data} cannot be locked: {error.strerror}; name another with --data"
             ) from error
-        running = last(data)
+        running = read(data)
         who = f" (process {running.pid}, {running.url})" if running else ""
         raise Misconfigured(
             f"a mesh already runs on {data}{who}: stop it with `hifi down --data {data}`, "
             "or give this one a folder of its own with --data"
         ) from error
-    return held
+    return file
 
 
-async def wait_gone(data: Path, within_s: float = LEFT_S) -> int:
-    """See that nothing of an earlier mesh on this folder is left; ends what does not go. Hold the lock.
+async def wait_for_earlier(data: Path, within_s: float = EARLIER_END_S) -> int:
+    """Wait until all processes of an earlier mesh on this folder have ended; kill the rest after `within_s` seconds.
+
+    The caller holds the lock.
 
     Returns:
-        How many processes of it were still there.
+        How many of its processes still ran at the call.
     """
-    running = last(data)
+    running = read(data)
     left = (
         [process for one in running.instances if (process := _same(one.pid, one.created))] if running else []
     )
@@ -139,15 +145,15 @@ async def wait_gone(data: Path, within_s: float = LEFT_S) -> int:
 
 
 def created(pid: int) -> float:
-    """When a process was made, seconds since 1970 UTC; 0 when it is gone."""
+    """Creation time of a process, seconds since 1970 UTC; 0 when it has ended."""
     try:
         return psutil.Process(pid).create_time()
     except psutil.Error:
         return 0.0
 
 
-def is_alive(running: Running) -> bool:
-    """Whether the mesh's own process still lives."""
+def is_alive(running: RunningMesh) -> bool:
+    """Whether the mesh's own process still runs."""
     return _same(running.pid, running.created) is not None
 
 
@@ -159,16 +165,16 @@ def _same(pid: int, made: float) -> psutil.Process | None:
     return None
 
 
-def _lock_soon(held: IO[str]) -> None:
+def _lock(file: IO[str]) -> None:
     for _ in range(5):
-        with contextlib.suppress(BlockingIOError):  # somebody who only looks holds it for microseconds
-            return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(BlockingIOError):  # `is_locked` holds it for microseconds
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         time.sleep(0.02)
-    return fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def held(data: Path) -> bool:
-    """Whether a mesh has this folder, be it that it starts, runs or stops."""
+def is_locked(data: Path) -> bool:
+    """Whether a mesh uses this folder: it starts, runs or stops."""
     try:
         descriptor = os.open(data / "mesh.lock", os.O_RDWR)
     except OSError:

@@ -20,6 +20,8 @@ from hifi_infra.mesh.plan import FLOW, Plan, read_scale
 from hifi_infra.ports import free_port, is_free
 
 STUB = Path(__file__).with_name("stub_service.py")
+SESSION_S = 20
+"""Session time-out of the stub's group member."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,17 +62,17 @@ async def test_starts_everything_and_says_where_it_is(plan, kafka):
 
 
 def test_what_an_earlier_mesh_said_is_not_taken_for_the_one_that_starts(tmp_path):
-    one = running.Running(
+    one = running.RunningMesh(
         pid=os.getpid(), created=1.0, stream="s", kafka="k", brokers=1, url="u", trigger="micro-batch"
     )
     with running.lock(tmp_path):
         running.write(tmp_path, one)
-        assert running.held(tmp_path)
+        assert running.is_locked(tmp_path)
         assert running.find(tmp_path) is None
         alive = one.model_copy(update={"created": running.created(os.getpid())})
         running.write(tmp_path, alive)
         assert running.find(tmp_path) == alive
-    assert not running.held(tmp_path)
+    assert not running.is_locked(tmp_path)
     assert running.find(tmp_path) is None
 
 
@@ -95,7 +97,19 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
             == {victim.process.pid}
             != {before}
         )
-        assert any("egest-1 ended with SIGKILL" in one.text for one in mesh.journal.happenings)
+        assert any("egest-1 ended with SIGKILL" in one.text for one in mesh.journal.entries)
+
+
+async def test_a_killed_group_member_has_its_partitions_back_before_its_session_expires(plan, monkeypatch):
+    monkeypatch.setenv("STUB_NORMALIZE", "group-member")
+    mesh = Mesh(plan(kafka=None))
+    async with mesh:
+        await mesh.wait_ready(40)
+        victim = mesh.instances["normalize"][0]
+        os.kill(victim.process.pid, signal.SIGKILL)
+        async with asyncio.timeout(SESSION_S / 2):
+            while not (victim.restarts == 1 and victim.ready):
+                await asyncio.sleep(0.05)
 
 
 async def test_stops_in_the_order_of_the_flow(plan):

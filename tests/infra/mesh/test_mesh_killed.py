@@ -35,7 +35,7 @@ def test_killed_it_leaves_nothing_and_comes_up_again(tmp_path):
     assert not alive
     assert is_free(port)
     assert running.find(data) is None, "the lock went with the process"
-    before = running.last(data)
+    before = running.read(data)
 
     began = time.monotonic()
     again = hold(data, port)
@@ -62,7 +62,7 @@ def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
         service="egest", number=1, pid=stray.pid, created=created, port=1, log=tmp_path
     )
     other = one.model_copy(update={"pid": psutil.Process().pid, "created": 1.0})
-    state = running.Running(
+    state = running.RunningMesh(
         pid=1,
         created=1.0,
         stream="s",
@@ -73,7 +73,7 @@ def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
         instances=[one, other],
     )
     running.write(tmp_path, state)
-    assert asyncio.run(running.wait_gone(tmp_path, within_s=0.2)) == 1, (
+    assert asyncio.run(running.wait_for_earlier(tmp_path, within_s=0.2)) == 1, (
         "a pid that another process has now is spared"
     )
     stray.wait(5)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hifi_infra.mesh.plan import Place, Plan, environment
+from hifi_infra.mesh.plan import InstanceSpec, Plan, environment
 
 
 def test_an_instances_own_variables_are_above_all_others() -> None:
@@ -11,6 +11,8 @@ def test_an_instances_own_variables_are_above_all_others() -> None:
         env={"HIFI_KAFKA": "everybody:1", "SECRET": "s"},
         own_env={"egest-2": {"HIFI_KAFKA": "own:1"}},
     )
-    first, second = (environment(plan, Place("egest", number, 1), "kafka:1", None) for number in (1, 2))
+    first, second = (
+        environment(plan, InstanceSpec("egest", number, 1), "kafka:1", None) for number in (1, 2)
+    )
     assert (first["HIFI_KAFKA"], second["HIFI_KAFKA"]) == ("kafka:1", "own:1")
     assert first["SECRET"] == second["SECRET"] == "s"
