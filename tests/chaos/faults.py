@@ -15,9 +15,9 @@ import psutil
 from tests.chaos.judge import Window
 from tests.chaos.rig import ASYNCIO, DISK_BYTES, HOUR_S, Rig
 
-from hifi_infra.broker import brokers_seen_by
-from hifi_infra.mesh import Mesh, processes
-from hifi_infra.process import Process
+from hifi_infra.kafka.cluster import brokers_seen_by
+from hifi_infra.mesh.mesh import Mesh, processes
+from hifi_infra.process.process import Process
 
 MODES: Final = (
     "hang",

@@ -15,9 +15,9 @@ from aiokafka import ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
+from aiokafka_cooperative.coordinator import CooperativeConsumer
 from hifi import log, metrics
 from hifi.errors import Fenced
-from hifi.kafka.cooperative import CooperativeConsumer
 from hifi.kafka.offset_tracker import OffsetTracker
 from hifi.service import Service
 from hifi.settings import ServiceSettings
@@ -97,7 +97,8 @@ class AssignedPartition:
 BatchHandler = Callable[[AssignedPartition, Batch], Awaitable[None]]
 """Works on a batch of one partition and finishes its offsets, at once or later."""
 PoisonHandler = Callable[[AssignedPartition, ConsumerRecord, Exception], Awaitable[None]]
-"""Puts away a record on which the step failed again and again; returns when Kafka has acknowledged that."""
+"""Puts away a record on which the batch handler failed repeatedly. Like a batch handler it completes the offset itself,
+at once or later: when Kafka has acknowledged the dead letter, and every delivery of the record that has begun is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +273,6 @@ class Consumer:
                 error = again
         logger.error("record-poisoned", topic=work.topic, partition=work.partition, offset=record.offset)
         await self._poisoned(work, record, error)
-        work.complete(record.offset)
 
     def _note_jump(self, work: AssignedPartition, first: int) -> None:
         """Say it loudly when Kafka no longer had what comes next."""

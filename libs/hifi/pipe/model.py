@@ -9,7 +9,10 @@ from pydantic import Field, HttpUrl, model_validator
 
 from hifi.pipe.secret import Secret, WriteKey
 from hifi.pipe.strict import Strict
-from hifi.pipe.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
+from hifi.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
+
+Trigger = Literal["micro-batch", "real-time"]
+"""Trigger of the Spark query that a stream's pipes run with. `real-time` allows no UDF."""
 
 
 class Format(StrEnum):

@@ -9,15 +9,15 @@ from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
+from hifi_egest.dedup.takeover import Outcomes
+from hifi_egest.delivery.lease import Lease
+from hifi_egest.delivery.partition import Held
 from hifi_egest.intake import Intake
-from hifi_egest.lane import Tools
-from hifi_egest.lanes import Lanes
-from hifi_egest.lease import Lease
-from hifi_egest.outbox import Outbox
-from hifi_egest.partition import Held
+from hifi_egest.lanes.lane import Tools
+from hifi_egest.lanes.lanes import Lanes
+from hifi_egest.receipts.outbox import Outbox
+from hifi_egest.receipts.outcome_recorder import SERVICE, Settler
 from hifi_egest.settings import EgestSettings
-from hifi_egest.settle import SERVICE, Settler
-from hifi_egest.takeover import Outcomes
 
 
 async def egest(service: Service, settings: EgestSettings) -> None:

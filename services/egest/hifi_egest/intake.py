@@ -40,16 +40,17 @@ from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
-from hifi_egest import outcome, settle
-from hifi_egest.delivery import Delivery, Event
-from hifi_egest.judge import Refusal
-from hifi_egest.lane import Lane, deleted
-from hifi_egest.lanes import Lanes
-from hifi_egest.once import Copy, Memory, Once
-from hifi_egest.outbox import Outbox
-from hifi_egest.partition import Held, Partition
-from hifi_egest.settle import UNSENT, Settler
-from hifi_egest.takeover import Outcomes, key_of
+from hifi_egest.dedup.deduplicator import Copy, Memory, Once
+from hifi_egest.dedup.takeover import Outcomes, key_of
+from hifi_egest.delivery.delivery import Delivery, Event
+from hifi_egest.delivery.partition import Held, Partition
+from hifi_egest.lanes.destination_health import Refusal
+from hifi_egest.lanes.lane import Lane, deleted
+from hifi_egest.lanes.lanes import Lanes
+from hifi_egest.policy import outcome
+from hifi_egest.receipts import outcome_recorder as settle
+from hifi_egest.receipts.outbox import Outbox
+from hifi_egest.receipts.outcome_recorder import UNSENT, Settler
 
 ENRICHED: Final = "enriched"
 RETRY_OUT: Final = "retry-out"
@@ -132,6 +133,7 @@ class Intake:
             self._put_away(work, record, why, now_us(), event.set, name)
         for event in written:
             await event.wait()
+        work.complete(record.offset)
 
     async def _begin(self, work: AssignedPartition, first: ConsumerRecord) -> Partition:
         """The first records of an assignment: learn what the last owner did."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 
-from hifi.kafka.cooperative import CooperativeConsumer
+from aiokafka_cooperative.coordinator import CooperativeConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 

@@ -53,6 +53,7 @@ class Retrier:
         )
         letter = dead_letter(record.key, record.value, record.headers, SERVICE, why, now_us())
         await self._producer.send_and_wait(self._topics.dead_letter, work.partition, [letter])
+        work.complete(record.offset)
 
     async def _bring_back(
         self, work: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int

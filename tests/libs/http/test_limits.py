@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hifi.http import limits, server
-from hifi.http.limits import Limits
+from hifi.http.limits import ConnectionLimits
 
-LIMITS = Limits(head_bytes=4096, head_s=0.4, request_s=0.4, answer_s=0.6, connections=3)
+LIMITS = ConnectionLimits(head_bytes=4096, head_s=0.4, request_s=0.4, response_s=0.6, connections=3)
 
 
 class App:
@@ -50,7 +50,7 @@ class App:
 async def running() -> AsyncIterator[tuple[App, int, list[int]]]:
     app, refused = App(), []
     sock = server.listen("127.0.0.1", 0)
-    async with server.serve(app, sock, drain_s=2, limits=LIMITS, refused=refused.append):
+    async with server.serve(app, sock, drain_s=2, limits=LIMITS, on_refused=refused.append):
         yield app, sock.getsockname()[1], refused
 
 
@@ -243,7 +243,10 @@ async def test_a_connection_that_was_answered_before_its_body_came_does_not_stay
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        limits.Guarded, "timeout_keep_alive", property(lambda _: 0.3, lambda *_: None), raising=False
+        limits.LimitedConnection,
+        "timeout_keep_alive",
+        property(lambda _: 0.3, lambda *_: None),
+        raising=False,
     )
 
     async def refuse(_: Any, __: Any, send: Any) -> None:

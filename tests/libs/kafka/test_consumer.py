@@ -20,7 +20,7 @@ from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOpti
 from hifi.kafka.producer import Producer
 from hifi.service import Service
 from hifi.settings import ServiceSettings
-from hifi_infra.broker import KafkaCluster
+from hifi_infra.kafka.cluster import KafkaCluster
 
 
 async def until(condition: Callable[[], bool], within_s: float = 40) -> None:
@@ -76,8 +76,9 @@ class CopyService:
         )
         work.complete_through(records[-1].offset)
 
-    async def put_away(self, _: AssignedPartition, record: ConsumerRecord, __: Exception) -> None:
+    async def put_away(self, work: AssignedPartition, record: ConsumerRecord, _: Exception) -> None:
         self.poisoned.append(record.value)
+        work.complete(record.offset)
 
 
 @contextlib.asynccontextmanager
@@ -229,6 +230,36 @@ async def test_one_poisoned_record_is_put_away_and_its_neighbours_pass(kafka: st
     await service.stop()
     assert service.poisoned == [b"57"]
     assert (await stored(kafka, target, 1))[0] == [n for n in range(100) if n != 57]
+
+
+async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(), await topic()
+    await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(10)])
+    service = CopyService(kafka, source, target, "g." + source, "n1")
+    handled: list[AssignedPartition] = []
+
+    async def one_by_one(work: AssignedPartition, records: Batch) -> None:
+        if any(record.value == b"4" for record in records):
+            raise RuntimeError("cannot digest it")
+        for record in records:
+            service.seen.append((work.partition, record.offset))
+            work.complete(record.offset)
+
+    async def later(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
+        handled.append(work)
+
+    monkeypatch.setattr(service.consumer, "_poisoned", later)
+    monkeypatch.setattr(service.consumer, "_step", one_by_one)
+    await service.start()
+    await until(lambda: len(service.seen) == 9)
+    [work] = handled
+    await asyncio.sleep(5 * service.settings.commit_interval_s)
+    assert work.offsets.committable == 4, "deliveries of the record may still be under way"
+    work.complete(4)
+    await until(lambda: work.committed == 10)
+    await service.stop()
 
 
 async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any) -> None:

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from destination import OK, Reply, Request, answer, destination
-from egesting import Stream, egesting, outcomes, pipe_to, until
+from egest_stream import Stream, egesting, outcomes, pipe_to, until
+from fake_destination import OK, Reply, Request, answer, destination
 
 from hifi import event
 

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,10 @@ from typing import Any, TypeVar
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from hifi.errors import Overloaded
+from hifi.event import Record
 from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import deletion_record, pipe_record, publish, stream_record
 from hifi.topics import Topics
@@ -28,6 +31,33 @@ T = TypeVar("T")
 KEY = "a-write-key"
 PARTITIONS = 4
 PROGRAM = Path(sys.executable).with_name("hifi-ingest")
+
+
+class FakeProducer(Producer):
+    """Does with each partition's records what `plan` says: ack, lose (handed over, no answer), hold, or full."""
+
+    def __init__(self, plan: dict[int, str]) -> None:
+        self.plan = plan
+        self.sent: dict[int, list[Record]] = {}
+        self.sendings: list[Sending] = []
+        self.stalled = 0.0
+
+    def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
+        del topic
+        plan = self.plan.get(partition, "ack")
+        if plan == "full":
+            raise Overloaded("full")
+        sending = Sending(records, 0)
+        self.sendings.append(sending)
+        self.sent.setdefault(partition, []).extend(records)
+        sending.handed_over = plan in {"ack", "lose"}
+        if plan == "ack":
+            asyncio.get_running_loop().call_soon(sending.acknowledged.set_result, None)
+        return sending
+
+    def stalled_s(self, now_s: float) -> float:
+        del now_s
+        return self.stalled
 
 
 def pipe(name: str = "flights", key: str = KEY, **source: Any) -> Pipe:

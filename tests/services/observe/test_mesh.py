@@ -16,15 +16,15 @@ import orjson
 import pytest
 
 from hifi.pipe.model import Pipe
-from hifi_infra import fleet
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, command
+from hifi_infra.mesh import fleet
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, command
 from hifi_infra.ports import free_port
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 sys.path.insert(0, str(Path(__file__).parent))
 import dashboard
-from destination import OK, Destination, Request, answer, destination
+from fake_destination import OK, Destination, Request, answer, destination
 
 pytestmark = pytest.mark.timeout(500)
 KEY = "write-key"

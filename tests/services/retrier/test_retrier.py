@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aiokafka import ConsumerRecord
-from destination import OK, Request, answer, destination
-from egesting import Stream, egesting, outcomes, pipe, texts, until
+from egest_stream import Stream, egesting, outcomes, pipe, texts, until
+from fake_destination import OK, Request, answer, destination
 
 from hifi import event
 from hifi.event import Record, with_headers

@@ -1,0 +1,1 @@
+"""Cooperative rebalancing (KIP-429) for aiokafka."""

@@ -1,0 +1,190 @@
+"""The connections of one lane: kept open, at most as many as it may use, given up when they are old."""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import aiohappyeyeballs
+
+from hifi_egest.http.connection import Connection
+from hifi_egest.policy.answer import Answer, Silence
+
+_NAMES_S: Final = 10.0
+"""An address is asked for again after so many seconds, for each new connection."""
+_EYEBALLS_S: Final = 0.25
+"""A next address is tried beside one that does not answer, seconds (RFC 8305)."""
+_REST_S: Final = 0.02
+"""A request waits so long for the rest of an earlier answer, seconds: about what a new connection costs. Servers that
+write head and body apart are mostly done by then; a body that never ends costs no more than this."""
+Addresses: TypeAlias = list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]
+
+
+class Pool:
+    """Connections to one origin."""
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, size: int) -> None:
+        """No connection is made before the first request.
+
+        Args:
+            host: name or address, without brackets.
+            port: number.
+            tls: for https, else None.
+            size: connections at a time, and the most requests that are made at a time.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._size = size
+        self._all: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._connecting = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._addresses: Addresses = []
+        self._resolved_s = float("-inf")
+        self._closed = False
+
+    async def exchange(
+        self, data: bytes, timeout_s: float, may_send: Callable[[], bool]
+    ) -> tuple[Answer | Silence | None, int]:
+        """Send a request and wait for its status line.
+
+        Args:
+            data: the whole request.
+            timeout_s: from connecting to the status line, seconds; a short wait for a free connection comes before.
+            may_send: asked last of all before the first byte.
+
+        Returns:
+            What came of it, None when nothing was sent because it may not be sent any more; and when the first byte
+            was sent, microseconds since 1970 UTC, 0 when none was.
+        """
+        connection = self._reusable() or await self._freed()
+        if connection is None:
+            began_s = self._loop.time()
+            connected = await self._connect(timeout_s)
+            if isinstance(connected, Silence):
+                return connected, 0
+            connection = connected
+            timeout_s -= self._loop.time() - began_s
+        if not may_send():
+            self._released(connection)
+            return None, 0
+        sent_us = time.time_ns() // 1000
+        return await connection.request(data, timeout_s), sent_us
+
+    def sweep(self) -> None:
+        """Close what was idle for too long."""
+        now_s = self._loop.time()
+        old = [connection for connection in self._idle if connection.idle_until_s <= now_s]
+        for connection in old:
+            connection.close()
+
+    def close(self) -> None:
+        """Keep no connection any longer; running requests finish."""
+        self._closed = True
+        for connection in list(self._all):
+            if not connection.busy or connection.answered:
+                connection.close()
+
+    def _reusable(self) -> Connection | None:
+        now_s = self._loop.time()
+        while self._idle:
+            connection = self._idle.pop()  # the one used last: the others may grow old
+            if connection.open and now_s < connection.idle_until_s:
+                return connection
+            connection.close()
+        return None
+
+    async def _freed(self) -> Connection | None:
+        """One whose answer soon comes to its end; None: there is room for another, or it takes too long."""
+        ends_s = self._loop.time() + _REST_S
+        while self._excess() and any(connection.answered for connection in self._all):
+            left_s = ends_s - self._loop.time()
+            if left_s <= 0:
+                return None
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            timer = self._loop.call_later(left_s, _wake, waiter)
+            await waiter
+            timer.cancel()
+            connection = self._reusable()
+            if connection is not None:
+                return connection
+        return None
+
+    def _excess(self) -> int:
+        """Connections that must go before another one is made."""
+        return max(0, len(self._all) + self._connecting - self._size + 1)
+
+    async def _connect(self, timeout_s: float) -> Connection | Silence:
+        # Somebody still reads the rest of an answer, which nobody needs.
+        for connection in [one for one in self._all if one.answered][: self._excess()]:
+            self._all.discard(connection)
+            connection.close()
+        self._connecting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._open()
+        except TimeoutError:
+            return Silence("connect", "the destination took no connection in time", ambiguous=False)
+        except socket.gaierror as error:
+            return Silence("dns", f"the name {self._host} has no address: {error.strerror}", ambiguous=False)
+        except ssl.SSLError as error:
+            return Silence("tls", f"no TLS with the destination: {error.reason or error}", ambiguous=False)
+        except OSError as error:
+            self._resolved_s = float("-inf")
+            return Silence(
+                "connect", f"the destination takes no connection: {error.strerror or error}", ambiguous=False
+            )
+        finally:
+            self._connecting -= 1
+
+    async def _open(self) -> Connection:
+        now_s = self._loop.time()
+        if now_s - self._resolved_s > _NAMES_S:
+            self._addresses = await self._loop.getaddrinfo(  # type: ignore[assignment]
+                self._host, self._port, type=socket.SOCK_STREAM
+            )
+            self._resolved_s = now_s
+        sock = await aiohappyeyeballs.start_connection(
+            self._addresses, happy_eyeballs_delay=_EYEBALLS_S, interleave=1, loop=self._loop
+        )
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _, connection = await self._loop.create_connection(
+                lambda: Connection(self._released),
+                sock=sock,
+                ssl=self._tls,
+                server_hostname=self._host if self._tls else None,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        self._all.add(connection)
+        return connection
+
+    def _released(self, connection: Connection) -> None:
+        if not connection.open:
+            self._all.discard(connection)
+            if connection in self._idle:
+                self._idle.remove(connection)
+        elif self._closed:
+            connection.close()
+        else:
+            if not connection.idle_until_s:
+                connection.idle_until_s = self._loop.time() + 1.0  # fresh, and nothing was sent
+            self._idle.append(connection)
+        while self._waiters and not _wake(self._waiters.popleft()):
+            pass  # that one's time is over
+
+
+def _wake(waiter: asyncio.Future[None]) -> bool:
+    """Whether it still waited."""
+    if waiter.done():
+        return False
+    waiter.set_result(None)
+    return True
