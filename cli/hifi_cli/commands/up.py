@@ -19,7 +19,6 @@ from hifi_cli.display.mesh_view import View
 from hifi_cli.error_reporting import reported
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
-from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.due_backlog import due_backlog
