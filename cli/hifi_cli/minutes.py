@@ -19,7 +19,7 @@ from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 from hifi_cli.output import console, milliseconds, print_json
 from hifi_cli.reported import reported
 from hifi_cli.target import observe_url
-from hifi_observe.conditions import clock
+from hifi_observe.alarms.conditions import clock
 
 Url: TypeAlias = Annotated[
     str | None,

@@ -4,15 +4,9 @@ They are made from the newest closed minutes and the momentary figures, so every
 take them from one instance, or with `max`.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from prometheus_client import Counter, Gauge
-
-from hifi_observe import figures
-from hifi_observe.alarm import KINDS, Alarm
-from hifi_observe.availability import Limits
-from hifi_observe.store import Store
 
 CELLS: Final = Gauge("hifi_observe_cells", "Pipe-minutes held in memory.", ["partition"])
 CLOSED: Final = Gauge("hifi_minute_closed_timestamp_seconds", "Start of the newest closed minute.", ["pipe"])
@@ -33,38 +27,3 @@ GROUP_SECONDS: Final = Gauge("hifi_group_lag_seconds", "Age of the first of them
 ALARMS: Final = Gauge("hifi_alarms_active", "Alarms that have not ended.", ["kind"])
 SPANS: Final = Counter("hifi_observe_spans_total", "Spans of sampled events: exported, dropped.", ["outcome"])
 TRACES_CAPPED: Final = Counter("hifi_observe_traces_capped_total", "Sampled events without spans: too many.")
-_STATES: Final = ("in", "out", "in_flight", "waiting", "lost", "duplicates", "dead")
-
-
-def show(store: Store, limits: Mapping[str, Limits], active: Iterable[Alarm]) -> None:
-    """Set all gauges from what is known now."""
-    for one in (CLOSED, EVENTS, UP, LAG, RATE):
-        one.clear()
-    for pipe in limits:
-        now = figures.of_pipe(pipe, store.live, store.before)
-        for direction in ("in", "out", "dead"):
-            RATE.labels(pipe, direction).set(now[f"rate_{direction}"])
-        _minute(pipe, store)
-    for group in figures.groups(store.live):
-        GROUP_RECORDS.labels(group["topic"], group["service"]).set(group["records"])
-        GROUP_SECONDS.labels(group["topic"], group["service"]).set(group["seconds"])
-    kinds = [one.kind for one in active]
-    for kind in KINDS:
-        ALARMS.labels(kind).set(kinds.count(kind))
-
-
-def _minute(pipe: str, store: Store) -> None:
-    latest = store.latest(pipe)
-    if latest is None:
-        return
-    CLOSED.labels(pipe).set(latest["minute"] * 60)
-    UP.labels(pipe).set({"up": 1, "down": 0}.get(latest["state"], -1))
-    for hop in latest["hops"]:
-        for state in _STATES:
-            EVENTS.labels(pipe, hop["hop"], hop["destination"], state).set(hop[state])
-    for measure, lag in latest["lags"].items():
-        if measure.startswith(("end.", "expel/")) or measure.endswith(
-            (".process", ".transit", ".out.accepted")
-        ):
-            for name in ("p50", "p95", "p99"):
-                LAG.labels(pipe, measure, name).set(lag[name] / 1e6)

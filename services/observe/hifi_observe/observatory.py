@@ -14,20 +14,22 @@ from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
-from hifi_observe import conditions, figures, metrics
-from hifi_observe.alarm import Alarm
-from hifi_observe.availability import Limits
-from hifi_observe.follower import Follower
-from hifi_observe.herald import Herald
-from hifi_observe.owner import Owner
-from hifi_observe.publish import Publisher
-from hifi_observe.reader import Reader
+from hifi_observe import metrics
+from hifi_observe.alarms import conditions, gauges
+from hifi_observe.alarms.alarm import Alarm
+from hifi_observe.alarms.alarm_notifier import Herald
+from hifi_observe.kafka.minutes_follower import Follower
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.kafka.topic_reader import Reader
+from hifi_observe.live import figures
+from hifi_observe.minutes.availability import Limits
+from hifi_observe.minutes.merger import Owner
+from hifi_observe.minutes.minute_store import Store
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.store import Store
-from hifi_observe.traces import Traces
+from hifi_observe.traces.event_tracer import Traces
 
 if TYPE_CHECKING:
-    from hifi_observe.otlp import Exporter
+    from hifi_observe.traces.otlp_exporter import Exporter
 
 _AGAIN_S: Final = 2.0
 _TELL_S: Final = 1.0
@@ -120,7 +122,7 @@ class Observatory:
             await asyncio.to_thread(self.exporter.stop, 3)
 
     def _follow(self) -> None:
-        from hifi_observe.otlp import Exporter
+        from hifi_observe.traces.otlp_exporter import Exporter
 
         settings = self.settings
         self.exporter = Exporter(settings.observe_otlp_endpoint, settings.stream)
@@ -210,7 +212,7 @@ class Observatory:
             await self.herald.step(found, self.publisher if self.mine else None)
             if monotonic_s() - shown_s >= _SHOW_S:  # with many pipes it costs more than all the rest
                 shown_s = monotonic_s()
-                metrics.show(self.store, self.limits(), self.herald.alarms.active)
+                gauges.show(self.store, self.limits(), self.herald.alarms.active)
 
     @property
     def silent_s(self) -> float:

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from hifi.settings import ServiceSettings
-from hifi_observe.closing import Rules
+from hifi_observe.ledger.closing import Rules
 
 
 class ObserveSettings(ServiceSettings):

@@ -1,0 +1,46 @@
+"""Setting the gauges from the newest closed minutes and the momentary figures."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from hifi_observe import metrics
+from hifi_observe.alarms.alarm import KINDS, Alarm
+from hifi_observe.live import figures
+from hifi_observe.minutes.availability import Limits
+from hifi_observe.minutes.minute_store import Store
+
+_STATES: Final = ("in", "out", "in_flight", "waiting", "lost", "duplicates", "dead")
+
+
+def show(store: Store, limits: Mapping[str, Limits], active: Iterable[Alarm]) -> None:
+    """Set all gauges from what is known now."""
+    for one in (metrics.CLOSED, metrics.EVENTS, metrics.UP, metrics.LAG, metrics.RATE):
+        one.clear()
+    for pipe in limits:
+        now = figures.of_pipe(pipe, store.live, store.before)
+        for direction in ("in", "out", "dead"):
+            metrics.RATE.labels(pipe, direction).set(now[f"rate_{direction}"])
+        _minute(pipe, store)
+    for group in figures.groups(store.live):
+        metrics.GROUP_RECORDS.labels(group["topic"], group["service"]).set(group["records"])
+        metrics.GROUP_SECONDS.labels(group["topic"], group["service"]).set(group["seconds"])
+    kinds = [one.kind for one in active]
+    for kind in KINDS:
+        metrics.ALARMS.labels(kind).set(kinds.count(kind))
+
+
+def _minute(pipe: str, store: Store) -> None:
+    latest = store.latest(pipe)
+    if latest is None:
+        return
+    metrics.CLOSED.labels(pipe).set(latest["minute"] * 60)
+    metrics.UP.labels(pipe).set({"up": 1, "down": 0}.get(latest["state"], -1))
+    for hop in latest["hops"]:
+        for state in _STATES:
+            metrics.EVENTS.labels(pipe, hop["hop"], hop["destination"], state).set(hop[state])
+    for measure, lag in latest["lags"].items():
+        if measure.startswith(("end.", "expel/")) or measure.endswith(
+            (".process", ".transit", ".out.accepted")
+        ):
+            for name in ("p50", "p95", "p99"):
+                metrics.LAG.labels(pipe, measure, name).set(lag[name] / 1e6)
