@@ -8,7 +8,7 @@ from typing import Final
 
 from prometheus_client import Counter, Gauge
 
-CELLS: Final = Gauge("hifi_observe_cells", "Pipe-minutes held in memory.", ["partition"])
+PIPE_MINUTES: Final = Gauge("hifi_observe_cells", "Pipe-minutes held in memory.", ["partition"])
 CLOSED: Final = Gauge("hifi_minute_closed_timestamp_seconds", "Start of the newest closed minute.", ["pipe"])
 EVENTS: Final = Gauge(
     "hifi_minute_events", "Of the newest closed minute, by state.", ["pipe", "hop", "destination", "state"]

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from hifi.settings import ServiceSettings
-from hifi_observe.ledger.closing import Rules
+from hifi_observe.ledger.closing import ClosingRules
 
 
 class ObserveSettings(ServiceSettings):
@@ -17,15 +17,17 @@ class ObserveSettings(ServiceSettings):
     observe_amend_s: float = Field(
         3600, ge=0, description="After its end, during which whatever arrives amends a minute, seconds."
     )
-    observe_look_s: float = Field(
+    observe_snapshot_interval_s: float = Field(
         1, gt=0, description="Time between looks at committed and end offsets, seconds."
     )
-    observe_amend_every_s: float = Field(
+    observe_amend_interval_s: float = Field(
         5, gt=0, description="Amended minutes are published at most this often, seconds."
     )
-    observe_live_s: float = Field(2, gt=0, description="Time between published momentary figures, seconds.")
+    observe_live_interval_s: float = Field(
+        2, gt=0, description="Time between published momentary figures, seconds."
+    )
     observe_keep_h: float = Field(48, gt=0, description="Minutes are kept this long, hours; days for a year.")
-    observe_silence_s: float = Field(
+    observe_heartbeat_gap_s: float = Field(
         10, gt=0, description="Ingest's heartbeat may be silent so long within a minute, seconds."
     )
     observe_target: float = Field(
@@ -66,9 +68,9 @@ class ObserveSettings(ServiceSettings):
         description="Share of events that are sampled, by trace id; those whose `traceparent` has the sampled flag "
         "always are.",
     )
-    observe_otlp_most: int = Field(50, gt=0, description="Events that are sampled in a second at most.")
+    observe_otlp_max_per_s: int = Field(50, gt=0, description="Events that are sampled in a second at most.")
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ClosingRules:
         """When minutes close."""
-        return Rules(self.observe_settle_s, self.observe_amend_s)
+        return ClosingRules(self.observe_settle_s, self.observe_amend_s)

@@ -142,10 +142,10 @@ class Stream:
         """A running instance of observe, with its URL."""
         options = {
             "observe_settle_s": 0,
-            "observe_look_s": 0.05,
-            "observe_amend_every_s": 0.1,
-            "observe_live_s": 0.2,
-            "observe_silence_s": 100,
+            "observe_snapshot_interval_s": 0.05,
+            "observe_amend_interval_s": 0.1,
+            "observe_live_interval_s": 0.2,
+            "observe_heartbeat_gap_s": 100,
         }
         settings = ObserveSettings(
             kafka=self.kafka, stream=self.topics.stream, instance=secrets.token_hex(4), **options | more

@@ -13,7 +13,7 @@ from hifi_observe.alarms import runbooks
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class AlarmKind:
     """A kind of alarm."""
 
     name: str
@@ -25,16 +25,16 @@ class Kind:
 KINDS: Final = {
     kind.name: kind
     for kind in (
-        Kind("loss", "A minute lost more events than its pipe allows.", 0, 300),
-        Kind("lag", "The p95 from accepted to delivered is over the pipe's SLO.", 30, 120),
-        Kind("availability", "A minute was down.", 0, 300),
-        Kind("dead-letters", "Dead letters grow.", 0, 300),
-        Kind("destination", "A destination gives the same failing answer again and again.", 0, 120),
-        Kind("no-progress", "A service commits nothing although records wait.", 60, 60),
-        Kind("ingest-silent", "Ingest has told no tally.", 5, 30),
-        Kind("traffic", "Traffic is over a share of the scale rating.", 60, 300),
-        Kind("observe-behind", "Observe is behind, or knows nothing: what it shows is old.", 15, 30),
-        Kind("offsets-lost", "Kafka no longer had records that observe had not read.", 0, 3600),
+        AlarmKind("loss", "A minute lost more events than its pipe allows.", 0, 300),
+        AlarmKind("lag", "The p95 from accepted to delivered is over the pipe's SLO.", 30, 120),
+        AlarmKind("availability", "A minute was down.", 0, 300),
+        AlarmKind("dead-letters", "Dead letters grow.", 0, 300),
+        AlarmKind("destination", "A destination gives the same failing answer again and again.", 0, 120),
+        AlarmKind("no-progress", "A service commits nothing although records wait.", 60, 60),
+        AlarmKind("ingest-silent", "Ingest has told no tally.", 5, 30),
+        AlarmKind("traffic", "Traffic is over a share of the scale rating.", 60, 300),
+        AlarmKind("observe-behind", "Observe is behind, or knows nothing: what it shows is old.", 15, 30),
+        AlarmKind("offsets-lost", "Kafka no longer had records that observe had not read.", 0, 3600),
     )
 }
 Key = tuple[str, str, str]
@@ -61,7 +61,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class AlarmSilence:
     """A planned change: alarms of a kind, a pipe (empty: any) are not told for a time."""
 
     id: str
@@ -90,7 +90,7 @@ class Alarms:
 
     def __init__(self) -> None:
         self._watches: dict[Key, _Watch] = {}
-        self.silences: dict[str, Silence] = {}
+        self.silences: dict[str, AlarmSilence] = {}
 
     @property
     def active(self) -> list[Alarm]:
@@ -151,7 +151,7 @@ class Alarms:
         return None
 
 
-def _gone(kind: Kind, watch: _Watch, now_us: int) -> Alarm | None:
+def _gone(kind: AlarmKind, watch: _Watch, now_us: int) -> Alarm | None:
     """The condition does not hold; returns the alarm when that ends it."""
     watch.gone_us = watch.gone_us if watch.gone_us is not None else now_us
     if watch.alarm is None:

@@ -15,7 +15,7 @@ from hifi import log
 from hifi.clock import now_us
 from hifi.errors import HifiError, Misconfigured
 from hifi_observe.alarms import runbooks
-from hifi_observe.alarms.alarm import Alarm, Alarms, Key, Silence
+from hifi_observe.alarms.alarm import Alarm, Alarms, AlarmSilence, Key
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.settings import ObserveSettings
 
@@ -26,7 +26,7 @@ _BACKOFF_S = (0.5, 2, 10, 30)
 logger = log.get(__name__)
 
 
-class Herald:
+class AlarmNotifier:
     """Holds the alarms of the stream. Every instance knows them; that with partition 0 moves and tells them."""
 
     def __init__(self, settings: ObserveSettings) -> None:
@@ -57,7 +57,7 @@ class Herald:
             return
         body = orjson.loads(value)
         if key.startswith(b"silence/"):
-            silence = Silence(**body)
+            silence = AlarmSilence(**body)
             self.alarms.silences[silence.id] = silence
             for old in [
                 one.id for one in self.alarms.silences.values() if one.until_us < now_us() - 86_400_000_000

@@ -9,8 +9,8 @@ from hifi_observe.alarms.alarm import Key
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.recent_activity import SAME_ANSWERS
 from hifi_observe.live import figures
-from hifi_observe.minutes.availability import Limits
-from hifi_observe.minutes.minute_store import Store
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.minute_store import MinuteStore
 
 RECENT_MINUTES = 5
 """Closed minutes that are looked at, and minutes during which an older one that became worse is looked at, too."""
@@ -29,8 +29,8 @@ class Thresholds:
 
 
 def holding(
-    store: Store,
-    limits: Mapping[str, Limits],
+    store: MinuteStore,
+    limits: Mapping[str, SloLimits],
     destinations: Mapping[str, set[str]],
     now_us: int,
     partitions: int,
@@ -74,7 +74,7 @@ def holding(
     return found
 
 
-def _minutes(store: Store, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
+def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
     found: dict[Key, str] = {}
     since_us = now_us - RECENT_MINUTES * 60_000_000
     for minute, down in sorted(store.downs.get(pipe, {}).items()):
@@ -93,7 +93,7 @@ def _minutes(store: Store, pipe: str, closed: int, now_us: int) -> dict[Key, str
     return found
 
 
-def _groups(store: Store) -> dict[Key, str]:
+def _groups(store: MinuteStore) -> dict[Key, str]:
     """Services whose committed offsets stand still although records wait. A retry that is not due is no standstill."""
     found: dict[Key, str] = {}
     for partition, now in sorted(store.live.items()):
@@ -110,7 +110,7 @@ def _groups(store: Store) -> dict[Key, str]:
     return found
 
 
-def _observe(store: Store, now_us: int, partitions: int, thresholds: Thresholds) -> dict[Key, str]:
+def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thresholds) -> dict[Key, str]:
     found: dict[Key, str] = {}
     known = [one["reached"] for one in store.live.values()]
     if known:
@@ -120,14 +120,14 @@ def _observe(store: Store, now_us: int, partitions: int, thresholds: Thresholds)
             found["observe-behind", "", ""] = f"what it shows is {behind_s:.0f} s old"
         elif missing:
             found["observe-behind", "", ""] = f"nobody observes the partitions {missing}"
-        tallied = [one["tallied"] for one in store.live.values() if one["tallied"]]
+        reported_ms = [one["ack_reported"] for one in store.live.values() if one["ack_reported"]]
         if (
-            tallied
+            reported_ms
             and behind_s <= thresholds.behind_s
-            and now_us / 1e6 - max(tallied) / 1e3 > thresholds.silence_s
+            and now_us / 1e6 - max(reported_ms) / 1e3 > thresholds.silence_s
         ):
             found["ingest-silent", "", ""] = (
-                f"the last tally is {now_us / 1e6 - max(tallied) / 1e3:.0f} s old"
+                f"the last ack report is {now_us / 1e6 - max(reported_ms) / 1e3:.0f} s old"
             )
     skipped: Counter[str] = Counter()
     for one in store.live.values():

@@ -6,13 +6,13 @@ from typing import Final
 from hifi_observe import metrics
 from hifi_observe.alarms.alarm import KINDS, Alarm
 from hifi_observe.live import figures
-from hifi_observe.minutes.availability import Limits
-from hifi_observe.minutes.minute_store import Store
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.minute_store import MinuteStore
 
 _STATES: Final = ("in", "out", "in_flight", "waiting", "lost", "duplicates", "dead")
 
 
-def show(store: Store, limits: Mapping[str, Limits], active: Iterable[Alarm]) -> None:
+def show(store: MinuteStore, limits: Mapping[str, SloLimits], active: Iterable[Alarm]) -> None:
     """Set all gauges from what is known now."""
     for one in (metrics.CLOSED, metrics.EVENTS, metrics.UP, metrics.LAG, metrics.RATE):
         one.clear()
@@ -29,7 +29,7 @@ def show(store: Store, limits: Mapping[str, Limits], active: Iterable[Alarm]) ->
         metrics.ALARMS.labels(kind).set(kinds.count(kind))
 
 
-def _minute(pipe: str, store: Store) -> None:
+def _minute(pipe: str, store: MinuteStore) -> None:
     latest = store.latest(pipe)
     if latest is None:
         return

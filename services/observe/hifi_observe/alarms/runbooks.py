@@ -163,7 +163,7 @@ RUNBOOKS: Final = {
         ),
     ),
     "ingest-silent": Runbook(
-        "No ingest process has told what it acknowledges for longer than `HIFI_OBSERVE_SILENCE_S`; "
+        "No ingest process has told what it acknowledges for longer than `HIFI_OBSERVE_HEARTBEAT_GAP_S`; "
         "each does so every second. Senders probably get no 2xx.",
         (
             "No ingest process runs.",

@@ -8,17 +8,17 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from hifi import log
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
-from hifi_observe.ledger.closing import Rules
-from hifi_observe.ledger.partition_ledger import Book
+from hifi_observe.ledger.closing import ClosingRules
+from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.merged_minute import load_cell
+from hifi_observe.minutes.merged_minute import load_pipe_minute
 
 logger = log.get(__name__)
 
 
-async def load_book(
-    settings: ServiceSettings, topics: Topics, partitions: int, rules: Rules, partition: int
-) -> Book:
+async def load_ledger(
+    settings: ServiceSettings, topics: Topics, partitions: int, rules: ClosingRules, partition: int
+) -> PartitionLedger:
     """The book as its last owner published it; a new one where nothing was published.
 
     Args:
@@ -31,7 +31,7 @@ async def load_book(
     Raises:
         aiokafka.errors.KafkaError: Kafka did not answer.
     """
-    cells: dict[bytes, bytes | None] = {}
+    pipe_minutes: dict[bytes, bytes | None] = {}
     marker: dict[str, Any] | None = None
     wanted = record_keys.closed(partition)
     ending = f"/{partition}".encode()
@@ -54,11 +54,11 @@ async def load_book(
                             orjson.loads(record.value), marker or {}, key=lambda one: one.get("minute", -1)
                         )
                     elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
-                        cells[record.key] = record.value
+                        pipe_minutes[record.key] = record.value
     finally:
         await consumer.stop()
-    loaded = [load_cell(orjson.loads(value)) for value in cells.values() if value]
+    loaded = [load_pipe_minute(orjson.loads(value)) for value in pipe_minutes.values() if value]
     logger.info("book-loaded", partition=partition, minutes=len(loaded), resumed=marker is not None)
     if marker is None:
         marker = {"minute": -1, "through": {}, "restart": {}}
-    return Book.resume(partition, rules, marker, loaded)
+    return PartitionLedger.resume(partition, rules, marker, loaded)

@@ -15,7 +15,7 @@ Changed = Callable[[set[int], set[int]], Awaitable[None]]
 """Called with the partition numbers that were added and taken."""
 
 
-class Membership(ConsumerRebalanceListener):  # type: ignore[misc]
+class GroupMembership(ConsumerRebalanceListener):  # type: ignore[misc]
     """Joins the group; reads nothing of `raw` itself."""
 
     def __init__(self, settings: ServiceSettings, topics: Topics, changed: Changed) -> None:

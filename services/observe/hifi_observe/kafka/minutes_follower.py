@@ -9,20 +9,20 @@ from aiokafka import TopicPartition
 from hifi.clock import monotonic_s
 from hifi.topics import Topics
 from hifi_observe.kafka.topic_reader import bare_consumer
-from hifi_observe.minutes.minute_store import Store
+from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.settings import ObserveSettings
 
 _BATCH = 2000
 
 
-class Follower:
+class MinutesFollower:
     """Reads into the store and hands alarms over. `loaded` is set once everything published so far was read."""
 
     def __init__(
         self,
         settings: ObserveSettings,
         topics: Topics,
-        store: Store,
+        store: MinuteStore,
         alarms: Callable[[bytes | None, bytes | None], None],
     ) -> None:
         self.loaded = asyncio.Event()

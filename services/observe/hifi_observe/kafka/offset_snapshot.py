@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from hifi.clock import now_us
 from hifi.topics import Topics
 from hifi_observe.ledger import stage
-from hifi_observe.ledger.closing import Snapshot
+from hifi_observe.ledger.closing import OffsetSnapshot
 
 
 def read_topics(topics: Topics) -> list[str]:
@@ -19,7 +19,7 @@ def read_topics(topics: Topics) -> list[str]:
     return [*events, stage.DEAD_LETTER, stage.RECEIPTS, stage.ACCEPTED]
 
 
-class Asking:
+class OffsetSnapshotReader:
     """Asks for snapshots of many partition numbers at once."""
 
     def __init__(self, bootstrap: str, topics: Topics) -> None:
@@ -39,7 +39,7 @@ class Asking:
         """Disconnect."""
         await self._admin.close()
 
-    async def snapshots(self, consumer: Any, partitions: Iterable[int]) -> dict[int, Snapshot]:
+    async def snapshots(self, consumer: Any, partitions: Iterable[int]) -> dict[int, OffsetSnapshot]:
         """One snapshot for each partition number.
 
         Raises:
@@ -48,7 +48,7 @@ class Asking:
         partitions = sorted(partitions)
         taken_us = now_us()
         accepted = self._topics.accepted
-        tallies = await consumer.end_offsets(
+        reports = await consumer.end_offsets(
             [TopicPartition(accepted, partition) for partition in partitions]
         )
         committed: dict[tuple[str, int], int] = {}
@@ -63,9 +63,9 @@ class Asking:
             [self.tp(name, partition) for name in self._names for partition in partitions]
         )
         return {
-            partition: Snapshot(
+            partition: OffsetSnapshot(
                 taken_us,
-                tallies[TopicPartition(accepted, partition)],
+                reports[TopicPartition(accepted, partition)],
                 {
                     name: offset
                     for (name, number), offset in committed.items()

@@ -9,7 +9,7 @@ import orjson
 from hifi.event import Record
 from hifi.kafka.producer import Producer
 from hifi.topics import Topics
-from hifi_observe.ledger.partition_ledger import Verdict
+from hifi_observe.ledger.partition_ledger import MinuteResult
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.merged_minute import dump
 
@@ -23,15 +23,17 @@ class Publisher:
         self.partitions = partitions
 
     async def closed(
-        self, partition: int, verdicts: Sequence[Verdict], marker: dict[str, Any], at_us: int
+        self, partition: int, results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
     ) -> None:
         """Verdicts first, the marker after them: a restart in between judges again what it did not write."""
         by_partition: defaultdict[int, list[Record]] = defaultdict(list)
-        for verdict in verdicts:
-            cell = verdict.cell
-            key = record_keys.part(cell.pipe, cell.minute, partition)
-            value = orjson.dumps(dump(verdict, partition, at_us), option=orjson.OPT_NON_STR_KEYS)
-            by_partition[record_keys.partition_of(cell.pipe, self.partitions)].append(Record(key, value, []))
+        for result in results:
+            pipe_minute = result.pipe_minute
+            key = record_keys.part(pipe_minute.pipe, pipe_minute.minute, partition)
+            value = orjson.dumps(dump(result, partition, at_us), option=orjson.OPT_NON_STR_KEYS)
+            by_partition[record_keys.partition_of(pipe_minute.pipe, self.partitions)].append(
+                Record(key, value, [])
+            )
         for number, records in by_partition.items():
             await self._producer.send_and_wait(self._topics.minutes, number, records)
         told = Record(

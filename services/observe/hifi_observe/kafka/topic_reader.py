@@ -11,14 +11,14 @@ from hifi.clock import monotonic_s, now_us
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
-from hifi_observe.kafka.ledger_recovery import load_book
-from hifi_observe.kafka.membership import Membership
-from hifi_observe.kafka.offset_snapshot import Asking, read_topics
+from hifi_observe.kafka.ledger_recovery import load_ledger
+from hifi_observe.kafka.membership import GroupMembership
+from hifi_observe.kafka.offset_snapshot import OffsetSnapshotReader, read_topics
 from hifi_observe.kafka.publisher import Publisher
-from hifi_observe.ledger.closing import Rules, closable
-from hifi_observe.ledger.partition_ledger import Book
+from hifi_observe.ledger.closing import ClosingRules, closable
+from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.traces.event_tracer import Traces
+from hifi_observe.traces.event_tracer import EventTracer
 
 _BATCH: Final = 250
 """Records between two turns of the event loop. More would not fit into a core's cache, and cost a fifth more each."""
@@ -41,23 +41,27 @@ def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
     )
 
 
-class Reader:
+class TopicReader:
     """Holds the books, keeps them at the state of Kafka, and publishes what closes."""
 
     def __init__(
-        self, settings: ObserveSettings, topics: Topics, publisher: Publisher, traces: Traces | None = None
+        self,
+        settings: ObserveSettings,
+        topics: Topics,
+        publisher: Publisher,
+        traces: EventTracer | None = None,
     ) -> None:
-        self.books: dict[int, Book] = {}
+        self.ledgers: dict[int, PartitionLedger] = {}
         self.answered_s = monotonic_s()
         """When Kafka last answered, of the monotonic clock."""
         self.joined = asyncio.Event()
         self._settings = settings
         self._topics = topics
-        self._rules: Rules = settings.rules
+        self._rules: ClosingRules = settings.rules
         self._publisher = publisher
         self._traces = traces
-        self._asking = Asking(settings.kafka, topics)
-        self._membership = Membership(settings, topics, self._changed)
+        self._snapshots = OffsetSnapshotReader(settings.kafka, topics)
+        self._membership = GroupMembership(settings, topics, self._changed)
         self._consumer = bare_consumer(settings)
         self._assigned = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -74,7 +78,7 @@ class Reader:
         """
         try:
             await self._consumer.start()
-            await self._asking.start()
+            await self._snapshots.start()
             await self._membership.start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
@@ -82,7 +86,7 @@ class Reader:
                 tasks.create_task(self._fail())
         finally:
             self._failed.cancel()
-            for one in (self._membership, self._asking, self._consumer):
+            for one in (self._membership, self._snapshots, self._consumer):
                 with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
                     await asyncio.wait_for(one.stop(), timeout=5)
 
@@ -100,29 +104,29 @@ class Reader:
     async def _change(self, added: set[int], taken: set[int]) -> None:
         async with self._lock:
             for partition in taken:
-                self.books.pop(partition, None)
+                self.ledgers.pop(partition, None)
             for partition in sorted(added):
-                self.books[partition] = await load_book(
+                self.ledgers[partition] = await load_ledger(
                     self._settings, self._topics, self._publisher.partitions, self._rules, partition
                 )
             await self._assign(added)
             if self._traces is not None:
-                self._traces.keep(self.books)
-        logger.info("observing", partitions=sorted(self.books))
+                self._traces.keep(self.ledgers)
+        logger.info("observing", partitions=sorted(self.ledgers))
         self.joined.set()
 
     async def _assign(self, added: set[int]) -> None:
         """Read all topics of the partition numbers, each from where its book stands."""
         names = read_topics(self._topics)
-        tps = {self._asking.tp(name, partition): name for partition in self.books for name in names}
+        tps = {self._snapshots.tp(name, partition): name for partition in self.ledgers for name in names}
         fresh = [tp for tp in tps if tp.partition in added]
         beginnings = await self._consumer.beginning_offsets(fresh) if fresh else {}
         self._consumer.assign(list(tps))
         for tp, name in tps.items():
-            positions = self.books[tp.partition].positions
+            positions = self.ledgers[tp.partition].positions
             start = max(positions.get(name, 0), beginnings.get(tp, 0))
             if tp in beginnings and positions.get(name) is not None:
-                self._note_jump(self.books[tp.partition], name, positions[name], start)
+                self._note_jump(self.ledgers[tp.partition], name, positions[name], start)
             positions[name] = start
             self._consumer.seek(tp, start)
         if tps:
@@ -138,22 +142,22 @@ class Reader:
             except IllegalStateError:
                 continue  # the assignment changed meanwhile
             for tp, records in fetched.items():
-                book = self.books.get(tp.partition)
-                if book is None:
+                ledger = self.ledgers.get(tp.partition)
+                if ledger is None:
                     continue
                 name = tp.topic.removeprefix(self._topics.stream + ".")
-                position = book.positions.get(name, 0)
+                position = ledger.positions.get(name, 0)
                 if records[0].offset < position:
                     continue  # fetched for an assignment before
-                self._note_jump(book, name, position, records[0].offset)
-                book.take(name, records)
+                self._note_jump(ledger, name, position, records[0].offset)
+                ledger.take(name, records)
                 if self._traces is not None:
                     self._traces.take(name, tp.partition, records)
             await asyncio.sleep(0)
 
-    def _note_jump(self, book: Book, name: str, expected: int, first: int) -> None:
+    def _note_jump(self, ledger: PartitionLedger, name: str, expected: int, first: int) -> None:
         if first > expected:
-            book.live.skip(name, first - expected, now_us())
+            ledger.live.skip(name, first - expected, now_us())
             logger.error("offsets-lost", topic=name, first=expected, last=first - 1)
 
     async def _look(self) -> None:
@@ -161,29 +165,31 @@ class Reader:
         while True:
             started_s = monotonic_s()
             async with self._lock:
-                due = [partition for partition, book in self.books.items() if not book.busy]
+                due = [partition for partition, ledger in self.ledgers.items() if not ledger.busy]
                 if due:
-                    taken = await self._asking.snapshots(self._consumer, due)
+                    taken = await self._snapshots.snapshots(self._consumer, due)
                     self.answered_s = monotonic_s()
                     for partition, snapshot in taken.items():
-                        self.books[partition].begin(snapshot)
+                        self.ledgers[partition].begin(snapshot)
                 await self._settle()
-            await asyncio.sleep(max(0.02, self._settings.observe_look_s - (monotonic_s() - started_s)))
+            await asyncio.sleep(
+                max(0.02, self._settings.observe_snapshot_interval_s - (monotonic_s() - started_s))
+            )
 
     async def _settle(self) -> None:
         now_s = monotonic_s()
-        amend = now_s - self._amended_s >= self._settings.observe_amend_every_s
+        amend = now_s - self._amended_s >= self._settings.observe_amend_interval_s
         if amend:
             self._amended_s = now_s
         newest = closable(now_us(), self._rules)
-        for partition, book in self.books.items():
-            if not book.reached:
+        for partition, ledger in self.ledgers.items():
+            if not ledger.reached:
                 continue
-            if newest <= book.closed_minute and not amend:
-                book.drop_snapshot()
+            if newest <= ledger.closed_minute and not amend:
+                ledger.drop_snapshot()
                 continue
-            before = book.closed_minute
-            verdicts = book.settle()
-            marker = book.marker()
-            if verdicts or book.closed_minute > before:
-                await self._publisher.closed(partition, verdicts, marker, now_us())
+            before = ledger.closed_minute
+            results = ledger.settle()
+            marker = ledger.marker()
+            if results or ledger.closed_minute > before:
+                await self._publisher.closed(partition, results, marker, now_us())

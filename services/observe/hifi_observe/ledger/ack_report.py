@@ -9,7 +9,7 @@ from hifi.errors import NotAnEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class AckReport:
     """Ranges of sequences by pipe and minute, of one epoch on one partition."""
 
     epoch: str
@@ -26,7 +26,7 @@ class Tally:
         return sum(count for status, count in self.answers.items() if status.startswith("5"))
 
 
-def parse(value: bytes | None) -> Tally:
+def parse(value: bytes | None) -> AckReport:
     """Read a record's value.
 
     Raises:
@@ -41,6 +41,6 @@ def parse(value: bytes | None) -> Tally:
             for first, last in spans
         )
         answers = {str(status): int(count) for status, count in (body.get("answers") or {}).items()}
-        return Tally(str(body["epoch"]), ranges, bool(body.get("closed")), answers)
+        return AckReport(str(body["epoch"]), ranges, bool(body.get("closed")), answers)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAnEvent(f"not a tally: {error!r}") from None

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from hifi_observe.ledger.id_set import IdSet
-from hifi_observe.ledger.pipe_minute import Cell
-from hifi_observe.ledger.record_batch import Group
+from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.ledger.record_batch import RecordGroup
 from hifi_observe.ledger.stage import Stage
 
 _CHUNK: Final = 4096
-Row: TypeAlias = tuple[int, int, int, Group]
+Row: TypeAlias = tuple[int, int, int, RecordGroup]
 """Offset, append time in milliseconds, sequence, and what it shows."""
 
 
@@ -24,8 +24,8 @@ class _Chunk:
         self.append_ms = array("q")
         self.sequences = array("q")
         self.group = array("H")
-        self.groups: list[tuple[Cell, Stage, str]] = []
-        self.numbers: dict[tuple[Cell, Stage, str], int] = {}
+        self.groups: list[tuple[PipeMinute, Stage, str]] = []
+        self.numbers: dict[tuple[PipeMinute, Stage, str], int] = {}
         self.start = 0
 
     def extend(self, rows: Sequence[Row]) -> None:
@@ -36,8 +36,8 @@ class _Chunk:
         numbers = {group: self._number(group) for group in set(groups)}
         self.group.extend(map(numbers.__getitem__, groups))
 
-    def _number(self, group: Group) -> int:
-        known = group.cell, group.stages[0], group.epoch
+    def _number(self, group: RecordGroup) -> int:
+        known = group.pipe_minute, group.stages[0], group.epoch
         number = self.numbers.get(known)
         if number is None:
             number = self.numbers[known] = len(self.groups)
@@ -58,7 +58,7 @@ class Backlog:
     def put(self, rows: Sequence[Row]) -> None:
         """Records were read. Offsets ascend."""
         for group, count in Counter([row[3] for row in rows]).items():
-            self.waiting[group.cell.pipe, group.stages[0].who] += count
+            self.waiting[group.pipe_minute.pipe, group.stages[0].destination] += count
         while rows:
             chunk = self._chunks[-1] if self._chunks else None
             if chunk is None or len(chunk.offsets) >= _CHUNK:
@@ -79,20 +79,20 @@ class Backlog:
             for number, sequence in passed:
                 gone.setdefault(number, []).append(sequence)
             for number, sequences in gone.items():
-                cell, stage, epoch = chunk.groups[number]
-                cell.pass_by(stage, epoch, sequences)
-                self.waiting[cell.pipe, stage.who] -= len(sequences)
+                pipe_minute, stage, epoch = chunk.groups[number]
+                pipe_minute.pass_by(stage, epoch, sequences)
+                self.waiting[pipe_minute.pipe, stage.destination] -= len(sequences)
             chunk.start = end
             if end < len(chunk.offsets):
                 return
             self._chunks.popleft()
 
-    def holding(self, cell: Cell, stage: Stage) -> IdSet:
+    def holding(self, pipe_minute: PipeMinute, stage: Stage) -> IdSet:
         """Identities of a cell that wait here."""
         held = IdSet()
         for chunk in self._chunks:
             for number, (other, at, epoch) in enumerate(chunk.groups):
-                if other is cell and at == stage:
+                if other is pipe_minute and at == stage:
                     indexes = range(chunk.start, len(chunk.offsets))
                     held.add(epoch, [chunk.sequences[i] for i in indexes if chunk.group[i] == number])
         return held

@@ -33,7 +33,7 @@ def failing_answer(outcome: str, headers: Mapping[str, bytes]) -> str:
 
 
 @dataclass(slots=True)
-class Word:
+class BreakerReport:
     """The newest word on the breaker of one instance of egest. Times in milliseconds since 1970 UTC, 0: never."""
 
     state: str
@@ -53,13 +53,13 @@ class Word:
         ]  # fmt: skip
 
 
-class Breakers:
+class BreakerReports:
     """Of one destination, as one partition number's receipts tell. Bounded."""
 
     __slots__ = ("_words",)
 
     def __init__(self) -> None:
-        self._words: dict[str, Word] = {}
+        self._words: dict[str, BreakerReport] = {}
         """Instance, or empty where none was named, to the newest word; the newest last."""
 
     def tell(self, outcome: str, headers: Mapping[str, bytes], append_ms: int) -> None:
@@ -85,7 +85,7 @@ class Breakers:
                 state = OPEN  # the probe of an egest that names no breaker
         else:
             return
-        word = self._words.pop(instance, None) or Word(state, append_ms)
+        word = self._words.pop(instance, None) or BreakerReport(state, append_ms)
         if state == CLOSED:
             word.since_ms, word.closed_ms = 0, append_ms
         elif not word.since_ms:
@@ -113,13 +113,13 @@ def merged(told: Iterable[list[list[Any]]]) -> dict[str, Any]:
         `since_ms`, `answer`: since when it is not closed, and the failing answer; None where it is closed or nobody
         knows. `seen_ms`: when that was last told. `open_partitions` of `partitions` that told anything.
     """
-    kept = [[(row[0], Word(*row[1:])) for row in rows] for rows in told if rows]
+    kept = [[(row[0], BreakerReport(*row[1:])) for row in rows] for rows in told if rows]
     if not kept:
         return {
             "state": UNKNOWN, "since_ms": None, "answer": None, "seen_ms": None,
             "open_partitions": 0, "partitions": 0,
         }  # fmt: skip
-    instances: dict[str, Word] = {}
+    instances: dict[str, BreakerReport] = {}
     for instance, word in (one for rows in kept for one in rows if one[0]):
         instances[instance] = _together(instances[instance], word) if instance in instances else word
     # What is not told of an instance counts for its partition alone.
@@ -138,17 +138,17 @@ def merged(told: Iterable[list[list[Any]]]) -> dict[str, Any]:
     }
 
 
-def _answered(word: Word) -> int:
+def _answered(word: BreakerReport) -> int:
     return word.answer_ms
 
 
-def _together(one: Word, other: Word) -> Word:
+def _together(one: BreakerReport, other: BreakerReport) -> BreakerReport:
     """What two partition numbers tell of the same instance."""
     newer = max(one, other, key=lambda word: word.at_ms)
     closed_ms = max(one.closed_ms, other.closed_ms)
     since = [word.since_ms for word in (one, other) if word.since_ms > closed_ms]
     answered = max(one, other, key=_answered)
-    return Word(
+    return BreakerReport(
         newer.state,
         newer.at_ms,
         min(since, default=0 if newer.state == CLOSED else closed_ms),

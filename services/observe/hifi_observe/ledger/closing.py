@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ClosingRules:
     """When minutes close and for how long they are amended, seconds."""
 
     settle_s: float = 300
@@ -23,12 +23,12 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class OffsetSnapshot:
     """Kafka's state of one partition number, asked for in the order of the fields."""
 
     taken_us: int
     """Wall time before anything was asked, microseconds since 1970 UTC."""
-    tallies_end: int
+    ack_reports_end: int
     """End offset of `accepted`."""
     committed: Mapping[str, int]
     """Topic to the committed offset of the service that reads it."""
@@ -40,6 +40,6 @@ class Snapshot:
         return all(positions.get(topic, 0) >= end for topic, end in self.ends.items())
 
 
-def closable(taken_us: int, rules: Rules) -> int:
+def closable(taken_us: int, rules: ClosingRules) -> int:
     """The newest minute that may close by the clock, minutes since 1970 UTC."""
     return int((taken_us - rules.settle_s * 1_000_000) // 60_000_000) - 1

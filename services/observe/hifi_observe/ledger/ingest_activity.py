@@ -4,17 +4,17 @@ import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 
-from hifi_observe.ledger.ack_report import Tally
+from hifi_observe.ledger.ack_report import AckReport
 from hifi_observe.ledger.id_set import IdSet
-from hifi_observe.ledger.pipe_minute import Cell
+from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import ACCEPTED, RAW, Stage
 
 
-class Ingest:
+class IngestActivity:
     """Tallies of one partition, kept until a snapshot covers them."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, Tally]] = deque()
+        self._waiting: deque[tuple[int, AckReport]] = deque()
         self._last_ms: dict[str, int] = {}
         self._closed: set[str] = set()
         self._firsts: dict[int, int] = {}
@@ -29,43 +29,43 @@ class Ingest:
         self._answered: Counter[int] = Counter()
         """Minute to all answers."""
 
-    def tell(self, offset: int, append_ms: int, tally: Tally) -> None:
+    def tell(self, offset: int, append_ms: int, report: AckReport) -> None:
         """A tally was read."""
         minute, second = divmod(append_ms // 1000, 60)
         self.first_ms = self.first_ms or append_ms
         self.last_ms = max(self.last_ms, append_ms)
         self._beats[minute] |= 1 << second
-        self._failed[minute] += tally.failed
-        self._answered[minute] += sum(tally.answers.values())
-        self._last_ms[tally.epoch] = append_ms
-        if tally.closed:
-            self._closed.add(tally.epoch)
-        for one in {minute, *(event_minute for _, event_minute, _, _ in tally.ranges)}:
+        self._failed[minute] += report.failed
+        self._answered[minute] += sum(report.answers.values())
+        self._last_ms[report.epoch] = append_ms
+        if report.closed:
+            self._closed.add(report.epoch)
+        for one in {minute, *(event_minute for _, event_minute, _, _ in report.ranges)}:
             self._firsts.setdefault(one, offset)
-        if tally.ranges:
-            self._waiting.append((offset, tally))
+        if report.ranges:
+            self._waiting.append((offset, report))
 
     def take(self, end: int) -> Iterator[tuple[int, str, int, str, int, int]]:
         """What tallies below an offset name: offset, pipe, minute, epoch, first and last sequence."""
         while self._waiting and self._waiting[0][0] < end:
-            offset, tally = self._waiting.popleft()
-            for pipe, minute, first, last in tally.ranges:
-                yield offset, pipe, minute, tally.epoch, first, last
+            offset, report = self._waiting.popleft()
+            for pipe, minute, first, last in report.ranges:
+                yield offset, pipe, minute, report.epoch, first, last
 
     @property
     def first_waiting(self) -> int | None:
         """Offset of the first tally that no snapshot has covered yet."""
         return self._waiting[0][0] if self._waiting else None
 
-    def untold(self, cell: Cell) -> tuple[int, int]:
+    def unreported(self, pipe_minute: PipeMinute) -> tuple[int, int]:
         """Events of a cell in `raw` without a tally: of epochs that went on or drained, and of others."""
-        without = cell.seen.get(Stage(RAW), IdSet()) - cell.seen.get(Stage(ACCEPTED), IdSet())
+        without = pipe_minute.seen.get(Stage(RAW), IdSet()) - pipe_minute.seen.get(Stage(ACCEPTED), IdSet())
         unacknowledged = incomplete = 0
         for epoch in without.epochs():
             number = len(without.only(epoch))
             told_ms = self._last_ms.get(epoch, 0)
             # A tally that came after the minute's end and its tolerance would have named them.
-            if epoch in self._closed or told_ms >= (cell.minute + 1) * 60_000 + 5_000:
+            if epoch in self._closed or told_ms >= (pipe_minute.minute + 1) * 60_000 + 5_000:
                 unacknowledged += number
             else:
                 incomplete += number

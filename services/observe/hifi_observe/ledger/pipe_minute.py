@@ -12,7 +12,7 @@ Count: TypeAlias = tuple[str, str, str]
 """Hop, destination (or empty), field."""
 
 
-class Cell:
+class PipeMinute:
     """Identities by stage while the minute is open; counts and the unresolved identities once it is closed."""
 
     __slots__ = (
@@ -31,8 +31,8 @@ class Cell:
         "replayed",
         "seen",
         "sketches",
+        "unreported",
         "unresolved",
-        "untold",
         "version",
     )
 
@@ -65,7 +65,7 @@ class Cell:
         """How often it was closed or amended."""
         self.dirty = False
         """Something came after closing that may change what was said."""
-        self.untold = (0, 0)
+        self.unreported = (0, 0)
         """Events in `raw` without a tally: unacknowledged, and of epochs whose tally is incomplete."""
         self._through: dict[str, int] = {}
 
@@ -171,30 +171,41 @@ class Cell:
             "firsts": self.firsts,
             "lasts": self.lasts,
             "late": self.late,
-            "untold": list(self.untold),
+            "unreported": list(self.unreported),
             "version": self.version,
         }
 
     @classmethod
-    def load(cls, pipe: str, minute: int, dumped: Mapping[str, Any]) -> "Cell":
+    def load(cls, pipe: str, minute: int, dumped: Mapping[str, Any]) -> "PipeMinute":
         """What `dump` wrote."""
-        cell = cls(pipe, minute)
-        cell.open = False
-        cell.frozen = Counter({(hop, who, field): number for hop, who, field, number in dumped["frozen"]})
-        cell.copies = Counter(
-            {Stage(kind, who, trip): number for kind, who, trip, number in dumped["copies"]}
+        pipe_minute = cls(pipe, minute)
+        pipe_minute.open = False
+        pipe_minute.frozen = Counter(
+            {(hop, destination, field): number for hop, destination, field, number in dumped["frozen"]}
         )
-        cell.seen = {Stage(kind, who, trip): IdSet.load(ids) for kind, who, trip, ids in dumped["seen"]}
-        cell.passed = {Stage(kind, who, trip): IdSet.load(ids) for kind, who, trip, ids in dumped["passed"]}
-        cell.sketches = {name: Sketch.load(one) for name, one in dumped["sketches"].items()}
-        cell.replayed = {name: IdSet.load(ids) for name, ids in dumped["replayed"].items()}
-        cell.unresolved = IdSet.load(dumped["unresolved"])
-        cell.known = IdSet.load(dumped["known"])
-        cell._through = dict(dumped["through"])
-        cell.firsts, cell.lasts = dict(dumped["firsts"]), dict(dumped["lasts"])
-        cell.late, cell.version = dumped["late"], dumped["version"]
-        cell.untold = (dumped["untold"][0], dumped["untold"][1])
-        return cell
+        pipe_minute.copies = Counter(
+            {
+                Stage(kind, destination, retry_pass): number
+                for kind, destination, retry_pass, number in dumped["copies"]
+            }
+        )
+        pipe_minute.seen = {
+            Stage(kind, destination, retry_pass): IdSet.load(ids)
+            for kind, destination, retry_pass, ids in dumped["seen"]
+        }
+        pipe_minute.passed = {
+            Stage(kind, destination, retry_pass): IdSet.load(ids)
+            for kind, destination, retry_pass, ids in dumped["passed"]
+        }
+        pipe_minute.sketches = {name: Sketch.load(one) for name, one in dumped["sketches"].items()}
+        pipe_minute.replayed = {name: IdSet.load(ids) for name, ids in dumped["replayed"].items()}
+        pipe_minute.unresolved = IdSet.load(dumped["unresolved"])
+        pipe_minute.known = IdSet.load(dumped["known"])
+        pipe_minute._through = dict(dumped["through"])
+        pipe_minute.firsts, pipe_minute.lasts = dict(dumped["firsts"]), dict(dumped["lasts"])
+        pipe_minute.late, pipe_minute.version = dumped["late"], dumped["version"]
+        pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
+        return pipe_minute
 
     def _late(self, stages: Iterable[Stage], epoch: str, sequences: list[int]) -> list[int]:
         """After closing: the unresolved and the new are taken up, every other one is a copy."""

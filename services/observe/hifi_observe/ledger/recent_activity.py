@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hifi_observe.ledger.breaker_reports import REFUSED, Breakers
+from hifi_observe.ledger.breaker_reports import REFUSED, BreakerReports
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.ledger.stage import Stage
 
@@ -16,7 +16,7 @@ _DESTINATIONS: Final = 5000
 
 
 @dataclass(slots=True)
-class Streak:
+class FailureStreak:
     """Outcomes of a destination in a row that were the same failure. Times in milliseconds since 1970 UTC.
 
     Deliveries that were handed over without a request, as the destination had failed before, are of the same streak.
@@ -36,7 +36,7 @@ class Streak:
         return [self.reason, self.count, self.since_ms, self.last_ms, self.after_ms, list(self.times_ms)]
 
 
-class Live:
+class RecentActivity:
     """Counts since the start, and the lags since they were last taken."""
 
     def __init__(self) -> None:
@@ -44,11 +44,11 @@ class Live:
         """Pipe to kind of stage to records seen."""
         self.newest_ms = 0
         """Append time of the newest record seen, milliseconds since 1970 UTC."""
-        self.streaks: dict[tuple[str, str], Streak] = {}
+        self.streaks: dict[tuple[str, str], FailureStreak] = {}
         """Pipe and destination to its run of equal failures."""
         self.successes: dict[tuple[str, str], int] = {}
         """Pipe and destination to append time of its last delivery's receipt, milliseconds since 1970 UTC."""
-        self.breakers: dict[tuple[str, str], Breakers] = {}
+        self.breakers: dict[tuple[str, str], BreakerReports] = {}
         """Pipe and destination to what its receipts tell of its circuit breakers."""
         self.skipped: Counter[str] = Counter()
         """Topic to offsets that Kafka no longer had when observe came to read them."""
@@ -69,28 +69,28 @@ class Live:
         """Another receipt was seen; `reason` is the answer's status, or a code where there was no answer."""
         if at.kind in ("filtered", "duplicate"):
             return  # they say nothing of the destination
-        key = (pipe, at.who)
+        key = (pipe, at.destination)
         streak = self.streaks.get(key)
         if streak is None:
-            streak = self.streaks[key] = Streak(reason, 0, append_ms, append_ms)
+            streak = self.streaks[key] = FailureStreak(reason, 0, append_ms, append_ms)
         elif streak.reason in REFUSED:
             streak.reason = reason
         elif reason not in (streak.reason, *REFUSED):
-            streak = self.streaks[key] = Streak(reason, 0, append_ms, append_ms, streak.last_ms)
+            streak = self.streaks[key] = FailureStreak(reason, 0, append_ms, append_ms, streak.last_ms)
         streak.count += 1
         streak.last_ms = append_ms
         streak.times_ms.append(append_ms)
 
     def breaker(self, pipe: str, at: Stage, headers: Mapping[str, bytes], append_ms: int) -> None:
         """A receipt may tell how a breaker is."""
-        if not at.who:
+        if not at.destination:
             return
-        key = (pipe, at.who)
+        key = (pipe, at.destination)
         one = self.breakers.get(key)
         if one is None:
             if len(self.breakers) >= _DESTINATIONS:
                 del self.breakers[next(iter(self.breakers))]
-            one = self.breakers[key] = Breakers()
+            one = self.breakers[key] = BreakerReports()
         one.tell("retry" if at.kind == "to-retry" else at.kind, headers, append_ms)
 
     def skip(self, topic: str, number: int, now_us: int) -> None:

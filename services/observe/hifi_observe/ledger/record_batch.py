@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from hifi.event import ACCEPTED, ANSWERED, IN, SENT, TIME
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.durations import Transit, event_time_us
-from hifi_observe.ledger.pipe_minute import Cell
+from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import Stage
 
 _BEFORE: Final = {
@@ -29,21 +29,21 @@ Timed: TypeAlias = tuple[Any, ...]
 """A record whose times are measured: identity, append time in milliseconds, and these headers, None where missing."""
 
 
-class Group:
+class RecordGroup:
     """The records of a batch that show the same stages of the same epoch's events, in one cell."""
 
     # No reference back to its place: a cycle would keep each batch until the collector comes.
-    __slots__ = ("cell", "epoch", "first", "last", "passed", "shown", "stages", "through", "timed")
+    __slots__ = ("epoch", "first", "last", "passed", "pipe_minute", "shown", "stages", "through", "timed")
 
     def __init__(
         self,
-        cell: Cell,
+        pipe_minute: PipeMinute,
         through: int,
         stages: tuple[Stage, ...],
         epoch: bytes,
         timed: list[Timed] | None,
     ) -> None:
-        self.cell = cell
+        self.pipe_minute = pipe_minute
         self.through = through
         """Records below this offset were counted before a restart."""
         self.first = -1
@@ -60,18 +60,18 @@ class Group:
 
 
 @dataclass(slots=True)
-class Place:
+class MinuteBatch:
     """The records of a batch that belong to one cell."""
 
-    cell: Cell
+    pipe_minute: PipeMinute
     through: int
     """Records below this offset were counted before a restart."""
-    groups: dict[tuple[tuple[Stage, ...], bytes], Group] = field(default_factory=dict)
+    groups: dict[tuple[tuple[Stage, ...], bytes], RecordGroup] = field(default_factory=dict)
     hop: list[Timed] = field(default_factory=list)
     delivered: dict[str, list[Timed]] = field(default_factory=dict)
     """By destination."""
 
-    def group(self, kind: str, stages: tuple[Stage, ...], epoch: bytes) -> Group:
+    def group(self, kind: str, stages: tuple[Stage, ...], epoch: bytes) -> RecordGroup:
         """The group of a record."""
         group = self.groups.get((stages, epoch))
         if group is None:
@@ -79,21 +79,23 @@ class Place:
             if kind in _HOPS:
                 timed = self.hop
             elif stages[0].kind == "delivered":
-                timed = self.delivered.setdefault(stages[0].who, [])
-            group = self.groups[stages, epoch] = Group(self.cell, self.through, stages, epoch, timed)
+                timed = self.delivered.setdefault(stages[0].destination, [])
+            group = self.groups[stages, epoch] = RecordGroup(
+                self.pipe_minute, self.through, stages, epoch, timed
+            )
         return group
 
     def enter(self, topic: str) -> None:
         """Put the sequences into the cell."""
         shown = [group for group in self.groups.values() if group.shown]
         if shown:
-            self.cell.span(topic, min(group.first for group in shown))
-            self.cell.span(topic, max(group.last for group in shown))
+            self.pipe_minute.span(topic, min(group.first for group in shown))
+            self.pipe_minute.span(topic, max(group.last for group in shown))
         for group in shown:
-            self.cell.show(group.stages, group.epoch, group.shown)
+            self.pipe_minute.show(group.stages, group.epoch, group.shown)
         for group in self.groups.values():
             if group.passed:
-                self.cell.pass_by(group.stages[0], group.epoch, group.passed)
+                self.pipe_minute.pass_by(group.stages[0], group.epoch, group.passed)
 
     def measure(self, kind: str, transit: Transit) -> list[int]:
         """Put all durations into the cell; returns the end-to-end lags from accepted time, microseconds."""
@@ -116,7 +118,7 @@ class Place:
         if not rows:
             return
         identities, ins, appends, accepts, events = zip(*rows, strict=True)
-        service, put = stage.WRITERS[kind], self.cell.measure
+        service, put = stage.WRITERS[kind], self.pipe_minute.measure
         put(service + ".in.event", map(sub, ins, events))
         put(service + ".in.accepted", map(sub, ins, accepts))
         put(service + ".process", _spans(ins, appends))
@@ -132,7 +134,7 @@ class Place:
         if before is not None:
             known = transit.fetched(before, fetched)
             if known:
-                self.cell.measure(stage.READERS[before] + ".transit", known)
+                self.pipe_minute.measure(stage.READERS[before] + ".transit", known)
 
     def _deliveries(self, kind: str, name: str, timed: list[Timed], transit: Transit) -> list[int]:
         rows = []
@@ -148,7 +150,7 @@ class Place:
             return []
         identities, ins, sents, answers, accepts, events = zip(*rows, strict=True)
         self._fetched(kind, transit, zip(identities, ins, strict=True))
-        put = self.cell.measure
+        put = self.pipe_minute.measure
         ends, ends_from_event = list(map(sub, answers, accepts)), list(map(sub, answers, events))
         put("egest.in.event", map(sub, ins, events))
         put("egest.in.accepted", map(sub, ins, accepts))

@@ -29,9 +29,9 @@ class Stage(NamedTuple):
 
     kind: str
     """A kind of topic, or `wanted`, or the outcome that a receipt tells: delivered, filtered, duplicate, …"""
-    who: str = ""
+    destination: str = ""
     """The destination; for dead letters of whole events the service that refused them."""
-    trip: int = 0
+    retry_pass: int = 0
     """Trips through the retrier, on retry topics."""
 
 
@@ -48,7 +48,7 @@ def wanted(to: bytes) -> tuple[Stage, ...]:
 
 
 @lru_cache(maxsize=4096)
-def receipt(destination: bytes, outcome: bytes, trip: bytes) -> tuple[Stage, ...]:
+def receipt(destination: bytes, outcome: bytes, retry_pass: bytes) -> tuple[Stage, ...]:
     """The stage that a receipt shows. Only `retry` tells trips apart: every other outcome is final."""
     kind = outcome.decode("utf-8", "replace")
     final = kind != "retry"
@@ -56,15 +56,15 @@ def receipt(destination: bytes, outcome: bytes, trip: bytes) -> tuple[Stage, ...
         Stage(
             "to-retry" if not final else kind,
             destination.decode("utf-8", "replace"),
-            0 if final else number(trip),
+            0 if final else number(retry_pass),
         ),
     )
 
 
 @lru_cache(maxsize=4096)
-def retry(kind: str, destination: bytes, trip: int) -> tuple[Stage, ...]:
+def retry(kind: str, destination: bytes, retry_pass: int) -> tuple[Stage, ...]:
     """The stage that a record of a retry topic shows."""
-    return (Stage(kind, destination.decode("utf-8", "replace"), trip),)
+    return (Stage(kind, destination.decode("utf-8", "replace"), retry_pass),)
 
 
 @lru_cache(maxsize=4096)

@@ -6,45 +6,48 @@ from dataclasses import fields
 from typing import Any, Final
 
 from hifi_observe.ledger import breaker_reports, stage
-from hifi_observe.ledger.partition_ledger import Book
-from hifi_observe.ledger.recent_activity import Streak
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.ledger.recent_activity import FailureStreak
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.minutes.merged_minute import summary
 
-_STREAK_FIELDS: Final = len(fields(Streak))
+_STREAK_FIELDS: Final = len(fields(FailureStreak))
 
 
-def of_book(book: Book, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, Any]:
+def of_ledger(ledger: PartitionLedger, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, Any]:
     """The figures of a partition number as JSON."""
     waiting: Counter[tuple[str, str, str]] = Counter()
-    for topic, backlog in book.backlogs.items():
-        for (pipe, who), number in backlog.waiting.items():
+    for topic, backlog in ledger.backlogs.items():
+        for (pipe, destination), number in backlog.waiting.items():
             if number > 0:
-                waiting[pipe, topic, who] += number
+                waiting[pipe, topic, destination] += number
     return {
         "at": now_us,
-        "reached": book.reached_us,
-        "newest": book.live.newest_ms,
-        "counts": {pipe: dict(counts) for pipe, counts in book.live.counts.items()},
+        "reached": ledger.reached_us,
+        "newest": ledger.live.newest_ms,
+        "counts": {pipe: dict(counts) for pipe, counts in ledger.live.counts.items()},
         "lags": {pipe: sketch.dump() for pipe, sketch in lags.items() if len(sketch)},
         "waiting": [[*key, number] for key, number in sorted(waiting.items())],
         "backlogs": {
             topic: [len(backlog), round(backlog.waiting_s(now_us // 1000), 3), backlog.committed]
-            for topic, backlog in sorted(book.backlogs.items())
+            for topic, backlog in sorted(ledger.backlogs.items())
         },
-        "streaks": [[pipe, who, *one.json()] for (pipe, who), one in sorted(book.live.streaks.items())],
-        "successes": [[*key, last_ms] for key, last_ms in sorted(book.live.successes.items())],
-        "breakers": [[*key, one.json()] for key, one in sorted(book.live.breakers.items())],
-        "skipped": dict(book.live.skipped),
-        "skipped_at": book.live.skipped_us,
-        "tallied": book.ingest.last_ms,
-        "foreign": sum(book.foreign.values()),
-        "too_late": sum(book.too_late.values()),
-        "cells": len(book.cells),
+        "streaks": [
+            [pipe, destination, *one.json()]
+            for (pipe, destination), one in sorted(ledger.live.streaks.items())
+        ],
+        "successes": [[*key, last_ms] for key, last_ms in sorted(ledger.live.successes.items())],
+        "breakers": [[*key, one.json()] for key, one in sorted(ledger.live.breakers.items())],
+        "skipped": dict(ledger.live.skipped),
+        "skipped_at": ledger.live.skipped_us,
+        "ack_reported": ledger.ingest.last_ms,
+        "foreign": sum(ledger.foreign.values()),
+        "too_late": sum(ledger.too_late.values()),
+        "pipe_minutes": len(ledger.pipe_minutes),
     }
 
 
-class Window:
+class LagWindow:
     """The lags of the last few looks, so that a momentary p95 rests on more than one of them."""
 
     def __init__(self, looks: int) -> None:
@@ -78,13 +81,13 @@ def of_pipe(
             seconds = (now["at"] - old["at"]) / 1e6
             for kind, count in now["counts"].get(pipe, {}).items():
                 rates[kind] += max(0, count - old["counts"].get(pipe, {}).get(kind, 0)) / seconds
-        for name, topic, who, number in now["waiting"]:
+        for name, topic, destination, number in now["waiting"]:
             if name == pipe:
-                waiting[topic, who] += number
+                waiting[topic, destination] += number
         streaks += [one[1:] for one in now["streaks"] if one[0] == pipe]
-        for name, who, last_ms in now.get("successes", ()):
+        for name, destination, last_ms in now.get("successes", ()):
             if name == pipe:
-                successes[who] = max(successes[who], last_ms)
+                successes[destination] = max(successes[destination], last_ms)
     dead = rates["dead-event"] + rates["dead-delivery"]
     retrying = sum(number for (topic, _), number in waiting.items() if stage.kind_of(topic) == stage.RETRY_IN)
     return {
@@ -95,8 +98,8 @@ def of_pipe(
         "retrying": retrying,
         "in_flight": sum(waiting.values()) - retrying,
         "waiting": [
-            {"topic": topic, "destination": who, "records": number}
-            for (topic, who), number in sorted(waiting.items())
+            {"topic": topic, "destination": destination, "records": number}
+            for (topic, destination), number in sorted(waiting.items())
         ],
         "failing": failing(streaks, successes),
     }
@@ -108,10 +111,10 @@ def breakers_of(
     """Destination to how its circuit breakers are, over all partition numbers; see `breakers.merged`."""
     told: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
     for now in live.values():
-        for name, who, words in now.get("breakers", ()):
+        for name, destination, words in now.get("breakers", ()):
             if name == pipe:
-                told[who].append(words)
-    return {who: breaker_reports.merged(told[who]) for who in destinations}
+                told[destination].append(words)
+    return {destination: breaker_reports.merged(told[destination]) for destination in destinations}
 
 
 def failing(streaks: Iterable[list[Any]], successes: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -121,19 +124,19 @@ def failing(streaks: Iterable[list[Any]], successes: Mapping[str, int]) -> list[
         streaks: destination, and what `Streak.json` made; one partition number's each.
         successes: destination to its last success on any partition number; it ends the streaks before it.
     """
-    by_destination: defaultdict[str, list[Streak]] = defaultdict(list)
-    for who, *row in streaks:
+    by_destination: defaultdict[str, list[FailureStreak]] = defaultdict(list)
+    for destination, *row in streaks:
         if len(row) == _STREAK_FIELDS:  # else it is a word of another version
-            by_destination[who].append(Streak(*row))
+            by_destination[destination].append(FailureStreak(*row))
     found = []
-    for who, its in sorted(by_destination.items()):
-        one = _run(its, successes.get(who, 0))
+    for destination, its in sorted(by_destination.items()):
+        one = _run(its, successes.get(destination, 0))
         if one is not None:
-            found.append({"destination": who} | one)
+            found.append({"destination": destination} | one)
     return found
 
 
-def _run(streaks: list[Streak], success_ms: int) -> dict[str, Any] | None:
+def _run(streaks: list[FailureStreak], success_ms: int) -> dict[str, Any] | None:
     """The run of equal failures at the end of all that partition numbers tell of a destination."""
     streaks = [one for one in streaks if one.last_ms >= success_ms]
     if not streaks:

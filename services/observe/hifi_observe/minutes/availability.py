@@ -17,7 +17,7 @@ DAY_MINUTES, WEEK_MINUTES, MONTH_MINUTES = 1440, 7 * 1440, 30 * 1440
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SloLimits:
     """What a pipe promises."""
 
     p95_us: int
@@ -29,7 +29,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class IngestHealth:
     """How ingest, over all its processes, was in a minute."""
 
     gap_s: float | None = None
@@ -39,13 +39,13 @@ class Intake:
     answered: int = 0
     """All answers."""
 
-    def worst(self, other: "Intake") -> "Intake":
+    def worst(self, other: "IngestHealth") -> "IngestHealth":
         """What is known from two sources of which each may have forgotten a part."""
         gaps = [one.gap_s for one in (self, other) if one.gap_s is not None]
         fuller = max(self, other, key=lambda one: one.answered)
-        return Intake(max(gaps, default=None), fuller.failed, fuller.answered)
+        return IngestHealth(max(gaps, default=None), fuller.failed, fuller.answered)
 
-    def within(self, limits: Limits) -> bool:
+    def within(self, limits: SloLimits) -> bool:
         """Whether it kept to what a pipe promises."""
         silent = self.gap_s is not None and self.gap_s > limits.silence_s
         return not silent and self.failed <= self.answered * limits.failed_share
@@ -61,7 +61,7 @@ class Judgement:
 
 
 def judge(
-    lags: Sketch, undelivered: int, age_us: int, lost: int, limits: Limits, intake: Intake
+    lags: Sketch, undelivered: int, age_us: int, lost: int, limits: SloLimits, intake: IngestHealth
 ) -> Judgement:
     """Judge a minute.
 

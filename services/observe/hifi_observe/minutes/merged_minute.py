@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hifi_observe.ledger.id_set import IdSet
-from hifi_observe.ledger.partition_ledger import Verdict
-from hifi_observe.ledger.pipe_minute import Cell, Count
+from hifi_observe.ledger.partition_ledger import MinuteResult
+from hifi_observe.ledger.pipe_minute import Count, PipeMinute
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.ledger.stage import Stage
-from hifi_observe.minutes.availability import Intake, Judgement, Limits, judge
+from hifi_observe.minutes.availability import IngestHealth, Judgement, SloLimits, judge
 
 LISTED = 100_000
 """Lost identities of a minute and partition that are listed; beyond, they are only counted."""
@@ -18,7 +18,7 @@ _OUTPUT = {"ingest": "raw", "normalize": "normalized", "enrich": "enriched"}
 
 
 @dataclass(slots=True)
-class Part:
+class MinuteShare:
     """One partition's share of a minute, as it travels through the topic `minutes`."""
 
     pipe: str
@@ -29,7 +29,7 @@ class Part:
     left: list[tuple[str, str, str, int]]
     """Hop, destination, state (in_flight, waiting, lost) and how many."""
     lost: list[tuple[str, str, IdSet]]
-    untold: tuple[int, int]
+    unreported: tuple[int, int]
     copies: Counter[tuple[str, str]]
     late: int
     sketches: dict[str, Sketch]
@@ -37,56 +37,63 @@ class Part:
     """Topic to first and last offset of the minute there."""
 
 
-def dump(verdict: Verdict, partition: int, at_us: int) -> dict[str, Any]:
+def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
     """The JSON of a verdict: the cell, from which observe goes on, and what its bitmaps cannot say alone."""
-    cell = verdict.cell
+    pipe_minute = result.pipe_minute
     return {
-        "pipe": cell.pipe,
-        "minute": cell.minute,
+        "pipe": pipe_minute.pipe,
+        "minute": pipe_minute.minute,
         "partition": partition,
         "at": at_us,
-        "counts": [[*count, number] for count, number in sorted(verdict.counts.items()) if number],
-        "left": [[one.hop, one.destination, one.state, len(one.ids)] for one in verdict.unresolved],
+        "counts": [[*count, number] for count, number in sorted(result.counts.items()) if number],
+        "left": [[one.hop, one.destination, one.state, len(one.ids)] for one in result.unresolved],
         "lost": [
             [one.hop, one.destination, _some(one.ids).dump()]
-            for one in verdict.unresolved
+            for one in result.unresolved
             if one.state == "lost"
         ],
-        "cell": cell.dump(),
+        "pipe_minute": pipe_minute.dump(),
     }
 
 
-def load_part(dumped: Mapping[str, Any]) -> Part:
+def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
     """What `dump` wrote, less what only a restart needs."""
-    cell = dumped["cell"]
+    pipe_minute = dumped["pipe_minute"]
     copies: Counter[tuple[str, str]] = Counter()
-    for kind, who, _, number in cell["copies"]:
-        copies[kind, who] += number
-    counts = Counter({(hop, who, name): number for hop, who, name, number in dumped["counts"]})
-    for name, ids in cell["replayed"].items():
+    for kind, destination, _, number in pipe_minute["copies"]:
+        copies[kind, destination] += number
+    counts = Counter(
+        {(hop, destination, name): number for hop, destination, name, number in dumped["counts"]}
+    )
+    for name, ids in pipe_minute["replayed"].items():
         counts["egest", name, "replayed"] = len(IdSet.load(ids))
-    return Part(
+    return MinuteShare(
         dumped["pipe"],
         dumped["minute"],
         dumped["partition"],
         dumped["at"],
         counts,
-        [(hop, who, state, number) for hop, who, state, number in dumped["left"]],
-        [(hop, who, IdSet.load(ids)) for hop, who, ids in dumped["lost"]],
-        (cell["untold"][0], cell["untold"][1]),
+        [(hop, destination, state, number) for hop, destination, state, number in dumped["left"]],
+        [(hop, destination, IdSet.load(ids)) for hop, destination, ids in dumped["lost"]],
+        (pipe_minute["unreported"][0], pipe_minute["unreported"][1]),
         copies,
-        cell["late"],
-        {name: Sketch.load(one) for name, one in cell["sketches"].items()},
-        {topic: [cell["firsts"].get(topic, last), last] for topic, last in cell["lasts"].items()},
+        pipe_minute["late"],
+        {name: Sketch.load(one) for name, one in pipe_minute["sketches"].items()},
+        {
+            topic: [pipe_minute["firsts"].get(topic, last), last]
+            for topic, last in pipe_minute["lasts"].items()
+        },
     )
 
 
-def load_cell(dumped: Mapping[str, Any]) -> Cell:
+def load_pipe_minute(dumped: Mapping[str, Any]) -> PipeMinute:
     """The cell of what `dump` wrote, to go on from."""
-    return Cell.load(dumped["pipe"], dumped["minute"], dumped["cell"])
+    return PipeMinute.load(dumped["pipe"], dumped["minute"], dumped["pipe_minute"])
 
 
-def merge(pipe: str, minute: int, parts: Iterable[Part], limits: Limits, intake: Intake) -> dict[str, Any]:
+def merge(
+    pipe: str, minute: int, parts: Iterable[MinuteShare], limits: SloLimits, intake: IngestHealth
+) -> dict[str, Any]:
     """The merged minute as JSON.
 
     Args:
@@ -104,12 +111,12 @@ def merge(pipe: str, minute: int, parts: Iterable[Part], limits: Limits, intake:
     for part in parts:
         counts.update(part.counts)
         copies.update(part.copies)
-        for hop, who, state, number in part.left:
-            left[hop, who, state] += number
+        for hop, destination, state, number in part.left:
+            left[hop, destination, state] += number
         for name, sketch in part.sketches.items():
             sketches.setdefault(name, Sketch()).merge(sketch)
     at_us = max((part.at_us for part in parts), default=0)
-    hops = [_hop(hop, who, counts, left, copies) for hop, who in _rows(counts, left)]
+    hops = [_hop(hop, destination, counts, left, copies) for hop, destination in _rows(counts, left)]
     destinations = [_destination(name, counts, left, copies) for name in _names(counts)]
     lost = sum(number for (_, _, state), number in left.items() if state == "lost")
     judgement = _judge(minute, at_us, left, sketches, lost, limits, intake)
@@ -131,21 +138,21 @@ def merge(pipe: str, minute: int, parts: Iterable[Part], limits: Limits, intake:
         "in_flight": sum(number for (_, _, state), number in left.items() if state == "in_flight"),
         "lost": lost,
         "late": sum(part.late for part in parts),
-        "unacknowledged": sum(part.untold[0] for part in parts),
-        "tally_incomplete": sum(part.untold[1] for part in parts),
+        "unacknowledged": sum(part.unreported[0] for part in parts),
+        "ack_report_incomplete": sum(part.unreported[1] for part in parts),
         "hops": hops,
         "destinations": destinations,
         "lags": {name: summary(sketch) for name, sketch in sorted(sketches.items()) if len(sketch)},
         "lost_ids": [
             {
                 "hop": hop,
-                "destination": who,
+                "destination": destination,
                 "partition": part.partition,
                 "count": len(ids),
                 "ids": ids.dump(),
             }
             for part in parts
-            for hop, who, ids in part.lost
+            for hop, destination, ids in part.lost
         ],
         "offsets": {str(part.partition): part.lasts for part in parts},
     }
@@ -169,8 +176,8 @@ def _judge(
     left: Counter[tuple[str, str, str]],
     sketches: Mapping[str, Sketch],
     lost: int,
-    limits: Limits,
-    intake: Intake,
+    limits: SloLimits,
+    intake: IngestHealth,
 ) -> Judgement:
     lags = Sketch()
     for name, sketch in sketches.items():
@@ -183,34 +190,38 @@ def _judge(
 
 def _rows(counts: Mapping[Count, int], left: Mapping[tuple[str, str, str], int]) -> list[tuple[str, str]]:
     order = ["ingest", "normalize", "enrich", "egest", "retrier", "retry"]
-    found = {(hop, who) for hop, who, _ in counts} | {(hop, who) for hop, who, _ in left}
+    found = {(hop, destination) for hop, destination, _ in counts} | {
+        (hop, destination) for hop, destination, _ in left
+    }
     return sorted(found, key=lambda one: (order.index(one[0]), one[1]))
 
 
 def _names(counts: Mapping[Count, int]) -> list[str]:
-    return sorted({who for hop, who, _ in counts if hop in ("egest", "retrier")})
+    return sorted({destination for hop, destination, _ in counts if hop in ("egest", "retrier")})
 
 
 def _hop(
     hop: str,
-    who: str,
+    destination: str,
     counts: Counter[Count],
     left: Counter[tuple[str, str, str]],
     copies: Counter[tuple[str, str]],
 ) -> dict[str, Any]:
     duplicates = (
-        copies["delivered", who] if hop == "egest" else copies[Stage(_OUTPUT.get(hop, "retry-out")).kind, who]
+        copies["delivered", destination]
+        if hop == "egest"
+        else copies[Stage(_OUTPUT.get(hop, "retry-out")).kind, destination]
     )
     return {
         "hop": hop,
-        "destination": who,
-        "in": counts[hop, who, "in"],
-        "out": counts[hop, who, "out"],
-        "in_flight": left[hop, who, "in_flight"],
-        "waiting": left[hop, who, "waiting"],
-        "lost": left[hop, who, "lost"],
+        "destination": destination,
+        "in": counts[hop, destination, "in"],
+        "out": counts[hop, destination, "out"],
+        "in_flight": left[hop, destination, "in_flight"],
+        "waiting": left[hop, destination, "waiting"],
+        "lost": left[hop, destination, "lost"],
         "duplicates": duplicates,
-        "dead": counts[hop, who, "dead"],
+        "dead": counts[hop, destination, "dead"],
     }
 
 

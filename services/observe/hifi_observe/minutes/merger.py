@@ -7,23 +7,23 @@ from typing import Any
 import orjson
 
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, Intake, Limits
+from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, IngestHealth, SloLimits
 from hifi_observe.minutes.merged_minute import load_part, merge
-from hifi_observe.minutes.minute_store import Store
+from hifi_observe.minutes.minute_store import MinuteStore
 
 Records = list[tuple[bytes, dict[str, Any] | None]]
 _BACK = 1440
 """Minutes that a new owner goes back to merge what nobody merged."""
 
 
-class Owner:
+class MinuteMerger:
     """Decides what to write for a pipe."""
 
     def __init__(
         self,
-        store: Store,
+        store: MinuteStore,
         partitions: int,
-        limits: Callable[[str], Limits | None],
+        limits: Callable[[str], SloLimits | None],
         *,
         keep_h: float,
         amend_s: float,
@@ -54,7 +54,7 @@ class Owner:
         if not changed and self._merged_to.get(pipe) == closed:
             return []
         promised = self._limits(pipe)
-        limits = promised or Limits(2**62, 2**62)
+        limits = promised or SloLimits(2**62, 2**62)
         due = {minute for minute in changed if minute <= closed}
         if closed >= 0 and promised is not None:
             known = self._store.minutes.get(pipe, {})
@@ -82,7 +82,7 @@ class Owner:
             )
         return records + self._old(pipe, closed)
 
-    def _merged(self, pipe: str, minute: int, limits: Limits) -> dict[str, Any] | None:
+    def _merged(self, pipe: str, minute: int, limits: SloLimits) -> dict[str, Any] | None:
         parts = [load_part(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()]
         before = self._store.minute(pipe, minute)
         if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
@@ -90,7 +90,7 @@ class Owner:
         intake = self._store.intake(minute)
         if before is not None:
             # Markers tell of the minutes that closed last: what was before a restart is in the merged minute alone.
-            intake = intake.worst(Intake(**before.get("intake", {})))
+            intake = intake.worst(IngestHealth(**before.get("intake", {})))
         return merge(pipe, minute, parts, limits, intake)
 
     def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
@@ -118,7 +118,7 @@ class Owner:
             self._store.take(record_keys.minute(pipe, minute), None)
         for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:
             for partition, value in list(self._store.parts[pipe][minute].items()):
-                if minute < closed - self._keep or not orjson.loads(value)["cell"]["unresolved"]:
+                if minute < closed - self._keep or not orjson.loads(value)["pipe_minute"]["unresolved"]:
                     gone.append((record_keys.part(pipe, minute, partition), None))
                     self._store.take(record_keys.part(pipe, minute, partition), None)
         return gone

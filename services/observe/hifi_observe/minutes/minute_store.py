@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.availability import DOWN, Intake
+from hifi_observe.minutes.availability import DOWN, IngestHealth
 
 
 @dataclass(frozen=True, slots=True)
-class Down:
+class DownMinute:
     """A minute that is down, as it was when it last became worse."""
 
     at_us: int
@@ -20,7 +20,7 @@ class Down:
     causes: frozenset[str]
 
 
-class Store:
+class MinuteStore:
     """A view of the topic, kept record by record. Merged minutes stay as JSON until somebody asks."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Store:
         """Pipe to minute to merged minute."""
         self.states: defaultdict[str, dict[int, str]] = defaultdict(dict)
         """Pipe to minute to up, down or unknown."""
-        self.downs: defaultdict[str, dict[int, Down]] = defaultdict(dict)
+        self.downs: defaultdict[str, dict[int, DownMinute]] = defaultdict(dict)
         """Pipe to minutes that are down."""
         self.days: defaultdict[str, dict[int, dict[str, int]]] = defaultdict(dict)
         """Pipe to day to minutes up, down and unknown."""
@@ -79,7 +79,7 @@ class Store:
         if merged["state"] != DOWN:
             self.downs[pipe].pop(minute, None)
             return
-        down = Down(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
+        down = DownMinute(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
         known = self.downs[pipe].get(minute)
         if known is None or down.lost > known.lost or down.causes - known.causes:
             self.downs[pipe][minute] = down
@@ -117,10 +117,10 @@ class Store:
             return -1
         return min(int(marker["minute"]) for marker in self.markers.values())
 
-    def intake(self, minute: int) -> Intake:
+    def intake(self, minute: int) -> IngestHealth:
         """How ingest was in a minute, over all partition numbers."""
         answers = self.answers.get(minute, {}).values()
-        return Intake(
+        return IngestHealth(
             max(self.gaps.get(minute, {}).values(), default=None),
             sum(failed for failed, _ in answers),
             sum(answered for _, answered in answers),

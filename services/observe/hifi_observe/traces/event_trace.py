@@ -26,7 +26,7 @@ from hifi.event import (
 from hifi.topics import Topics
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.hops import FINAL
-from hifi_observe.ledger.partition_ledger import Seen
+from hifi_observe.ledger.partition_ledger import ConsumedRecord
 from hifi_observe.ledger.stage import (
     DEAD_LETTER,
     ENRICHED,
@@ -43,7 +43,7 @@ _INPUTS: Final = {"normalize": RAW, "enrich": NORMALIZED, "egest": ENRICHED}
 Attributes = dict[str, Any]
 
 
-class Journey:
+class EventTrace:
     """Gives spans to `put`."""
 
     def __init__(
@@ -79,21 +79,23 @@ class Journey:
         """Tell how its sender calls the event."""
         self._ids["hifi.ce_id"] = ce_id.decode("utf-8", "replace")
 
-    def take(self, topic: str, stages: tuple[Stage, ...], headers: Mapping[str, bytes], record: Seen) -> None:
+    def take(
+        self, topic: str, stages: tuple[Stage, ...], headers: Mapping[str, bytes], record: ConsumedRecord
+    ) -> None:
         """A record of it, with the stages that it shows.
 
         Raises:
             KeyError, ValueError: a header of hifi's is missing or malformed.
         """
-        kind, trip = stage.kind_of(topic), stage.number(headers.get(PASS, b"0"))
-        if (kind, stages[0], trip) in self._seen:
+        kind, retry_pass = stage.kind_of(topic), stage.number(headers.get(PASS, b"0"))
+        if (kind, stages[0], retry_pass) in self._seen:
             return  # a copy, or read again
-        self._seen.add((kind, stages[0], trip))
+        self._seen.add((kind, stages[0], retry_pass))
         append_us = record.timestamp * 1000
         if kind == RECEIPTS:
-            self._receipt(stages[0], trip, headers, append_us)
+            self._receipt(stages[0], retry_pass, headers, append_us)
         elif kind == DEAD_LETTER:
-            self._dead(stages[0], trip, headers, append_us)
+            self._dead(stages[0], retry_pass, headers, append_us)
         else:
             self._appended[stages[0]] = (append_us, topic, record.offset)
             self._hop(kind, stages, headers, append_us)
@@ -119,25 +121,25 @@ class Journey:
             about = self._place(at) | _operation("send", "send")
             self._section("ingest", at, self._accepted_us, append_us, "producer", about)
         elif kind == RETRY_OUT:
-            self._process("retrier", Stage(RETRY_IN, at.who, at.trip), headers, append_us)
+            self._process("retrier", Stage(RETRY_IN, at.destination, at.retry_pass), headers, append_us)
         elif kind in (NORMALIZED, ENRICHED):
             service = stage.WRITERS[kind]
             self._process(service, Stage(_INPUTS[service]), headers, append_us)
         if kind == ENRICHED:
-            self._wanted = [one.who for one in stages[1:]]
+            self._wanted = [one.destination for one in stages[1:]]
         self._transit(at)
 
-    def _receipt(self, at: Stage, trip: int, headers: Mapping[str, bytes], append_us: int) -> None:
+    def _receipt(self, at: Stage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
         if SOURCE not in headers:
             self._whole = at.kind
             self._process("normalize", Stage(RAW), headers, append_us, {"hifi.outcome": at.kind})
             return
         again = headers[SOURCE].startswith(RETRY_OUT.encode())
-        before = Stage(RETRY_OUT, at.who, trip) if again else Stage(ENRICHED)
+        before = Stage(RETRY_OUT, at.destination, retry_pass) if again else Stage(ENRICHED)
         outcome = "retry" if at.kind == "to-retry" else at.kind
         failed = outcome in ("retry", "dead-letter")
-        about: Attributes = {"hifi.destination": at.who, "hifi.outcome": outcome} | _reason(headers)
-        mine = Stage("delivery", at.who, trip)
+        about: Attributes = {"hifi.destination": at.destination, "hifi.outcome": outcome} | _reason(headers)
+        mine = Stage("delivery", at.destination, retry_pass)
         sent_us = int(headers.get(SENT, b"0"))
         self._process("egest", before, headers, sent_us or append_us, about, failed=failed, at=mine)
         if sent_us:
@@ -147,20 +149,20 @@ class Journey:
             end_us = int(headers.get(ANSWERED, b"%d" % append_us))
             self._section("expel", mine, sent_us, end_us, "client", about, service="egest", failed=failed)
         if at.kind in FINAL or outcome == "dead-letter":
-            self._ended[at.who] = outcome
+            self._ended[at.destination] = outcome
 
-    def _dead(self, at: Stage, trip: int, headers: Mapping[str, bytes], append_us: int) -> None:
+    def _dead(self, at: Stage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
         service = headers[SERVICE].decode("ascii")
         if service == "egest" and ATTEMPT in headers and RETRY not in headers:
             return  # after a request, or instead of one: there is a receipt, which has the times
         if at.kind == "dead-event":
             self._whole = "dead-letter"
         else:
-            self._ended[at.who] = "dead-letter"
+            self._ended[at.destination] = "dead-letter"
         if service == "retrier":
-            before = Stage(RETRY_IN, at.who, trip + 1)
+            before = Stage(RETRY_IN, at.destination, retry_pass + 1)
         elif RETRY in headers:
-            before = Stage(RETRY_OUT, at.who, trip)
+            before = Stage(RETRY_OUT, at.destination, retry_pass)
         else:
             before = Stage(_INPUTS[service])
         about = {"hifi.outcome": "dead-letter"} | _reason(headers)
@@ -218,7 +220,7 @@ class Journey:
         """Append times are whole milliseconds, so an end may seem to be before its start."""
         end_us = max(start_us, end_us)
         self._end_us = max(self._end_us, end_us)
-        place = (part.encode() for part in (name, at.kind, at.who, str(at.trip)))
+        place = (part.encode() for part in (name, at.kind, at.destination, str(at.retry_pass)))
         self._put(
             Span(
                 name,

@@ -12,8 +12,8 @@ from hifi.event import REPLAY, SEQ
 from hifi.topics import Topics
 from hifi_observe import metrics
 from hifi_observe.ledger import record_stages, stage
-from hifi_observe.ledger.partition_ledger import Seen
-from hifi_observe.traces.event_trace import Journey
+from hifi_observe.ledger.partition_ledger import ConsumedRecord
+from hifi_observe.traces.event_trace import EventTrace
 from hifi_observe.traces.span import Span, context, sampled
 
 KEPT: Final = 10_000
@@ -23,7 +23,7 @@ KEPT_S: Final = 900.0
 _CAPPED: Final = 50_000
 
 
-class Traces:
+class EventTracer:
     """Takes every record and follows the sampled events."""
 
     def __init__(
@@ -51,14 +51,14 @@ class Traces:
         self._put = put
         self._hides_id = hides_id
         self._clock = clock
-        self._journeys: dict[bytes, tuple[float, Journey]] = {}
+        self._traces: dict[bytes, tuple[float, EventTrace]] = {}
         """Identity to when it was begun and the journey, oldest first."""
         self._capped: dict[bytes, None] = {}
         """Identities that were over the cap: at no hop then, rather than at some."""
         self._second = 0
         self._begun = 0
 
-    def take(self, topic: str, partition: int, records: Sequence[Seen]) -> None:
+    def take(self, topic: str, partition: int, records: Sequence[ConsumedRecord]) -> None:
         """Records of a topic (named without the stream) and a partition."""
         self._forget()
         kind = stage.kind_of(topic)
@@ -70,26 +70,26 @@ class Traces:
             if headers.get(REPLAY, b"0") != b"0":
                 continue
             with contextlib.suppress(KeyError, ValueError):  # what is not hifi's, the book counts
-                journey = self._journey(headers, partition)
-                if journey is not None:
-                    journey.take(topic, stages_of(headers), headers, record)
+                trace = self._trace(headers, partition)
+                if trace is not None:
+                    trace.take(topic, stages_of(headers), headers, record)
 
     def keep(self, partitions: Collection[int]) -> None:
         """Another instance tells of the events of all other partitions."""
-        self._journeys = {seq: one for seq, one in self._journeys.items() if one[1].partition in partitions}
+        self._traces = {seq: one for seq, one in self._traces.items() if one[1].partition in partitions}
 
-    def _journey(self, headers: Mapping[str, bytes], partition: int) -> Journey | None:
+    def _trace(self, headers: Mapping[str, bytes], partition: int) -> EventTrace | None:
         seq = headers[SEQ]
-        if seq in self._journeys:
-            journey = self._journeys[seq][1]
+        if seq in self._traces:
+            trace = self._traces[seq][1]
         elif seq in self._capped or not self._chosen(headers):
             return None
         else:
-            journey = Journey(headers, self._topics, partition, self._put)
-            self._journeys[seq] = (self._clock(), journey)
-        if "ce_id" in headers and not self._hides_id(journey.pipe):
-            journey.name(headers["ce_id"])
-        return journey
+            trace = EventTrace(headers, self._topics, partition, self._put)
+            self._traces[seq] = (self._clock(), trace)
+        if "ce_id" in headers and not self._hides_id(trace.pipe):
+            trace.name(headers["ce_id"])
+        return trace
 
     def _chosen(self, headers: Mapping[str, bytes]) -> bool:
         trace, _, flagged = context(headers)
@@ -110,9 +110,9 @@ class Traces:
     def _forget(self) -> None:
         """The oldest, beyond the bounds."""
         now_s = self._clock()
-        while self._journeys:
-            seq, (born_s, journey) = next(iter(self._journeys.items()))
-            if len(self._journeys) <= KEPT and now_s - born_s < KEPT_S:
+        while self._traces:
+            seq, (born_s, trace) = next(iter(self._traces.items()))
+            if len(self._traces) <= KEPT and now_s - born_s < KEPT_S:
                 return
-            del self._journeys[seq]
-            journey.give_up()
+            del self._traces[seq]
+            trace.give_up()

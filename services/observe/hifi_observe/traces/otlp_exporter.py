@@ -38,7 +38,7 @@ _PATH: Final = "/v1/traces"
 logger = log.get(__name__)
 
 
-class Exporter:
+class OtlpExporter:
     """Sends what it is given, each second. Headers, certificates and time-out: OpenTelemetry's own variables."""
 
     def __init__(self, endpoint: str, stream: str) -> None:

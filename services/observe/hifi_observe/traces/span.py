@@ -34,7 +34,7 @@ class Span:
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
-class Context(NamedTuple):
+class TraceContext(NamedTuple):
     """The trace of an event."""
 
     trace: int
@@ -44,7 +44,7 @@ class Context(NamedTuple):
     """The sender samples this trace."""
 
 
-def context(headers: Mapping[str, bytes]) -> Context:
+def context(headers: Mapping[str, bytes]) -> TraceContext:
     """The trace that an event came with (W3C Trace Context), else one made from its identity.
 
     Raises:
@@ -52,8 +52,8 @@ def context(headers: Mapping[str, bytes]) -> Context:
     """
     match = _PARENT.fullmatch(headers.get(TRACEPARENT, b""))
     if match is None:
-        return Context(number(16, headers[SEQ]), 0, flagged=False)
-    return Context(int(match[1], 16), int(match[2], 16), flagged=bool(int(match[3], 16) & 1))
+        return TraceContext(number(16, headers[SEQ]), 0, flagged=False)
+    return TraceContext(int(match[1], 16), int(match[2], 16), flagged=bool(int(match[3], 16) & 1))
 
 
 def sampled(trace: int, share: float) -> bool:

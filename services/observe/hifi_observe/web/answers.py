@@ -149,9 +149,9 @@ def alarms_of(observatory: Observatory) -> dict[str, Any]:
     """Active alarms, past ones and silences."""
     return {
         "active": [one.json() for one in observatory.alarms()],
-        "past": [body for body in reversed(observatory.herald.history) if body["ended_us"] is not None],
+        "past": [body for body in reversed(observatory.notifier.history) if body["ended_us"] is not None],
         "silences": [
             {name: getattr(one, name) for name in one.__dataclass_fields__}
-            for one in observatory.herald.alarms.silences.values()
+            for one in observatory.notifier.alarms.silences.values()
         ],
     }

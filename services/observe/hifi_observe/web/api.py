@@ -14,7 +14,7 @@ from starlette.routing import Route
 from hifi.clock import now_us
 from hifi.errors import Misconfigured, Retryable
 from hifi.health import version
-from hifi_observe.alarms.alarm import KINDS, Silence
+from hifi_observe.alarms.alarm import KINDS, AlarmSilence
 from hifi_observe.observatory import Observatory
 from hifi_observe.web import problem, views
 from hifi_observe.web.answers import (
@@ -145,7 +145,7 @@ class Api:
         try:
             body = orjson.loads(await request.body())
             seconds, kind, pipe = float(body["seconds"]), str(body.get("kind", "")), str(body.get("pipe", ""))
-            made = Silence(
+            made = AlarmSilence(
                 str(uuid.uuid4()),
                 str(body["reason"])[:500],
                 now_us(),

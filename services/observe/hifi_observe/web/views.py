@@ -16,7 +16,7 @@ from hifi_observe.minutes.availability import (
     Uptime,
     uptime,
 )
-from hifi_observe.minutes.minute_store import Store
+from hifi_observe.minutes.minute_store import MinuteStore
 
 PERIODS = {"day": DAY_MINUTES, "week": WEEK_MINUTES, "month": MONTH_MINUTES}
 STAGES = (
@@ -31,7 +31,7 @@ STAGES = (
 """Parts of the way, in its order; the destination's own time (`expel/…`) comes last."""
 
 
-def availability(store: Store, pipe: str, now_minute: int, target: float) -> dict[str, Any]:
+def availability(store: MinuteStore, pipe: str, now_minute: int, target: float) -> dict[str, Any]:
     """Up, down and unknown minutes, nines and the error budget of each period that ends now."""
     states = store.states.get(pipe, {})
     made = {}
@@ -55,7 +55,7 @@ def availability(store: Store, pipe: str, now_minute: int, target: float) -> dic
 
 
 def overview(
-    store: Store, pipes: Iterable[str], alarms: Iterable[Alarm], now_minute: int, target: float
+    store: MinuteStore, pipes: Iterable[str], alarms: Iterable[Alarm], now_minute: int, target: float
 ) -> list[dict[str, Any]]:
     """One row a pipe."""
     alarms = list(alarms)
@@ -92,7 +92,7 @@ def overview(
     return rows
 
 
-def minutes(store: Store, pipe: str, first: int, last: int) -> list[dict[str, Any]]:
+def minutes(store: MinuteStore, pipe: str, first: int, last: int) -> list[dict[str, Any]]:
     """Merged minutes of a pipe, oldest first, without lists of ids."""
     known = store.minutes.get(pipe, {})
     made = []
@@ -128,7 +128,7 @@ def where_time_goes(merged: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [*parts, *sorted(expel)]
 
 
-def series(store: Store, pipe: str, first: int, last: int) -> dict[str, Any]:
+def series(store: MinuteStore, pipe: str, first: int, last: int) -> dict[str, Any]:
     """Columns of the closed minutes of a pipe: counts, end-to-end lags and mean parts of the way in milliseconds."""
     rows = minutes(store, pipe, first, last)
     names = dict.fromkeys(name for row in rows for name, _ in where_time_goes(row))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_observe.alarms.alarm import KINDS, Alarms, Silence
+from hifi_observe.alarms.alarm import KINDS, Alarms, AlarmSilence
 
 LAG = ("lag", "flights", "")
 SECOND = 1_000_000
@@ -41,7 +41,7 @@ def test_whatever_comes_and_goes_starts_and_ends_alternate_and_do_not_flap(holds
 
 def test_a_silenced_alarm_says_so_and_is_told_when_it_outlasts_the_silence() -> None:
     alarms = Alarms()
-    alarms.silences["s"] = Silence("s", "new broker", 0, 60 * SECOND, pipe="flights")
+    alarms.silences["s"] = AlarmSilence("s", "new broker", 0, 60 * SECOND, pipe="flights")
     told = run(alarms, [True] * 100)
     assert [(one.silenced, one.ended_us) for one in told] == [("new broker", None), (None, None)]
     assert told[0].id == told[1].id
@@ -49,7 +49,7 @@ def test_a_silenced_alarm_says_so_and_is_told_when_it_outlasts_the_silence() -> 
 
 def test_a_silence_of_one_pipe_leaves_the_others() -> None:
     alarms = Alarms()
-    alarms.silences["s"] = Silence("s", "new broker", 0, 60 * SECOND, pipe="orders")
+    alarms.silences["s"] = AlarmSilence("s", "new broker", 0, 60 * SECOND, pipe="orders")
     assert [one.silenced for one in run(alarms, [True] * 40)] == [None]
 
 

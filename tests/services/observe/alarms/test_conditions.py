@@ -9,13 +9,13 @@ import orjson
 from hifi import event
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, holding
-from hifi_observe.ledger.closing import Rules
-from hifi_observe.ledger.partition_ledger import Book
+from hifi_observe.ledger.closing import ClosingRules
+from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.stage import Stage
 from hifi_observe.live import figures
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.availability import Limits
-from hifi_observe.minutes.minute_store import Store
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.minute_store import MinuteStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from simulated_mesh import Row
@@ -26,7 +26,7 @@ NOW_US = (MINUTE + 66) * MINUTE_US
 THRESHOLDS = Thresholds(15, 10)
 
 
-def merged(store: Store, minute: int, at_us: int, lost: int) -> None:
+def merged(store: MinuteStore, minute: int, at_us: int, lost: int) -> None:
     hops = [{"hop": "egest", "destination": "crm", "lost": lost}]
     causes = ["loss"] if lost else []
     value = {
@@ -35,13 +35,13 @@ def merged(store: Store, minute: int, at_us: int, lost: int) -> None:
     store.take(record_keys.minute("flights", minute), orjson.dumps(value))
 
 
-def look(store: Store, now_us: int = NOW_US) -> dict[Key, str]:
-    limits = {"flights": Limits(1_000_000, 0)}
+def look(store: MinuteStore, now_us: int = NOW_US) -> dict[Key, str]:
+    limits = {"flights": SloLimits(1_000_000, 0)}
     return holding(store, limits, {"flights": {"crm"}}, now_us, 1, THRESHOLDS)
 
 
-def closed(minute: int) -> Store:
-    store = Store()
+def closed(minute: int) -> MinuteStore:
+    store = MinuteStore()
     marker: dict[str, Any] = {"minute": minute, "gaps": {}}
     store.take(record_keys.closed(0), orjson.dumps(marker))
     return store
@@ -72,19 +72,19 @@ def test_of_many_minutes_that_close_at_once_none_goes_unseen() -> None:
     assert ("loss", "flights", "") in look(store)
 
 
-def tell(store: Store, partition: int, book: Book) -> None:
-    book.reached_us = NOW_US
-    store.take(record_keys.live(partition), orjson.dumps(figures.of_book(book, NOW_US, {})))
+def tell(store: MinuteStore, partition: int, ledger: PartitionLedger) -> None:
+    ledger.reached_us = NOW_US
+    store.take(record_keys.live(partition), orjson.dumps(figures.of_ledger(ledger, NOW_US, {})))
 
 
-def fail(book: Book, at_ms: range, destination: str = "crm") -> None:
+def fail(ledger: PartitionLedger, at_ms: range, destination: str = "crm") -> None:
     for append_ms in at_ms:
-        book.live.outcome("flights", Stage("failed", destination), "503", append_ms)
+        ledger.live.outcome("flights", Stage("failed", destination), "503", append_ms)
 
 
 def test_a_destination_that_fails_again_and_again_is_told_until_a_later_success_on_any_partition() -> None:
     store = closed(MINUTE)
-    failing, other = Book(0, Rules()), Book(1, Rules())
+    failing, other = PartitionLedger(0, ClosingRules()), PartitionLedger(1, ClosingRules())
     fail(failing, range(100, 112))
     other.live.success("flights", "crm", 90)
     tell(store, 0, failing)
@@ -96,29 +96,29 @@ def test_a_destination_that_fails_again_and_again_is_told_until_a_later_success_
 
 
 def test_a_success_is_seen_from_its_receipt() -> None:
-    book = Book(0, Rules())
+    ledger = PartitionLedger(0, ClosingRules())
     receipt = {
         event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SEQ: b"a:0", event.DESTINATION: b"crm",
         event.OUTCOME: b"delivered",
     }  # fmt: skip
-    book.take("receipts", [Row(0, 7, list(receipt.items()))])
-    assert book.live.successes == {("flights", "crm"): 7}
+    ledger.take("receipts", [Row(0, 7, list(receipt.items()))])
+    assert ledger.live.successes == {("flights", "crm"): 7}
 
 
 def test_a_destination_that_the_pipe_no_longer_declares_is_not_told() -> None:
     store = closed(MINUTE)
-    book = Book(0, Rules())
-    fail(book, range(12), "gone")
-    tell(store, 0, book)
+    ledger = PartitionLedger(0, ClosingRules())
+    fail(ledger, range(12), "gone")
+    tell(store, 0, ledger)
     assert look(store) == {}
 
 
 def test_records_that_were_gone_are_told_whoever_missed_them_and_not_for_ever() -> None:
     store = closed(MINUTE)
     for partition in range(2):
-        book = Book(partition, Rules())
+        ledger = PartitionLedger(partition, ClosingRules())
         if partition:
-            book.live.skip("raw", 5, NOW_US)
-        tell(store, partition, book)
+            ledger.live.skip("raw", 5, NOW_US)
+        tell(store, partition, ledger)
     assert look(store)["offsets-lost", "", ""] == "5 records of raw"
     assert ("offsets-lost", "", "") not in look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)

@@ -8,14 +8,14 @@ import orjson
 import pytest
 
 from hifi import event
-from hifi_observe.ledger.breaker_reports import UNKNOWN, Breakers, merged
-from hifi_observe.ledger.closing import Rules
-from hifi_observe.ledger.partition_ledger import Book
-from hifi_observe.ledger.recent_activity import SAME_ANSWERS, Live
+from hifi_observe.ledger.breaker_reports import UNKNOWN, BreakerReports, merged
+from hifi_observe.ledger.closing import ClosingRules
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.ledger.recent_activity import SAME_ANSWERS, RecentActivity
 from hifi_observe.ledger.stage import Stage
 from hifi_observe.live import figures
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.minute_store import Store
+from hifi_observe.minutes.minute_store import MinuteStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from simulated_mesh import Row
@@ -27,7 +27,7 @@ class Receipts:
     """What egest wrote to the receipts of so many partitions, as one instance of observe or several read it."""
 
     def __init__(self, partitions: int = 2) -> None:
-        self.books = [Book(number, Rules()) for number in range(partitions)]
+        self.ledgers = [PartitionLedger(number, ClosingRules()) for number in range(partitions)]
         self.offsets = [0] * partitions
 
     def tell(self, partition: int, at_ms: int, outcome: str, reason: str = "", **more: Any) -> None:
@@ -41,7 +41,7 @@ class Receipts:
             headers[event.STATUS] = b"%d" % more["status"]
         if "breaker" in more:
             headers[event.BREAKER] = more["breaker"].encode()
-        self.books[partition].take("receipts", [Row(self.offsets[partition], at_ms, list(headers.items()))])
+        self.ledgers[partition].take("receipts", [Row(self.offsets[partition], at_ms, list(headers.items()))])
         self.offsets[partition] += 1
 
     def delivered(self, partition: int, at_ms: int, **more: Any) -> None:
@@ -54,10 +54,10 @@ class Receipts:
         self.tell(partition, at_ms, "retry", "breaker-open", **more)
 
     @property
-    def told(self) -> Store:
-        store = Store()
-        for number, book in enumerate(self.books):
-            store.take(record_keys.live(number), orjson.dumps(figures.of_book(book, 1, {})))
+    def told(self) -> MinuteStore:
+        store = MinuteStore()
+        for number, ledger in enumerate(self.ledgers):
+            store.take(record_keys.live(number), orjson.dumps(figures.of_ledger(ledger, 1, {})))
         return store
 
     @property
@@ -149,13 +149,13 @@ def test_receipts_of_an_egest_that_names_no_breaker_are_read_by_their_reason() -
 
 
 def test_what_is_kept_does_not_grow_with_instances_or_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Breakers()
+    one = BreakerReports()
     for number in range(1000):
         one.tell("retry", {event.BREAKER: b"open:%d" % number}, number)
     assert len(one.json()) <= 8
     assert merged([one.json()])["seen_ms"] == 999
     monkeypatch.setattr("hifi_observe.ledger.recent_activity._DESTINATIONS", 10)
-    live = Live()
+    live = RecentActivity()
     for number in range(1000):
         live.breaker("flights", Stage("delivered", f"d{number}"), {}, number)
     assert len(live.breakers) == 10

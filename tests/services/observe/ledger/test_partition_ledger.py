@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hifi_observe.ledger.closing import Rules, Snapshot
-from hifi_observe.ledger.partition_ledger import Book, Verdict
-from hifi_observe.ledger.pipe_minute import Cell
+from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
+from hifi_observe.ledger.partition_ledger import MinuteResult, PartitionLedger
+from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import Stage
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from simulated_mesh import READS, TOPICS, Id, Mesh, id_of
 
 pytestmark = pytest.mark.timeout(900)
-RULES = Rules(settle_s=20, amend_s=100_000, follow_s=1_000_000)
+RULES = ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000)
 
 
 class Observer:
@@ -27,18 +27,18 @@ class Observer:
 
     def __init__(self, mesh: Mesh, chance: random.Random, *, restarts: bool = False) -> None:
         self.mesh, self.chance, self.restarts = mesh, chance, restarts
-        self.book = Book(0, RULES)
+        self.ledger = PartitionLedger(0, RULES)
         self.position = dict.fromkeys(TOPICS, 0)
-        self.book.positions = dict(self.position)
-        self.cells: dict[tuple[str, int], bytes] = {}
+        self.ledger.positions = dict(self.position)
+        self.pipe_minutes: dict[tuple[str, int], bytes] = {}
         self.marker: bytes | None = None
-        self.verdicts: dict[tuple[str, int], Verdict] = {}
+        self.results: dict[tuple[str, int], MinuteResult] = {}
         self.said_lost: defaultdict[tuple[str, str], set[Id]] = defaultdict(set)
 
     def snapshot(self) -> None:
         mesh = self.mesh
-        self.book.begin(
-            Snapshot(
+        self.ledger.begin(
+            OffsetSnapshot(
                 mesh.now_ms * 1000,
                 len(mesh.logs["accepted"]),
                 dict(mesh.committed),
@@ -48,21 +48,21 @@ class Observer:
 
     def read(self, topic: str, limit: int) -> None:
         rows = self.mesh.logs[topic][self.position[topic] : self.position[topic] + limit]
-        self.book.take(topic, rows)
+        self.ledger.take(topic, rows)
         self.position[topic] += len(rows)
 
     def settle(self) -> None:
-        if not self.book.reached:
+        if not self.ledger.reached:
             return
-        verdicts = self.book.settle()
-        marker = orjson.dumps(self.book.marker())
-        for verdict in verdicts:
-            key = (verdict.cell.pipe, verdict.cell.minute)
-            self.verdicts[key] = verdict
-            for one in verdict.unresolved:
+        results = self.ledger.settle()
+        marker = orjson.dumps(self.ledger.marker())
+        for result in results:
+            key = (result.pipe_minute.pipe, result.pipe_minute.minute)
+            self.results[key] = result
+            for one in result.unresolved:
                 if one.state == "lost":
                     self.said_lost[one.hop, one.destination].update(one.ids)
-            self.cells[key] = orjson.dumps(verdict.cell.dump())
+            self.pipe_minutes[key] = orjson.dumps(result.pipe_minute.dump())
             if self.restarts and self.chance.random() < 0.05:
                 self.restart()  # it died in the middle of writing: the marker stays the old one
                 return
@@ -70,13 +70,17 @@ class Observer:
 
     def restart(self) -> None:
         if self.marker is None:
-            self.book = Book(0, RULES)
-            self.book.positions = dict.fromkeys(TOPICS, 0)
-            self.book.cells = {key: Cell.load(*key, orjson.loads(text)) for key, text in self.cells.items()}
+            self.ledger = PartitionLedger(0, RULES)
+            self.ledger.positions = dict.fromkeys(TOPICS, 0)
+            self.ledger.pipe_minutes = {
+                key: PipeMinute.load(*key, orjson.loads(text)) for key, text in self.pipe_minutes.items()
+            }
         else:
-            cells = [Cell.load(*key, orjson.loads(text)) for key, text in self.cells.items()]
-            self.book = Book.resume(0, RULES, orjson.loads(self.marker), cells)
-        self.position = dict.fromkeys(TOPICS, 0) | self.book.positions
+            pipe_minutes = [
+                PipeMinute.load(*key, orjson.loads(text)) for key, text in self.pipe_minutes.items()
+            ]
+            self.ledger = PartitionLedger.resume(0, RULES, orjson.loads(self.marker), pipe_minutes)
+        self.position = dict.fromkeys(TOPICS, 0) | self.ledger.positions
 
     def finish(self) -> None:
         """Read everything and close everything."""
@@ -86,7 +90,7 @@ class Observer:
             self.snapshot()
             for topic in TOPICS:
                 self.read(topic, 1_000_000)
-            assert self.book.reached
+            assert self.ledger.reached
             self.settle()
 
 
@@ -120,22 +124,22 @@ def run(seed: int, *, steps: int, restarts: bool, **faults: float) -> Observer:
     return observer
 
 
-def lost_of(verdict: Verdict) -> dict[tuple[str, str], set[Id]]:
-    return {(one.hop, one.destination): set(one.ids) for one in verdict.unresolved if one.state == "lost"}
+def lost_of(result: MinuteResult) -> dict[tuple[str, str], set[Id]]:
+    return {(one.hop, one.destination): set(one.ids) for one in result.unresolved if one.state == "lost"}
 
 
 def check(observer: Observer) -> None:
     mesh = observer.mesh
     mesh.index()
-    keys = {(pipe, minute) for pipe, minute, _ in mesh.acknowledged} | set(observer.verdicts)
+    keys = {(pipe, minute) for pipe, minute, _ in mesh.acknowledged} | set(observer.results)
     for pipe, minute in keys:
-        verdict = observer.book.look(observer.book.cells[pipe, minute])
-        assert lost_of(verdict) == mesh.lost(pipe, minute), (pipe, minute)
-        assert {one.state for one in verdict.unresolved} <= {"lost"}
-        counts = verdict.counts
+        result = observer.ledger.look(observer.ledger.pipe_minutes[pipe, minute])
+        assert lost_of(result) == mesh.lost(pipe, minute), (pipe, minute)
+        assert {one.state for one in result.unresolved} <= {"lost"}
+        counts = result.counts
         for hop, topic in (("ingest", "raw"), ("normalize", "normalized"), ("enrich", "enriched")):
             assert counts[hop, "", "out"] == len(mesh.ids(pipe, minute, topic)), (hop, pipe, minute)
-            assert verdict.cell.copies[Stage(topic)] == mesh.surplus(pipe, minute, topic)
+            assert result.pipe_minute.copies[Stage(topic)] == mesh.surplus(pipe, minute, topic)
         repeated = mesh.ids(pipe, minute, "receipts", "", "duplicate")
         assert counts["normalize", "", "duplicate"] == len(repeated)
         for name in ("a", "b"):
@@ -184,8 +188,8 @@ def test_1_and_7_and_1000_of_100000_dropped_are_named_at_exactly_their_hops() ->
     mesh.drain()
     observer.finish()
     named: dict[str, set[Id]] = defaultdict(set)
-    for verdict in observer.verdicts.values():
-        for one in verdict.unresolved:
+    for result in observer.results.values():
+        for one in result.unresolved:
             named[one.hop] |= set(one.ids)
     assert named == {hop: mesh.dropped[hop, ""] for hop in ("normalize", "enrich", "egest")}
     assert [len(named[hop]) for hop in ("normalize", "enrich", "egest")] == [1, 7, 1000]

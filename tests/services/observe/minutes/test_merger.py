@@ -7,45 +7,45 @@ import pytest
 
 from hifi_observe.ledger.hops import Unresolved
 from hifi_observe.ledger.id_set import IdSet
-from hifi_observe.ledger.partition_ledger import Verdict
-from hifi_observe.ledger.pipe_minute import Cell
+from hifi_observe.ledger.partition_ledger import MinuteResult
+from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.minutes import record_keys
-from hifi_observe.minutes.availability import DAY_MINUTES, Limits
+from hifi_observe.minutes.availability import DAY_MINUTES, SloLimits
 from hifi_observe.minutes.merged_minute import dump
-from hifi_observe.minutes.merger import Owner
-from hifi_observe.minutes.minute_store import Store
+from hifi_observe.minutes.merger import MinuteMerger
+from hifi_observe.minutes.minute_store import MinuteStore
 
 DAY = 19_000
 FIRST = DAY * DAY_MINUTES
-LIMITS = Limits(p95_us=1_000_000, loss=0)
+LIMITS = SloLimits(p95_us=1_000_000, loss=0)
 
 
 def part(minute: int, *, lost: int = 0, at_us: int = 0) -> bytes:
-    cell = Cell("flights", minute)
-    cell.measure("end.accepted/crm", [1000])
+    pipe_minute = PipeMinute("flights", minute)
+    pipe_minute.measure("end.accepted/crm", [1000])
     ids = IdSet()
     ids.add("a" * 16, list(range(lost)))
     left = [Unresolved("normalize", "", "lost", ids)] if lost else []
-    verdict = Verdict(cell, Counter({("ingest", "", "in"): 10}), left)
-    return orjson.dumps(dump(verdict, 0, at_us or (minute + 6) * 60_000_000))
+    result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), left)
+    return orjson.dumps(dump(result, 0, at_us or (minute + 6) * 60_000_000))
 
 
-def close(store: Store, minute: int, **more: object) -> None:
+def close(store: MinuteStore, minute: int, **more: object) -> None:
     store.take(record_keys.closed(0), orjson.dumps({"minute": minute, "gaps": {}, **more}))
 
 
-def owner(store: Store, keep_h: float = 48) -> Owner:
-    return Owner(store, 1, {"flights": LIMITS}.get, keep_h=keep_h, amend_s=3600)
+def owner(store: MinuteStore, keep_h: float = 48) -> MinuteMerger:
+    return MinuteMerger(store, 1, {"flights": LIMITS}.get, keep_h=keep_h, amend_s=3600)
 
 
-def follow(store: Store, records: list[tuple[bytes, dict | None]]) -> None:
+def follow(store: MinuteStore, records: list[tuple[bytes, dict | None]]) -> None:
     """What another instance reads of what the owner wrote."""
     for key, value in records:
         store.take(key, None if value is None else orjson.dumps(value))
 
 
 def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stays() -> None:
-    store = Store()
+    store = MinuteStore()
     old = record_keys.part("flights", FIRST, 0)
     store.take(old, part(FIRST))
     store.take(record_keys.day("flights", DAY), orjson.dumps({"up": 1, "down": 0, "unknown": 0}))
@@ -59,7 +59,7 @@ def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stay
 
 
 def test_an_instance_that_does_not_own_a_pipe_forgets_what_changed_with_the_shares() -> None:
-    mine, other = Store(), Store()
+    mine, other = MinuteStore(), MinuteStore()
     owning = owner(mine, keep_h=2)
     for minute in range(FIRST, FIRST + 300):
         for store in (mine, other):
@@ -71,7 +71,7 @@ def test_an_instance_that_does_not_own_a_pipe_forgets_what_changed_with_the_shar
 
 
 def test_a_share_older_than_what_is_kept_is_not_merged() -> None:
-    store = Store()
+    store = MinuteStore()
     store.take(record_keys.part("flights", FIRST, 0), part(FIRST, lost=1))
     close(store, FIRST + 3 * DAY_MINUTES)
     assert record_keys.minute("flights", FIRST) not in dict(owner(store).merge("flights"))
@@ -79,7 +79,7 @@ def test_a_share_older_than_what_is_kept_is_not_merged() -> None:
 
 
 def test_a_day_counts_each_minute_once_when_minutes_are_let_go_before_its_end() -> None:
-    store = Store()
+    store = MinuteStore()
     owning = owner(store, keep_h=1)
     for minute in range(FIRST, FIRST + 300):
         store.take(record_keys.part("flights", minute, 0), part(minute))
@@ -89,7 +89,7 @@ def test_a_day_counts_each_minute_once_when_minutes_are_let_go_before_its_end() 
 
 
 def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
-    store = Store()
+    store = MinuteStore()
     owning = owner(store)
     for minute in range(FIRST, FIRST + DAY_MINUTES):
         store.take(record_keys.part("flights", minute, 0), part(minute))
@@ -103,8 +103,8 @@ def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
 
 
 def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> None:
-    store = Store()
-    owning = Owner(store, 2, {"flights": LIMITS}.get, keep_h=48, amend_s=3600)
+    store = MinuteStore()
+    owning = MinuteMerger(store, 2, {"flights": LIMITS}.get, keep_h=48, amend_s=3600)
     for failed, state in ((2, "up"), (3, "down")):
         minute = FIRST + failed
         close(store, minute, answers={str(minute): [failed, 100]})
@@ -119,7 +119,7 @@ def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> 
 
 @pytest.mark.parametrize("ingest", [{"gaps": {str(FIRST): 30}}, {"answers": {str(FIRST): [5, 10]}}])
 def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_restart(ingest: dict) -> None:
-    store = Store()
+    store = MinuteStore()
     share = record_keys.part("flights", FIRST, 0)
     store.take(share, part(FIRST))
     close(store, FIRST, **ingest)
@@ -127,7 +127,7 @@ def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_re
     before = dict(written)[record_keys.minute("flights", FIRST)]
     assert (before["state"], before["causes"]) == ("down", ["ingest"])
     # Of the markers the compacted topic has the newest alone; it does not name the minute.
-    after = Store()
+    after = MinuteStore()
     follow(after, written)
     close(after, FIRST + 10)
     for turn in (1, 2):

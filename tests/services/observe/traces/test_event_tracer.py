@@ -23,8 +23,8 @@ from hifi.topics import Topics
 from hifi_observe import metrics
 from hifi_observe.observatory import Observatory
 from hifi_observe.traces import event_tracer, otlp_exporter
-from hifi_observe.traces.event_tracer import Traces
-from hifi_observe.traces.otlp_exporter import Exporter
+from hifi_observe.traces.event_tracer import EventTracer
+from hifi_observe.traces.otlp_exporter import OtlpExporter
 from hifi_observe.traces.span import Span, context, sampled
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -118,10 +118,10 @@ def retried() -> Records:
     ]
 
 
-def following(share: float = 0.0, most_per_s: int = 1000, **more: Any) -> tuple[Traces, list[Span]]:
+def following(share: float = 0.0, most_per_s: int = 1000, **more: Any) -> tuple[EventTracer, list[Span]]:
     spans: list[Span] = []
     more = {"hides_id": lambda _: False} | more
-    return Traces(Topics("s"), share, most_per_s, spans.append, **more), spans
+    return EventTracer(Topics("s"), share, most_per_s, spans.append, **more), spans
 
 
 def told(records: Records, share: float = 0.0, **more: Any) -> list[Span]:
@@ -167,7 +167,7 @@ def dead() -> Iterator[socket.socket]:
 def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
     before = count("exported")
     with collector() as there:
-        exporter = Exporter(there.url + "/", "s")
+        exporter = OtlpExporter(there.url + "/", "s")
         made, _ = following()
         made._put = exporter.put
         for topic, record in [*way(), receipt(b"delivered")]:
@@ -419,7 +419,7 @@ def test_a_dead_collector_costs_spans_and_one_line(
     monkeypatch.setattr(otlp_exporter, "logger", logger)
     spans = told([*way(), receipt(b"delivered")])
     before, port = count("dropped"), dead.getsockname()[1]
-    exporter = Exporter(f"http://127.0.0.1:{port}", "s")
+    exporter = OtlpExporter(f"http://127.0.0.1:{port}", "s")
     for number in range(1, 4):
         for span in spans:
             exporter.put(span)
@@ -441,7 +441,7 @@ def test_a_collector_that_does_not_answer_keeps_nobody_waiting() -> None:
     before = count("dropped")
     with collector() as there:
         there.answers.clear()
-        exporter = Exporter(there.url, "s")
+        exporter = OtlpExporter(there.url, "s")
         began_s = time.monotonic()
         for _ in range(otlp_exporter.QUEUED * 3):
             exporter.put(span)
