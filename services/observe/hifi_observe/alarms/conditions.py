@@ -14,6 +14,10 @@ from hifi_observe.minutes.minute_store import MinuteStore
 
 RECENT_MINUTES = 5
 """Closed minutes that are looked at, and minutes during which an older one that became worse is looked at, too."""
+_STANDSTILL_S = 5
+"""Records that wait for less than this do not make a standstill, seconds."""
+_PROGRESS = ("committed", "processed")
+"""Offsets of a backlog; a service stands still if neither changes."""
 SKIPPED_S = 600
 """How long it holds that records were gone before observe read them, seconds since the last of them."""
 
@@ -57,8 +61,10 @@ def holding(
             found["lag", pipe, ""] = (
                 f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, the SLO {one.p95_us / 1e6:.2f} s"
             )
-        if now["rate_dead"] > 0:
-            found["dead-letters", pipe, ""] = f"{now['rate_dead']:.1f} dead letters a second"
+        dead = now["dead_last_minute"]
+        if dead:
+            letters = "dead letter" if dead == 1 else "dead letters"
+            found["dead-letters", pipe, ""] = f"{dead:,} {letters} in the last minute"
         for bad in now["failing"]:
             if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
                 held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])
@@ -98,11 +104,12 @@ def _groups(store: MinuteStore) -> dict[Key, str]:
     found: dict[Key, str] = {}
     for partition, now in sorted(store.live.items()):
         old = store.before.get(partition)
-        for topic, (records, seconds, committed) in now["backlogs"].items():
-            kind = stage.kind_of(topic)
-            if old is None or not records or kind == stage.RETRY_IN or seconds < 5:
+        for topic, backlog in now["backlogs"].items():
+            kind, records = stage.kind_of(topic), backlog["records"]
+            if old is None or not records or kind == stage.RETRY_IN or backlog["seconds"] < _STANDSTILL_S:
                 continue
-            if old["backlogs"].get(topic, [0, 0, None])[2] == committed:
+            previous = old["backlogs"].get(topic)
+            if previous is not None and all(previous[name] == backlog[name] for name in _PROGRESS):
                 service = stage.READERS[kind]
                 found["no-progress", "", service] = (
                     f"{service} committed nothing on {topic}[{partition}]; {records} records wait"

@@ -9,7 +9,7 @@ import orjson
 from hifi.event import Record
 from hifi.kafka.producer import Producer
 from hifi.topics import Topics
-from hifi_observe.ledger.partition_ledger import MinuteResult
+from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.merged_minute import dump
 

@@ -15,7 +15,7 @@ from hifi_observe.kafka.ledger_recovery import load_ledger
 from hifi_observe.kafka.membership import GroupMembership
 from hifi_observe.kafka.offset_snapshot import OffsetSnapshotReader, read_topics
 from hifi_observe.kafka.publisher import Publisher
-from hifi_observe.ledger.closing import ClosingRules, closable
+from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
@@ -181,7 +181,7 @@ class TopicReader:
         amend = now_s - self._amended_s >= self._settings.observe_amend_interval_s
         if amend:
             self._amended_s = now_s
-        newest = closable(now_us(), self._rules)
+        newest = self._rules.newest_closable(now_us())
         for partition, ledger in self.ledgers.items():
             if not ledger.reached:
                 continue

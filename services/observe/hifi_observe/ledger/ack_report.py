@@ -1,4 +1,4 @@
-"""What ingest says that it acknowledged: records of the topic `accepted`, a heartbeat each second."""
+"""Parse ack reports: what ingest acknowledged, as records of the topic `accepted`, one a second (the heartbeat)."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,19 +10,19 @@ from hifi.errors import NotAnEvent
 
 @dataclass(frozen=True, slots=True)
 class AckReport:
-    """Ranges of sequences by pipe and minute, of one epoch on one partition."""
+    """Acknowledged sequences by pipe and minute, of one epoch on one partition."""
 
     epoch: str
     ranges: tuple[tuple[str, int, int, int], ...] = ()
     """Pipe, minute, first and last sequence."""
     closed: bool = False
-    """The last tally of its epoch: ingest drained."""
+    """Whether it is the last of its epoch: ingest drained."""
     answers: dict[str, int] = field(default_factory=dict)
-    """HTTP status to answers since the tally before, where ingest tells them."""
+    """HTTP status to answers since the previous ack report, if ingest reports them."""
 
     @property
     def failed(self) -> int:
-        """Answers that said that ingest could not accept: 5xx."""
+        """5xx answers: ingest could not accept."""
         return sum(count for status, count in self.answers.items() if status.startswith("5"))
 
 
@@ -30,7 +30,7 @@ def parse(value: bytes | None) -> AckReport:
     """Read a record's value.
 
     Raises:
-        NotAnEvent: it is not a tally.
+        NotAnEvent: it is not an ack report.
     """
     try:
         body: dict[str, Any] = orjson.loads(value or b"")
@@ -43,4 +43,4 @@ def parse(value: bytes | None) -> AckReport:
         answers = {str(status): int(count) for status, count in (body.get("answers") or {}).items()}
         return AckReport(str(body["epoch"]), ranges, bool(body.get("closed")), answers)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise NotAnEvent(f"not a tally: {error!r}") from None
+        raise NotAnEvent(f"not an ack report: {error!r}") from None

@@ -1,61 +1,44 @@
-"""All that one partition number tells, over all topics: takes records and snapshots, gives closed minutes.
+"""What is known of one partition number over all topics: takes records and offset snapshots, returns closed minutes.
 
-No input or output, no clock, no Kafka client: whoever drives it brings records, snapshots and the time.
+No input or output, no clock, no Kafka client: the caller supplies records, snapshots and the time.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from hifi.errors import NotAnEvent
-from hifi.event import MINUTE, PIPE, REASON, REPLAY, SEQ, STATUS
-from hifi_observe.ledger import ack_report, durations, hops, record_stages, stage
-from hifi_observe.ledger.backlog import Backlog, Row
-from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot, closable
+from hifi.event import REASON, STATUS
+from hifi_observe.ledger import ack_report, durations, stage
+from hifi_observe.ledger.backlog import Backlog
+from hifi_observe.ledger.closing import (
+    ClosingRules,
+    MinuteResult,
+    OffsetSnapshot,
+    close_minute,
+    inspect_minute,
+)
 from hifi_observe.ledger.id_set import IdSet, union
 from hifi_observe.ledger.ingest_activity import IngestActivity
-from hifi_observe.ledger.pipe_minute import Count, PipeMinute
+from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.recent_activity import RecentActivity
-from hifi_observe.ledger.record_batch import RECEIPT_TIMES, TIMES, MinuteBatch, RecordGroup
+from hifi_observe.ledger.record_batch import (
+    ConsumedRecord,
+    MinuteRecords,
+    RecordColumns,
+    enrich_progress,
+    group_records,
+)
 from hifi_observe.ledger.stage import Stage
 
-
-class ConsumedRecord(Protocol):
-    """A record as any Kafka client gives it."""
-
-    @property
-    def offset(self) -> int:
-        """Its offset."""
-
-    @property
-    def timestamp(self) -> int:
-        """Append time, milliseconds since 1970 UTC."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes]]:
-        """Name and value."""
-
-    @property
-    def value(self) -> bytes | None:
-        """Looked at in the topic `accepted` only."""
-
-
-@dataclass(slots=True)
-class MinuteResult:
-    """A closed or amended minute of one pipe on this partition."""
-
-    pipe_minute: PipeMinute
-    counts: Counter[Count]
-    unresolved: list[hops.Unresolved]
-    unacknowledged: int = 0
-    """Events in `raw` that no tally names, although their epoch went on telling."""
-    ack_report_incomplete: int = 0
-    """Events in `raw` whose epoch ended without its closing tally."""
+_MARKED_MINUTES = 1500
+"""Minutes whose heartbeat gaps and answers a marker holds, at most."""
+_KEPT_MINUTES = 3000
+"""Minutes for which ingest's activity is kept."""
 
 
 class PartitionLedger:
-    """The books of one partition number."""
+    """The ledger of one partition number."""
 
     def __init__(self, partition: int, rules: ClosingRules) -> None:
         self.partition = partition
@@ -63,19 +46,20 @@ class PartitionLedger:
         self.pipe_minutes: dict[tuple[str, int], PipeMinute] = {}
         self.backlogs: dict[str, Backlog] = {}
         self.positions: dict[str, int] = {}
+        """Topic to the next offset to read."""
         self.closed_minute = -1
         """The newest minute that was closed."""
-        self._closed_before = -1
-        """The newest minute that had been closed before."""
+        self._previous_closed_minute = -1
         self.reached_us = 0
         """The moment up to which everything was read, microseconds since 1970 UTC."""
         self.foreign: Counter[str] = Counter()
-        """Topic to records that are not hifi's."""
+        """Topic to records without the headers of hifi."""
         self.too_late: Counter[str] = Counter()
-        """Topic to records of minutes that are no longer amended."""
+        """Topic to batches with records of minutes that are no longer amended."""
         self.ingest = IngestActivity()
         self.live = RecentActivity()
         self._through: dict[str, int] = {}
+        """Topic to the offset up to which closed minutes were published."""
         self._snapshot: OffsetSnapshot | None = None
         self._transit = durations.Transit()
 
@@ -87,20 +71,18 @@ class PartitionLedger:
         marker: Mapping[str, Any],
         pipe_minutes: Iterable[PipeMinute],
     ) -> "PartitionLedger":
-        """Go on after a restart, from a marker and the closed cells; read on from the marker's restart points."""
+        """Continue after a restart from a marker and the closed minutes; read on from its restart points."""
         ledger = cls(partition, rules)
-        ledger.closed_minute = ledger._closed_before = int(marker["minute"])
+        ledger.closed_minute = ledger._previous_closed_minute = int(marker["minute"])
         ledger._through = dict(marker["through"])
         ledger.positions = dict(marker["restart"])
         ledger.ingest.first_ms, ledger.ingest.last_ms = marker.get("ack_reported", (0, 0))
-        ledger.pipe_minutes = {
-            (pipe_minute.pipe, pipe_minute.minute): pipe_minute for pipe_minute in pipe_minutes
-        }
+        ledger.pipe_minutes = {(one.pipe, one.minute): one for one in pipe_minutes}
         return ledger
 
     def marker(self) -> dict[str, Any]:
-        """What a restart needs beside the closed cells; to be written after them."""
-        first = max(self._closed_before + 1, self.closed_minute - 1500)
+        """What a restart needs besides the closed minutes; write it after them."""
+        first = max(self._previous_closed_minute + 1, self.closed_minute - _MARKED_MINUTES)
         minutes = range(first, self.closed_minute + 1)
         gaps = {minute: self.ingest.gap_s(minute) for minute in minutes}
         answers = {minute: self.ingest.answers(minute) for minute in minutes}
@@ -114,7 +96,7 @@ class PartitionLedger:
         }
 
     def begin(self, snapshot: OffsetSnapshot) -> None:
-        """Work towards a snapshot: records below its committed offsets count as passed, and are judged at its end."""
+        """Start towards a snapshot: records below its committed offsets count as passed."""
         self._snapshot = snapshot
         for topic, committed in snapshot.committed.items():
             self._backlog(topic).commit(committed)
@@ -122,56 +104,40 @@ class PartitionLedger:
 
     @property
     def busy(self) -> bool:
-        """It works towards a snapshot."""
+        """Whether a snapshot was begun and is not settled yet."""
         return self._snapshot is not None
-
-    def drop_snapshot(self) -> None:
-        """Nothing is to be judged now; what was passed stays passed."""
-        if self._snapshot is not None:
-            self.reached_us, self._snapshot = self._snapshot.taken_us, None
 
     @property
     def reached(self) -> bool:
-        """Everything that the snapshot speaks of has been read."""
+        """Whether everything below the snapshot's end offsets was read."""
         return self._snapshot is not None and self._snapshot.reached(self.positions)
 
-    def take(self, topic: str, records: Sequence[ConsumedRecord]) -> None:
-        """Records of a topic (named without the stream), in offset order."""
-        if not records:
-            return
-        kind = stage.kind_of(topic)
-        if kind == stage.ACCEPTED:
-            for record in records:
-                try:
-                    self.ingest.tell(record.offset, record.timestamp, ack_report.parse(record.value))
-                except NotAnEvent:
-                    self.foreign[topic] += 1
-            self._apply_ack_reports()
-        else:
-            self._take_events(topic, kind, records)
-        self.positions[topic] = records[-1].offset + 1
+    def drop_snapshot(self) -> None:
+        """Finish a snapshot without closing anything; what was passed stays passed."""
+        if self._snapshot is not None:
+            self.reached_us, self._snapshot = self._snapshot.taken_us, None
 
     def settle(self) -> list[MinuteResult]:
-        """Judge at the snapshot that was reached: what closes now, and what changed since it closed."""
+        """Close what is due at the snapshot that was reached, and amend what changed after its closing."""
         if self._snapshot is None:
             return []
         taken_us = self._snapshot.taken_us
         self.drop_snapshot()
-        newest = closable(taken_us, self.rules)
+        newest = self.rules.newest_closable(taken_us)
         if newest > self.closed_minute:
-            self._closed_before, self.closed_minute = self.closed_minute, newest
+            self._previous_closed_minute, self.closed_minute = self.closed_minute, newest
         results = []
         for key, pipe_minute in list(self.pipe_minutes.items()):
             if (pipe_minute.open and pipe_minute.minute <= self.closed_minute) or pipe_minute.dirty:
-                results.append(self._judge(pipe_minute))
-            if self._forgettable(pipe_minute, taken_us):
+                results.append(close_minute(pipe_minute, self.pending, self.ingest, self._counted()))
+            if self.rules.forgettable(pipe_minute, taken_us):
                 del self.pipe_minutes[key]
         self._through = self._counted()
-        self.ingest.forget(self.closed_minute - 3000)
+        self.ingest.forget(self.closed_minute - _KEPT_MINUTES)
         return results
 
     def restart_points(self) -> dict[str, int]:
-        """Topic to the offset from which the open minutes can be counted anew and every waiting record is met again."""
+        """Topic to the offset from which a restart counts all open minutes and backlogs again."""
         points = self._counted()
         for pipe_minute in self.pipe_minutes.values():
             if pipe_minute.open:
@@ -186,7 +152,7 @@ class PartitionLedger:
         return points
 
     def pending(self, pipe_minute: PipeMinute, at: Stage) -> IdSet:
-        """Identities of a cell whose records of a stage are not committed past."""
+        """Identities of a minute whose records of a stage are not committed past."""
         return union(
             backlog.holding(pipe_minute, at)
             for topic, backlog in self.backlogs.items()
@@ -194,129 +160,100 @@ class PartitionLedger:
         )
 
     def look(self, pipe_minute: PipeMinute) -> MinuteResult:
-        """The state of a minute as it is now; not a judgement while the minute is open."""
-        return MinuteResult(
-            pipe_minute,
-            pipe_minute.frozen + hops.counts(pipe_minute),
-            hops.unresolved(pipe_minute, self.pending),
-        )
+        """The state of a minute as it is now, without closing it."""
+        return inspect_minute(pipe_minute, self.pending)
 
-    def _judge(self, pipe_minute: PipeMinute) -> MinuteResult:
-        left = hops.unresolved(pipe_minute, self.pending)
-        now = hops.counts(pipe_minute)
-        result = MinuteResult(pipe_minute, pipe_minute.frozen + now, left)
-        if pipe_minute.open:
-            result.unacknowledged, result.ack_report_incomplete = self.ingest.unreported(pipe_minute)
-            pipe_minute.unreported = (result.unacknowledged, result.ack_report_incomplete)
-        result.unacknowledged, result.ack_report_incomplete = pipe_minute.unreported
-        keep = union([*(one.ids for one in left), hops.unread(pipe_minute)])
-        pipe_minute.close(now, keep, self._counted())
-        pipe_minute.frozen.subtract(hops.counts(pipe_minute))
-        return result
+    def take(self, topic: str, records: Sequence[ConsumedRecord]) -> None:
+        """Add records of a topic (named without the stream), in offset order."""
+        if not records:
+            return
+        kind = stage.kind_of(topic)
+        if kind == stage.ACCEPTED:
+            self._take_ack_reports(topic, records)
+        else:
+            self._take_events(topic, kind, records)
+        self.positions[topic] = records[-1].offset + 1
 
-    def _forgettable(self, pipe_minute: PipeMinute, now_us: int) -> bool:
-        if pipe_minute.open or pipe_minute.dirty:
-            return False
-        age_s = now_us / 1_000_000 - (pipe_minute.minute + 1) * 60
-        return age_s > self.rules.follow_s or (
-            age_s > self.rules.amend_s + self.rules.settle_s and not pipe_minute.unresolved
-        )
+    def _take_ack_reports(self, topic: str, records: Sequence[ConsumedRecord]) -> None:
+        for record in records:
+            try:
+                self.ingest.add(record.offset, record.timestamp, ack_report.parse(record.value))
+            except NotAnEvent:
+                self.foreign[topic] += 1
+        self._apply_ack_reports()
 
-    def _take_events(  # noqa: C901, PLR0912 - the hot path: each call that it saves is saved for every record
-        self, topic: str, kind: str, records: Sequence[ConsumedRecord]
-    ) -> None:
-        """Sort the records into groups, then enter each group at once."""
+    def _take_events(self, topic: str, kind: str, records: Sequence[ConsumedRecord]) -> None:
+        """Group the records, then apply whole groups."""
         backlog = self._backlog(topic) if kind in stage.READERS else None
         committed = backlog.committed if backlog is not None else 0
-        names = (PIPE, MINUTE, *record_stages.deciding(kind))
-        times = RECEIPT_TIMES if kind == stage.RECEIPTS else TIMES
-        places: dict[tuple[bytes, bytes], MinuteBatch | None] = {}
-        groups: dict[tuple[bytes | None, ...], RecordGroup | None] = {}
-        waiting: list[Row] = []
-        for record in records:
-            headers = dict(record.headers)
-            offset = record.offset
-            try:
-                identity = headers[SEQ]
-                epoch, _, text = identity.partition(b":")
-                sequence = int(text)
-                alike = (epoch, *map(headers.get, names))
-                if alike not in groups:
-                    groups[alike] = self._group(topic, kind, headers, epoch, offset, places)
-            except (KeyError, ValueError):
-                self.foreign[topic] += 1
-                continue
-            group = groups[alike]
-            if group is None:
-                continue
-            counted = offset < group.through
-            if headers.get(REPLAY, b"0") != b"0":
-                # A replay stays out of loss and lag; it only moves its delivery from dead-lettered to delivered.
-                if not counted and group.stages[0].kind == "delivered":
-                    group.pipe_minute.replay(group.stages[0].destination, group.epoch, sequence)
-                continue
-            if not counted:
-                if group.first < 0:
-                    group.first = offset
-                group.last = offset
-                group.shown.append(sequence)
-                if group.timed is not None:
-                    group.timed.append((identity, record.timestamp, *map(headers.get, times)))
-                if kind == stage.RECEIPTS:
-                    self._outcome(group.pipe_minute.pipe, group.stages[0], headers, record.timestamp)
-            if backlog is None:
-                continue
-            if offset < committed:
-                group.passed.append(sequence)
-            else:
-                waiting.append((offset, record.timestamp, sequence, group))
+        batch = group_records(kind, records, committed)
+        if batch.foreign:
+            self.foreign[topic] += batch.foreign
+        for minute_records in batch.minutes.values():
+            self._apply_minute(topic, kind, minute_records, committed)
+        columns = batch.columns.without_discarded()
         if backlog is not None:
-            backlog.put(waiting)
-        self.live.newest_ms = max(self.live.newest_ms, records[-1].timestamp)
-        for one in places.values():
-            if one is not None:
-                self._enter(topic, kind, one)
-
-    def _group(
-        self,
-        topic: str,
-        kind: str,
-        headers: Mapping[str, bytes],
-        epoch: bytes,
-        offset: int,
-        places: dict[tuple[bytes, bytes], MinuteBatch | None],
-    ) -> RecordGroup | None:
-        """Where a record belongs; None: nowhere any more. Raises KeyError and ValueError where it is not hifi's."""
-        whose = (headers[PIPE], headers[MINUTE])
-        stages = record_stages.stages_of(kind)(headers)
-        if whose not in places:
-            places[whose] = self._place(topic, whose, offset)
-        place = places[whose]
-        return place.group(kind, stages, epoch) if place is not None else None
-
-    def _enter(self, topic: str, kind: str, place: MinuteBatch) -> None:
-        place.enter(topic)
-        pipe = place.pipe_minute.pipe
-        for group in place.groups.values():
-            if group.shown:
-                self.live.note(pipe, group.stages[0], len(group.shown))
-        ends = place.measure(kind, self._transit)
-        if ends:
-            self.live.lags(pipe, ends)
-
-    def _outcome(self, pipe: str, at: Stage, headers: Mapping[str, bytes], append_ms: int) -> None:
-        self.live.breaker(pipe, at, headers, append_ms)
-        if at.kind == "delivered":
-            self.live.success(pipe, at.destination, append_ms)
+            backlog.put(columns)
+        elif kind == stage.RECEIPTS:
+            self._apply_receipts(columns)
         else:
-            reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
-            self.live.outcome(pipe, at, reason.decode("utf-8", "replace"), append_ms)
+            self._apply_dead_letters(columns)
+        if kind == stage.ENRICHED:
+            self._note_enrich_progress(batch.last_raw_offset)
+        self.live.newest_ms = max(self.live.newest_ms, records[-1].timestamp)
 
-    def _place(self, topic: str, whose: tuple[bytes, bytes], offset: int) -> MinuteBatch | None:
-        pipe_minute = self._cell(topic, whose[0].decode("ascii"), int(whose[1]), offset)
-        return None if pipe_minute is None else MinuteBatch(pipe_minute, pipe_minute.counted_to(topic))
+    def _apply_minute(self, topic: str, kind: str, records: MinuteRecords, committed: int) -> None:
+        """Add the groups of one pipe and minute to it."""
+        pipe_minute = self._pipe_minute(topic, records.pipe, records.minute, records.first_offset)
+        if pipe_minute is None:
+            return
+        passed = [(group, found) for group in records.groups if (found := group.passed(committed))]
+        through = pipe_minute.counted_to(topic)
+        for group in records.groups:
+            group.bind(pipe_minute, through)
+            # A replay is left out of loss and lag; it only moves its delivery from dead-lettered to delivered.
+            for sequence in group.replayed_deliveries():
+                pipe_minute.replay(group.stages[0].destination, group.epoch, sequence)
+        shown = [group for group in records.groups if group.offsets]
+        if shown:
+            pipe_minute.span(topic, min(group.offsets[0] for group in shown))
+            pipe_minute.span(topic, max(group.offsets[-1] for group in shown))
+        for group in shown:
+            pipe_minute.show(group.stages, group.epoch, group.sequences)
+            self.live.note(records.pipe, group.stages[0], len(group.sequences))
+        for group, sequences in passed:
+            pipe_minute.pass_by(group.stages[0], group.epoch, sequences)
+        lags = durations.measure(kind, pipe_minute, shown, self._transit)
+        if lags:
+            self.live.lags(records.pipe, lags)
 
-    def _cell(self, topic: str, pipe: str, minute: int, offset: int) -> PipeMinute | None:
+    def _apply_receipts(self, columns: RecordColumns) -> None:
+        """Update breakers, failure streaks and last successes, receipt by receipt."""
+        rows = zip(columns.offsets, columns.append_ms, columns.groups, columns.headers, strict=True)
+        for offset, append_ms, group, headers in rows:
+            if offset < group.through or group.pipe_minute is None:
+                continue
+            pipe, at = group.pipe_minute.pipe, group.stages[0]
+            self.live.breaker(pipe, at, headers, append_ms)
+            if at.kind == "delivered":
+                self.live.success(pipe, at.destination, append_ms)
+            else:
+                reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
+                self.live.outcome(pipe, at, reason.decode("utf-8", "replace"), append_ms)
+
+    def _apply_dead_letters(self, columns: RecordColumns) -> None:
+        for offset, append_ms, group in zip(columns.offsets, columns.append_ms, columns.groups, strict=True):
+            if offset >= group.through and group.pipe_minute is not None:
+                self.live.dead_letter(group.pipe_minute.pipe, append_ms)
+        self._note_enrich_progress(enrich_progress(columns))
+
+    def _note_enrich_progress(self, raw_offset: int) -> None:
+        """Enrich commits at the end of a Spark batch; its output shows how far it is before that."""
+        if raw_offset >= 0:
+            self._backlog(stage.NORMALIZED).processed(raw_offset)
+
+    def _pipe_minute(self, topic: str, pipe: str, minute: int, offset: int) -> PipeMinute | None:
+        """The pipe minute of a record; None if it is no longer amended."""
         key = (pipe, minute)
         pipe_minute = self.pipe_minutes.get(key)
         if pipe_minute is not None:
@@ -333,7 +270,7 @@ class PartitionLedger:
         return pipe_minute
 
     def _counted(self) -> dict[str, int]:
-        """Topic to the next offset that is not in the cells yet."""
+        """Topic to the next offset that is not in the pipe minutes yet."""
         waiting = self.ingest.first_waiting
         return dict(self.positions) if waiting is None else self.positions | {stage.ACCEPTED: waiting}
 
@@ -344,10 +281,10 @@ class PartitionLedger:
         return backlog
 
     def _apply_ack_reports(self) -> None:
-        """Only what lies below the snapshot: `raw` is read at least as far as that tells."""
+        """Apply only the ack reports below the snapshot: `raw` is read at least as far as these name events."""
         if self._snapshot is None:
             return
-        for offset, pipe, minute, epoch, first, last in self.ingest.take(self._snapshot.ack_reports_end):
-            pipe_minute = self._cell(stage.ACCEPTED, pipe, minute, offset)
-            if pipe_minute is not None and offset >= pipe_minute.counted_to(stage.ACCEPTED):
-                pipe_minute.show_range(Stage(stage.ACCEPTED), epoch, first, last)
+        for one in self.ingest.take(self._snapshot.ack_reports_end):
+            pipe_minute = self._pipe_minute(stage.ACCEPTED, one.pipe, one.minute, one.offset)
+            if pipe_minute is not None and one.offset >= pipe_minute.counted_to(stage.ACCEPTED):
+                pipe_minute.show_range(Stage(stage.ACCEPTED), one.epoch, one.first, one.last)

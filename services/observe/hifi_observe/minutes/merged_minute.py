@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.ledger.id_set import IdSet
-from hifi_observe.ledger.partition_ledger import MinuteResult
 from hifi_observe.ledger.pipe_minute import Count, PipeMinute
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.ledger.stage import Stage

@@ -26,7 +26,7 @@ from hifi.event import (
 from hifi.topics import Topics
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.hops import FINAL
-from hifi_observe.ledger.partition_ledger import ConsumedRecord
+from hifi_observe.ledger.record_batch import ConsumedRecord
 from hifi_observe.ledger.stage import (
     DEAD_LETTER,
     ENRICHED,

@@ -11,8 +11,8 @@ from hifi.clock import monotonic_s
 from hifi.event import REPLAY, SEQ
 from hifi.topics import Topics
 from hifi_observe import metrics
-from hifi_observe.ledger import record_stages, stage
-from hifi_observe.ledger.partition_ledger import ConsumedRecord
+from hifi_observe.ledger import stage
+from hifi_observe.ledger.record_batch import ConsumedRecord
 from hifi_observe.traces.event_trace import EventTrace
 from hifi_observe.traces.span import Span, context, sampled
 
@@ -64,7 +64,7 @@ class EventTracer:
         kind = stage.kind_of(topic)
         if kind == stage.ACCEPTED:
             return
-        stages_of = record_stages.stages_of(kind)
+        stages_of = stage.stage_reader(kind)
         for record in records:
             headers = dict(record.headers)
             if headers.get(REPLAY, b"0") != b"0":

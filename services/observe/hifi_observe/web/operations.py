@@ -3,7 +3,8 @@
 from typing import Final
 
 from hifi_observe.alarms.alarm import KINDS
-from hifi_observe.ledger import breaker_reports
+from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN
+from hifi_observe.live.breaker_state import UNKNOWN
 from hifi_observe.web.openapi import Operation
 from hifi_observe.web.replays import Order
 
@@ -24,10 +25,10 @@ _BREAKER: Final = {
     "properties": {
         "state": {
             "enum": [
-                breaker_reports.OPEN,
-                breaker_reports.HALF_OPEN,
-                breaker_reports.CLOSED,
-                breaker_reports.UNKNOWN,
+                OPEN,
+                HALF_OPEN,
+                CLOSED,
+                UNKNOWN,
             ]
         },
         "since_ms": {"type": ["integer", "null"], "description": "Since when it is not closed."},

@@ -8,12 +8,13 @@ import orjson
 import pytest
 
 from hifi import event
-from hifi_observe.ledger.breaker_reports import UNKNOWN, BreakerReports, merged
+from hifi_observe.ledger.breaker_reports import BreakerReports
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
-from hifi_observe.ledger.recent_activity import SAME_ANSWERS, RecentActivity
+from hifi_observe.ledger.recent_activity import SAME_ANSWERS, FailureStreak, RecentActivity
 from hifi_observe.ledger.stage import Stage
 from hifi_observe.live import figures
+from hifi_observe.live.breaker_state import UNKNOWN, breaker_state
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.minute_store import MinuteStore
 
@@ -151,9 +152,9 @@ def test_receipts_of_an_egest_that_names_no_breaker_are_read_by_their_reason() -
 def test_what_is_kept_does_not_grow_with_instances_or_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
     one = BreakerReports()
     for number in range(1000):
-        one.tell("retry", {event.BREAKER: b"open:%d" % number}, number)
-    assert len(one.json()) <= 8
-    assert merged([one.json()])["seen_ms"] == 999
+        one.add("retry", {event.BREAKER: b"open:%d" % number}, number)
+    assert len(one.dump()) <= 8
+    assert breaker_state([one.dump()])["seen_ms"] == 999
     monkeypatch.setattr("hifi_observe.ledger.recent_activity._DESTINATIONS", 10)
     live = RecentActivity()
     for number in range(1000):
@@ -211,5 +212,5 @@ def test_what_says_nothing_of_the_destination_ends_no_run() -> None:
     assert receipts.failing[0]["in_a_row"] == 12
 
 
-def test_a_word_of_another_version_is_left_out() -> None:
-    assert figures.failing([["crm", "503", 12, 0, 9]], {}) == []
+def test_a_streak_of_another_version_is_ignored() -> None:
+    assert FailureStreak.load(["503", 12, 0, 9]) is None

@@ -6,8 +6,8 @@ from pathlib import Path
 import orjson
 
 from hifi import event
-from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
-from hifi_observe.ledger.partition_ledger import MinuteResult, PartitionLedger
+from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
+from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import Stage
 

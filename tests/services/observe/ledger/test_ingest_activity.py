@@ -43,7 +43,7 @@ def resume(marker: dict[str, Any]) -> PartitionLedger:
 def test_a_gap_is_the_longest_time_without_a_tally() -> None:
     made = IngestActivity()
     for second in (*range(60), 70, 100):
-        made.tell(0, (MINUTE * 60 + second) * 1000, AckReport("a"))
+        made.add(0, (MINUTE * 60 + second) * 1000, AckReport("a"))
     assert [made.gap_s(MINUTE + one) for one in (0, 1, 2)] == [0, 29, 60]
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
-from hifi_observe.ledger.partition_ledger import MinuteResult, PartitionLedger
+from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
+from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import Stage
 

@@ -5,9 +5,9 @@ from collections import Counter
 import orjson
 import pytest
 
+from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.ledger.hops import Unresolved
 from hifi_observe.ledger.id_set import IdSet
-from hifi_observe.ledger.partition_ledger import MinuteResult
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DAY_MINUTES, SloLimits
