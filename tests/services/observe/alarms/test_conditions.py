@@ -122,3 +122,53 @@ def test_records_that_were_gone_are_told_whoever_missed_them_and_not_for_ever() 
         tell(store, partition, ledger)
     assert look(store)["offsets-lost", "", ""] == "5 records of raw"
     assert ("offsets-lost", "", "") not in look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)
+
+
+def dead_letters(ledger: PartitionLedger, count: int) -> None:
+    headers = {
+        event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SERVICE: b"normalize",
+        event.REASON: b"schema",
+    }  # fmt: skip
+    first = ledger.positions.get("dead-letter", 0)
+    rows = [
+        Row(offset, NOW_US // 1000 - 1000, list((headers | {event.SEQ: b"a:%d" % offset}).items()))
+        for offset in range(first, first + count)
+    ]
+    ledger.take("dead-letter", rows)
+
+
+def test_dead_letters_are_told_as_a_count_and_not_as_a_rate() -> None:
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    ledger.reached_us = NOW_US
+    store.take(record_keys.live(0), orjson.dumps(figures.of_ledger(ledger, NOW_US - 1_000_000, {})))
+    dead_letters(ledger, 1)
+    tell(store, 0, ledger)
+    assert look(store)["dead-letters", "flights", ""] == "1 dead letter in the last minute"
+    dead_letters(ledger, 2)
+    tell(store, 0, ledger)
+    assert look(store)["dead-letters", "flights", ""] == "3 dead letters in the last minute"
+
+
+def test_enrich_stands_still_only_if_it_neither_commits_nor_writes() -> None:
+    def row(offset: int) -> Row:
+        headers = {
+            event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SEQ: b"a:%d" % offset,
+            event.RAW: b"%d" % offset,
+        }  # fmt: skip
+        return Row(offset, NOW_US // 1000 - 10_000, list(headers.items()))
+
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    ledger.take("normalized", [row(offset) for offset in range(10)])
+
+    def published(at_us: int, enriched: int) -> dict[Key, str]:
+        ledger.take("enriched", [row(enriched)])
+        ledger.reached_us = NOW_US
+        store.take(record_keys.live(0), orjson.dumps(figures.of_ledger(ledger, at_us, {})))
+        return look(store)
+
+    published(NOW_US - 4_000_000, 3)
+    assert ("no-progress", "", "enrich") not in published(NOW_US - 2_000_000, 5), "it writes"
+    told = published(NOW_US, 5)["no-progress", "", "enrich"]
+    assert told == "enrich committed nothing on normalized[0]; 4 records wait"
