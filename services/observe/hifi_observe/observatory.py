@@ -212,7 +212,7 @@ class Observatory:
             await self.notifier.step(found, self.publisher if self.mine else None)
             if monotonic_s() - shown_s >= _SHOW_S:  # with many pipes it costs more than all the rest
                 shown_s = monotonic_s()
-                gauges.show(self.store, self.limits(), self.notifier.alarms.active)
+                gauges.update_gauges(self.store, self.limits(), self.notifier.alarms.active)
 
     @property
     def silent_s(self) -> float:

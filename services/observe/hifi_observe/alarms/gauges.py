@@ -1,4 +1,4 @@
-"""Setting the gauges from the newest closed minutes and the momentary figures."""
+"""Set the gauges from the newest closed minutes, the momentary figures and the active alarms."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -12,24 +12,26 @@ from hifi_observe.minutes.minute_store import MinuteStore
 _STATES: Final = ("in", "out", "in_flight", "waiting", "lost", "duplicates", "dead")
 
 
-def show(store: MinuteStore, limits: Mapping[str, SloLimits], active: Iterable[Alarm]) -> None:
+def update_gauges(store: MinuteStore, limits: Mapping[str, SloLimits], active: Iterable[Alarm]) -> None:
     """Set all gauges from what is known now."""
-    for one in (metrics.CLOSED, metrics.EVENTS, metrics.UP, metrics.LAG, metrics.RATE):
-        one.clear()
+    for gauge in (metrics.CLOSED, metrics.EVENTS, metrics.UP, metrics.LAG, metrics.RATE):
+        gauge.clear()
     for pipe in limits:
         now = figures.of_pipe(pipe, store.live, store.before)
         for direction in ("in", "out", "dead"):
             metrics.RATE.labels(pipe, direction).set(now[f"rate_{direction}"])
-        _minute(pipe, store)
+        _set_minute(pipe, store)
     for group in figures.groups(store.live):
-        metrics.GROUP_RECORDS.labels(group["topic"], group["service"]).set(group["records"])
-        metrics.GROUP_SECONDS.labels(group["topic"], group["service"]).set(group["seconds"])
-    kinds = [one.kind for one in active]
+        labels = group["topic"], group["service"]
+        metrics.BACKLOG_RECORDS.labels(*labels).set(group["records"])
+        metrics.BACKLOG_UNCOMMITTED.labels(*labels).set(group["uncommitted"])
+        metrics.BACKLOG_AGE.labels(*labels).set(group["seconds"])
+    kinds = [alarm.kind for alarm in active]
     for kind in KINDS:
         metrics.ALARMS.labels(kind).set(kinds.count(kind))
 
 
-def _minute(pipe: str, store: MinuteStore) -> None:
+def _set_minute(pipe: str, store: MinuteStore) -> None:
     latest = store.latest(pipe)
     if latest is None:
         return
@@ -42,5 +44,5 @@ def _minute(pipe: str, store: MinuteStore) -> None:
         if measure.startswith(("end.", "expel/")) or measure.endswith(
             (".process", ".transit", ".out.accepted")
         ):
-            for name in ("p50", "p95", "p99"):
-                metrics.LAG.labels(pipe, measure, name).set(lag[name] / 1e6)
+            for quantile in ("p50", "p95", "p99"):
+                metrics.LAG.labels(pipe, measure, quantile).set(lag[quantile] / 1e6)
