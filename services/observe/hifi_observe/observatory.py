@@ -22,9 +22,11 @@ from hifi_observe.kafka.minutes_follower import MinutesFollower
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.topic_reader import TopicReader
 from hifi_observe.live import figures
+from hifi_observe.live.recent_series import RecentSeries
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.open_minute import OpenMinuteReporter
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
 
@@ -47,6 +49,7 @@ class Observatory:
         self.health = health
         self.topics = settings.topics
         self.store = MinuteStore()
+        self.recent = RecentSeries()
         self.notifier = AlarmNotifier(settings)
         self.registry = PipeRegistry(settings.kafka, self.topics, health)
         self.producer = Producer(settings.kafka, settings.instance, compression="zstd")
@@ -112,6 +115,7 @@ class Observatory:
             tasks.create_task(self._merge())
             tasks.create_task(self._figures())
             tasks.create_task(self._tell())
+            tasks.create_task(self._sample())
             tasks.create_task(self.notifier.post())
 
     async def stop(self) -> None:
@@ -182,13 +186,26 @@ class Observatory:
     async def _figures(self) -> None:
         assert self.publisher is not None
         windows: dict[int, figures.LagWindow] = {}
+        reporters: dict[int, OpenMinuteReporter] = {}
         while True:
             await asyncio.sleep(self.settings.observe_live_interval_s)
             for partition, ledger in list((self.reader.ledgers if self.reader else {}).items()):
                 window = windows.setdefault(partition, figures.LagWindow(_LIVE_LOOKS))
                 made = figures.of_ledger(ledger, now_us(), window.put(ledger.live.take_lags()))
                 await self.publisher.live(partition, made)
+                reporter = reporters.setdefault(partition, OpenMinuteReporter())
+                if rows := reporter.report(ledger.pipe_minutes.values()):
+                    await self.publisher.open_minutes(partition, rows)
                 metrics.PIPE_MINUTES.labels(str(partition)).set(len(ledger.pipe_minutes))
+
+    async def _sample(self) -> None:
+        """Take one sample a second for the charts of the last five minutes."""
+        while True:
+            await asyncio.sleep(1)
+            pipes = (known.pipe.pipe for known in self.registry.all())
+            at_s = now_us() // 1_000_000
+            for pipe in self.recent.watched(pipes, monotonic_s()):
+                self.recent.add(pipe, at_s, figures.of_pipe(pipe, self.store.live, self.store.before))
 
     async def _tell(self) -> None:
         """The instance that holds partition 0 tells alarms; without Kafka, whoever held it last."""

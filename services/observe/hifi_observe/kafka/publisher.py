@@ -57,6 +57,11 @@ class Publisher:
             self._topics.minutes, partition, [Record(record_keys.live(partition), orjson.dumps(value), [])]
         )
 
+    async def open_minutes(self, partition: int, rows: list[dict[str, Any]]) -> None:
+        """Provisional figures of minutes that are still open."""
+        record = Record(record_keys.open_minutes(partition), orjson.dumps({"rows": rows}), [])
+        await self._producer.send_and_wait(self._topics.minutes, partition, [record])
+
     async def alarm(self, identity: str, value: dict[str, Any]) -> None:
         """An alarm's start or end, or a silence; all in one partition, so that they stay in order."""
         await self._producer.send_and_wait(

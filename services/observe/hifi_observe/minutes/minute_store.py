@@ -8,6 +8,7 @@ import orjson
 
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DOWN, IngestHealth
+from hifi_observe.minutes.open_minute import OpenMinutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,9 @@ class MinuteStore:
         """Minute to partition number to ingest's longest silence, seconds."""
         self.answers: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
         """Minute to partition number to ingest's answers: failed, and all."""
+        self.losses: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        """Pipe to minute to events lost in it, where any were."""
+        self.open_minutes = OpenMinutes()
         self.live: dict[int, dict[str, Any]] = {}
         """Partition number to its momentary figures."""
         self.before: dict[int, dict[str, Any]] = {}
@@ -62,6 +66,10 @@ class MinuteStore:
                     self.days[pipe][int(number)] = orjson.loads(value)
             case "closed", [partition] if value is not None:
                 self._marker(int(partition), orjson.loads(value))
+            case "open", [partition] if value is not None:
+                rows = orjson.loads(value)["rows"]
+                still_open = [row for row in rows if row["minute"] not in self.minutes.get(row["pipe"], ())]
+                self.open_minutes.take(int(partition), still_open)
             case "live", [partition] if value is not None:
                 self._live(int(partition), orjson.loads(value))
             case _:
@@ -72,10 +80,16 @@ class MinuteStore:
             self.minutes[pipe].pop(minute, None)
             self.states[pipe].pop(minute, None)
             self.downs[pipe].pop(minute, None)
+            self.losses[pipe].pop(minute, None)
             return
         merged = orjson.loads(value)
         self.minutes[pipe][minute] = value
         self.states[pipe][minute] = merged["state"]
+        self.open_minutes.close(pipe, minute)
+        if merged["lost"]:
+            self.losses[pipe][minute] = merged["lost"]
+        else:
+            self.losses[pipe].pop(minute, None)
         if merged["state"] != DOWN:
             self.downs[pipe].pop(minute, None)
             return

@@ -33,6 +33,11 @@ def live(partition: int) -> bytes:
     return f"live/{partition}".encode()
 
 
+def open_minutes(partition: int) -> bytes:
+    """The open minutes of one partition number that have changed."""
+    return f"open/{partition}".encode()
+
+
 def split(key: bytes) -> list[str]:
     """The parts of a key, the kind first."""
     return key.decode("utf-8", "replace").split("/")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hifi.clock import now_us
+from hifi.clock import monotonic_s, now_us
 from hifi.errors import Retryable
 from hifi_observe.kafka import record_lookup
 from hifi_observe.live import figures
@@ -61,11 +61,47 @@ def pipes_of(observatory: Observatory) -> list[dict[str, Any]]:
     """One row a pipe."""
     return views.overview(
         observatory.store,
-        [known.pipe.pipe for known in observatory.registry.all()],
+        {known.pipe.pipe: round(known.pipe.slo.p95 * 1e6) for known in observatory.registry.all()},
         observatory.alarms(),
         now_us() // 60_000_000,
         observatory.settings.observe_target,
     )
+
+
+def overview_of(observatory: Observatory) -> dict[str, Any]:
+    """All pipes, their totals, and whether everything is all right."""
+    status, rows, alarms = status_of(observatory), pipes_of(observatory), observatory.alarms()
+    return {
+        "verdict": views.verdict(rows, alarms, status["behind_s"]),
+        "totals": views.totals(rows, len(alarms)),
+        "pipes": rows,
+        "status": status,
+    }
+
+
+def slo_p95_us(observatory: Observatory, name: str) -> int:
+    """The p95 lag that a pipe promises, microseconds; 0: it was deleted."""
+    known = observatory.registry.get(name)
+    return round(known.pipe.slo.p95 * 1e6) if known is not None else 0
+
+
+def recent_minutes(observatory: Observatory, name: str) -> list[dict[str, Any]]:
+    """The last hour of a pipe, newest first: open minutes as provisional, then closed ones."""
+    store = observatory.store
+    closed = views.minutes(store, name, max(store.minutes.get(name, {}), default=0) - 59, 2**40)
+    rows = {row["minute"]: row for row in views.provisional(store, name, slo_p95_us(observatory, name))}
+    rows |= {row["minute"]: row for row in closed}
+    for row in rows.values():
+        hops = row.get("hops", ())
+        row["lost_at"] = ", ".join(sorted({hop["hop"] for hop in hops if hop["lost"]}))
+    return [rows[minute] for minute in sorted(rows, reverse=True)]
+
+
+def recent_of(observatory: Observatory, name: str) -> dict[str, Any]:
+    """The last five minutes of a pipe, second by second."""
+    observatory.recent.watch(name, monotonic_s())
+    slo_us = slo_p95_us(observatory, name)
+    return {"pipe": name, "slo_p95_ms": slo_us / 1000 or None} | observatory.recent.columns(name)
 
 
 def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
@@ -77,6 +113,7 @@ def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
     told = figures.breakers_of(name, [one.name for one in declared], store.live)
     return {
         "pipe": name,
+        "seen": any(name in one["counts"] for one in store.live.values()) or bool(latest and latest["in"]),
         "description": known.pipe.description if known else "This pipe was deleted.",
         "slo": {"p95_s": known.pipe.slo.p95, "loss": known.pipe.slo.loss} if known else None,
         "destinations": [

@@ -23,8 +23,10 @@ from hifi_observe.web.answers import (
     known_minute,
     known_pipe,
     lost_of,
+    overview_of,
     pipe_of,
-    pipes_of,
+    recent_of,
+    slo_p95_us,
     status_of,
 )
 from hifi_observe.web.console import Console
@@ -65,7 +67,7 @@ class Api:
 
     async def pipes(self, _: Request) -> Response:
         """See the operation."""
-        return answer({"pipes": pipes_of(self._observatory), "status": status_of(self._observatory)})
+        return answer(overview_of(self._observatory))
 
     async def pipe(self, request: Request) -> Response:
         """See the operation."""
@@ -81,14 +83,23 @@ class Api:
             if "from" in request.query_params
             else last - whole(request, "last", 60, 50_000) + 1
         )
-        return answer({"pipe": name, "minutes": views.minutes(self._store, name, first, last)})
+        return answer(
+            {
+                "pipe": name,
+                "minutes": views.minutes(self._store, name, first, last),
+                "provisional": views.provisional(self._store, name, slo_p95_us(self._observatory, name)),
+            }
+        )
 
     async def series(self, request: Request) -> Response:
         """See the operation."""
-        now = now_us() // 60_000_000
-        return answer(
-            views.series(self._store, self._name(request), now - whole(request, "last", 60, 50_000), now)
-        )
+        now, name = now_us() // 60_000_000, self._name(request)
+        first, slo_us = now - whole(request, "last", 60, 50_000), slo_p95_us(self._observatory, name)
+        return answer(views.series(self._store, name, first, now, slo_us))
+
+    async def recent(self, request: Request) -> Response:
+        """See the operation."""
+        return answer(recent_of(self._observatory, self._name(request)))
 
     async def minute(self, request: Request) -> Response:
         """See the operation."""

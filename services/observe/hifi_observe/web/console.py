@@ -1,5 +1,7 @@
 """The web console: pages made on the server, charts by plotly.js from its own wheel. Nothing comes from elsewhere."""
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -12,16 +14,17 @@ from starlette.routing import Route
 
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS
+from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.observatory import Observatory
-from hifi_observe.web import views
 from hifi_observe.web.answers import (
     alarms_of,
     dead_of,
     known_minute,
     known_pipe,
     lost_of,
+    overview_of,
     pipe_of,
-    pipes_of,
+    recent_minutes,
     status_of,
 )
 from hifi_observe.web.problem import Problem
@@ -36,6 +39,8 @@ _HEADERS: Final = {
 }
 _STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript", "pipe.js": "text/javascript"}
 _SHOWN: Final = 1000
+_UNKNOWN: Final = "\N{EN DASH}"
+"""Shown where a figure is not known."""
 
 
 class Console:
@@ -53,6 +58,10 @@ class Console:
         )
         self._pages.filters |= {
             "clock": _clock,
+            "duration": _duration,
+            "iso": _iso,
+            "strip_label": _strip_label,
+            "strip_paths": _strip_paths,
             "moment": _moment,
             "ms": _ms,
             "number": _number,
@@ -75,7 +84,10 @@ class Console:
 
     async def overview(self, _: Request) -> Response:
         """All pipes."""
-        return self._page("overview.html", "Pipes", pipes=pipes_of(self._observatory))
+        found = overview_of(self._observatory)
+        return self._page(
+            "overview.html", "Pipes", pipes=found["pipes"], verdict=found["verdict"], totals=found["totals"]
+        )
 
     async def pipe(self, request: Request) -> Response:
         """One pipe."""
@@ -83,11 +95,8 @@ class Console:
             name = known_pipe(self._observatory, request.path_params["pipe"])
         except Problem as error:
             return self._failed(error)
-        store = self._observatory.store
-        recent = views.minutes(store, name, max(store.minutes.get(name, {}), default=0) - 59, 2**40)
-        return self._page(
-            "pipe.html", name, one=pipe_of(self._observatory, name), recent=list(reversed(recent))
-        )
+        one, recent = pipe_of(self._observatory, name), recent_minutes(self._observatory, name)
+        return self._page("pipe.html", name, one=one, recent=recent)
 
     async def minute(self, request: Request) -> Response:
         """One minute of a pipe, with what was lost in it."""
@@ -156,15 +165,37 @@ def _clock(minute: int) -> str:
     return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%d %H:%M")
 
 
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
+
+
+def _iso(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _strip_paths(states: Sequence[str]) -> list[tuple[str, str]]:
+    """An SVG path for each state: one bar a minute. console.js draws the same."""
+    paths: dict[str, str] = {}
+    for index, state in enumerate(states):
+        paths[state] = paths.get(state, "") + f"M{index * 5} 0h4v16h-4z"
+    return list(paths.items())
+
+
+def _strip_label(states: Sequence[str]) -> str:
+    counts = Counter(states)
+    parts = [f"{counts[state]} {state}" for state in ("up", "down", PROVISIONAL, "unknown") if counts[state]]
+    return f"Last {len(states)} minutes: {', '.join(parts) or 'no events'}"
+
+
 def _moment(us: int | None) -> str:
-    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else "-"
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else _UNKNOWN
 
 
 def _breaker(told: dict[str, Any]) -> str:
     """What is known of a breaker beyond its state; pipe.js says the same."""
     if told["since_ms"] is None:
         return ""
-    said = [f"since {_moment(told['since_ms'] * 1000)}"]
+    said = [f"since {_moment(told['since_ms'] * 1000)} UTC"]
     if told["answer"]:
         said.append(f"answer {told['answer']}")
     if told["open_partitions"] < told["partitions"]:
@@ -174,9 +205,9 @@ def _breaker(told: dict[str, Any]) -> str:
 
 def _ms(us: float | None) -> str:
     if us is None:
-        return "-"
+        return _UNKNOWN
     return f"{us / 1000:.1f} ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.2f} s"
 
 
 def _number(value: float | None, digits: int = 0) -> str:
-    return "-" if value is None else f"{value:,.{digits}f}"
+    return _UNKNOWN if value is None else f"{value:,.{digits}f}"

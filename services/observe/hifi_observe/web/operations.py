@@ -84,7 +84,7 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/pipes",
         "pipes",
-        "All pipes: state, rates, p95, loss, nines, what retries and is dead.",
+        "All pipes: whether everything is all right, totals, and for each pipe state, rates, lag, loss and nines.",
     ),
     Operation(
         "GET",
@@ -98,7 +98,7 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/pipes/{pipe}/minutes",
         "minutes",
-        "Closed minutes of a pipe, oldest first.",
+        "Minutes of a pipe, oldest first: closed ones, and open ones as provisional.",
         {"last": "How many minutes before now; default 60.", "from": "First minute.", "to": "Last minute."},
         (400, 404),
     ),
@@ -106,9 +106,16 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/pipes/{pipe}/series",
         "series",
-        "Closed minutes of a pipe as columns, for charts.",
+        "Minutes of a pipe as columns, for charts; those that are still open have the state `provisional`.",
         {"last": "How many minutes before now; default 60."},
         (400, 404),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/recent",
+        "recent",
+        "The last five minutes of a pipe as columns, one point a second.",
+        statuses=(404,),
     ),
     Operation(
         "GET", "/api/v1/pipes/{pipe}/minutes/{minute}", "minute", "One closed minute.", statuses=(400, 404)

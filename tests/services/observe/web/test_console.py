@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 import time
@@ -96,6 +97,11 @@ async def look(page: Page, url: str, name: str, theme: str, width: int) -> None:
     await page.goto(url)
     if name == "pipe":
         await page.wait_for_selector("#events .main-svg")
+    if width == 1280:
+        for region in await page.locator(".scroll").all():
+            assert await region.evaluate("one => one.scrollWidth <= one.clientWidth"), (
+                f"a table of {name} is cut"
+            )
     found = await Axe().run(page)
     assert found.violations_count == 0, f"{name}, {theme}, {width}: {found.generate_report()}"
     assert await page.evaluate("document.documentElement.scrollWidth") <= width, (
@@ -115,7 +121,7 @@ async def agrees(page: Page, url: str, lossy: int) -> None:
     await page.goto(url + "/")
     (row,) = [one for one in (await ask(url, "/api/v1/pipes"))["pipes"] if one["pipe"] == "flights"]
     cells = page.locator('tr[data-pipe="flights"]')
-    assert await cells.locator('[data-is="lost"]').inner_text() == str(row["lost"])
+    assert await cells.locator('[data-is="lost_hour"]').inner_text() == str(row["lost_hour"])
     assert "alarm" in await cells.locator('[data-is="state"]').inner_text()
     # Keyboard: the first stop skips to the content.
     await page.keyboard.press("Tab")
@@ -152,7 +158,7 @@ async def replays(page: Page) -> None:
     await page.get_by_label("Operator token").focus()
     await page.keyboard.type("secret")
     await page.keyboard.press("Enter")
-    await expect(state).to_have_text("Choose at least one dead letter first.")
+    await expect(state).to_have_text("Select at least one dead letter first.")
     for key in ("Tab", "Tab", "Tab", "Tab", "Space", "Tab"):
         await page.keyboard.press(key)
     assert await page.locator("input[name=ids]:checked").count() == 1
@@ -162,9 +168,9 @@ async def replays(page: Page) -> None:
     assert await page.locator("[data-replayed]").all_inner_texts() == ["yes", "", ""]
     await page.get_by_label("Which").select_option("all")
     await page.get_by_role("button", name="Replay").click()
-    await expect(state).to_have_text("2 replayed; 1 had been replayed before.")
+    await expect(state).to_have_text("2 replayed; 1 were replayed before.")
     await page.get_by_role("button", name="Replay").click()
-    await expect(state).to_have_text("0 replayed; 3 had been replayed before.")
+    await expect(state).to_have_text("0 replayed; 3 were replayed before.")
 
 
 async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_second(
@@ -193,3 +199,62 @@ async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_sec
             assert await page.locator("tr[data-pipe]").count() == 50
             best = min(best, time.perf_counter() - started)
         assert best < 1
+
+
+async def test_events_are_shown_from_the_first_seconds_on_although_no_minute_has_closed(
+    kafka: str, page: Page
+) -> None:
+    async with (
+        new_stream(kafka) as stream,
+        stream.observing(observe_settle_s=300) as (_, url),
+    ):
+        await page.goto(url + "/pipes/flights")
+        await expect(page.locator("#waiting")).to_contain_text("To see something here, send an event")
+        minute = now_us() // 60_000_000
+        await stream.events(0, minute, 40)
+        await stream.events(1, minute, 2)
+        await expect(page.locator("#waiting")).to_be_hidden(timeout=15_000)
+        async with asyncio.timeout(30):
+            while True:
+                series = await ask(url, "/api/v1/pipes/flights/series")
+                if series["delivered"][-1:] == [42]:
+                    break
+                await asyncio.sleep(0.05)
+        assert (series["minute"][-1], series["state"][-1]) == (minute, "provisional")
+        assert series["lost"][-1] is None
+        await page.reload()
+        await expect(page.locator("#minutes tbody tr").first).to_contain_text("provisional")
+        for chart in ("recent-events", "recent-lag", "lag", "events", "parts"):
+            await page.wait_for_selector(f"#{chart} .main-svg")
+            titles = await page.locator(f"#{chart} .ytitle, #{chart} .xtitle").all_inner_texts()
+            assert len(titles) == 2, f"{chart} has an axis without a unit: {titles}"
+        await page.goto(url + "/")
+        assert (await ask(url, "/api/v1/pipes"))["pipes"][0]["states"][-1] == "provisional"
+        await expect(page.locator("#pipes svg.strip")).to_have_attribute(
+            "aria-label", re.compile("1 provisional"), timeout=15_000
+        )
+
+
+async def test_times_are_in_the_viewers_zone_and_utc_is_a_tooltip(kafka: str) -> None:
+    async with (
+        new_stream(kafka) as stream,
+        stream.observing() as (observatory, url),
+        async_playwright() as driver,
+    ):
+        minute = now_us() // 60_000_000 - 2
+        await stream.events(0, minute, 10)
+        await stream.commit(0)
+        async with asyncio.timeout(120):
+            while minute not in observatory.store.minutes["flights"]:
+                await asyncio.sleep(0.05)
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page = await (await browser.new_context(timezone_id="Asia/Tokyo")).new_page()
+        await page.goto(url + "/pipes/flights")
+        shown = page.locator(f'#minutes a[href$="/{minute}"] time')
+        utc = time.strftime("%Y-%m-%d %H:%M", time.gmtime(minute * 60))
+        tokyo = time.strftime("%Y-%m-%d %H:%M", time.gmtime(minute * 60 + 9 * 3600))
+        await expect(shown).to_have_text(tokyo)
+        await expect(shown).to_have_attribute("title", f"{utc} UTC")
+        await browser.close()

@@ -4,10 +4,28 @@ const chosen = localStorage.getItem("theme");
 if (chosen) root.dataset.theme = chosen;
 
 const format = {
-  number: (value, digits = 0) => value === null ? "–" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }),
-  ms: (us) => us === null ? "–" : Math.abs(us) < 1e6 ? `${(us / 1000).toFixed(1)} ms` : `${(us / 1e6).toFixed(2)} s`,
-  clock: (minute) => new Date(minute * 60000).toISOString().slice(0, 16).replace("T", " "),
+  number: (value, digits = 0) => value === null || value === undefined ? "–" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }),
+  ms: (us) => us === null || us === undefined ? "–" : Math.abs(us) < 1e6 ? `${(us / 1000).toFixed(1)} ms` : `${(us / 1e6).toFixed(2)} s`,
+  /** Milliseconds since 1970 as "YYYY-MM-DDTHH:MM:SS" in the viewer's time zone: the form that charts take as local time. */
+  local: (at_ms) => new Date(at_ms - new Date(at_ms).getTimezoneOffset() * 60000).toISOString().slice(0, 19),
+  utc: (at_ms, length = 16) => new Date(at_ms).toISOString().slice(0, length).replace("T", " "),
 };
+const STATE_KINDS = { up: "good", down: "bad", provisional: "open" };
+
+/** A time as text in the viewer's zone, with UTC as its tooltip. `show`: "minute" or "second". */
+function showTime(element, at_ms, show) {
+  const length = show === "minute" ? 16 : 19;
+  element.dateTime = new Date(at_ms).toISOString();
+  element.textContent = format.local(at_ms).slice(0, length).replace("T", " ");
+  element.title = `${format.utc(at_ms, length)} UTC`;
+}
+
+function timeElement(at_ms, show) {
+  const made = document.createElement("time");
+  made.dataset.show = show;
+  showTime(made, at_ms, show);
+  return made;
+}
 
 async function ask(path) {
   const answer = await fetch(path);
@@ -15,14 +33,14 @@ async function ask(path) {
   return answer.json();
 }
 
-/** Run now and then again and again, only while the page is looked at; a failure is shown, not hidden. */
-function often(work, everyMs) {
+/** Repeats `work` while the page is visible. A failure is shown at the top of the page. */
+function repeat(work, everyMs) {
   const stale = document.getElementById("stale");
   const turn = async () => {
     try {
       if (!document.hidden) await work();
     } catch {
-      stale.textContent = "Observe does not answer: what you see is old.";
+      stale.textContent = "observe does not respond. The figures on this page are no longer updated.";
       stale.hidden = false;
     }
     setTimeout(turn, everyMs);
@@ -32,10 +50,10 @@ function often(work, everyMs) {
 
 function showStatus(status) {
   const stale = document.getElementById("stale");
-  stale.hidden = status.behind_s !== null && status.behind_s < 30;
-  stale.textContent = status.behind_s === null ? "Nothing has been observed yet." : `What you see is ${status.behind_s} s old.`;
+  stale.hidden = status.behind_s === null || status.behind_s < 30;
+  stale.textContent = `The figures on this page are ${format.number(status.behind_s)} s old.`;
   const closed = document.getElementById("closed");
-  if (closed && status.closed_minute > 0) closed.textContent = format.clock(status.closed_minute);
+  if (closed && status.closed_minute > 0) showTime(closed, status.closed_minute * 60000, "minute");
 }
 
 function badge(text, kind) {
@@ -45,22 +63,52 @@ function badge(text, kind) {
   return made;
 }
 
+function setText(within, name, text) {
+  const cell = within.querySelector(`[data-is="${name}"]`);
+  if (cell && cell.textContent !== text) cell.textContent = text;
+}
+
+function showVerdict(verdict) {
+  const element = document.getElementById("verdict");
+  element.className = `verdict ${verdict.state}`;
+  setText(element, "headline", verdict.headline);
+  setText(element, "detail", verdict.detail);
+}
+
+function showTotals(totals) {
+  const element = document.getElementById("totals");
+  for (const name of ["rate_in", "rate_out"]) setText(element, name, `${format.number(totals[name], 1)} /s`);
+  for (const name of ["lost_hour", "retrying", "alarms"]) setText(element, name, format.number(totals[name]));
+  setText(element, "p95_us", format.ms(totals.p95_us));
+}
+
+/** One bar a minute; the same drawing as the server's. */
+function drawStrip(svg, states) {
+  const paths = new Map();
+  states.forEach((state, index) => paths.set(state, `${paths.get(state) ?? ""}M${index * 5} 0h4v16h-4z`));
+  svg.replaceChildren(...[...paths].map(([state, d]) => {
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    path.setAttribute("class", `is-${state}`);
+    path.setAttribute("d", d);
+    return path;
+  }));
+  const count = (wanted) => states.filter((state) => state === wanted).length;
+  const parts = ["up", "down", "provisional", "unknown"].filter((state) => count(state)).map((state) => `${count(state)} ${state}`);
+  svg.setAttribute("aria-label", `Last ${states.length} minutes: ${parts.join(", ") || "no events"}`);
+}
+
 function showRow(row, one) {
   const cell = (name) => row.querySelector(`[data-is="${name}"]`);
   cell("state").replaceChildren(badge(one.state, { alarm: "bad", flowing: "good" }[one.state]), ` ${one.alarms.join(", ")}`);
-  for (const [name, digits] of [["rate_in", 1], ["rate_out", 1], ["lost", 0], ["retrying", 0], ["dead", 0], ["nines_month", 1]]) cell(name).textContent = format.number(one[name], digits);
-  cell("p95_us").textContent = format.ms(one.p95_us);
-  cell("share_day").textContent = one.share_day === null ? "–" : `${format.number(one.share_day * 100, 2)} %`;
-  cell("budget_left_minutes").textContent = `${format.number(one.budget_left_minutes, 1)} min`;
-  if (one.minute !== null) {
-    const link = document.createElement("a");
-    link.href = `/pipes/${one.pipe}/minutes/${one.minute}`;
-    link.textContent = format.clock(one.minute);
-    cell("minute").replaceChildren(link, " ", badge(one.minute_state, { up: "good", down: "bad" }[one.minute_state]));
-  }
+  drawStrip(cell("strip").firstElementChild, one.states);
+  for (const [name, digits] of [["rate_in", 1], ["rate_out", 1], ["lost_hour", 0], ["retrying", 0], ["nines_month", 1]]) setText(row, name, format.number(one[name], digits));
+  cell("lost_hour").classList.toggle("worse", one.lost_hour > 0);
+  setText(row, "p95_us", format.ms(one.p95_us));
+  setText(row, "share_day", one.share_day === null ? "–" : `${format.number(one.share_day * 100, 2)} %`);
+  setText(row, "budget_left_minutes", `${format.number(one.budget_left_minutes, 1)} min`);
 }
 
-/** When the form is sent: `work` with what it holds; what that returns or throws is said where screen readers hear it. */
+/** Runs `work` with the form's values when it is sent, and shows what it returns or throws in the form's status line. */
 function operate(form, work) {
   const state = document.getElementById(`${form.id}-state`);
   const button = form.querySelector("button");
@@ -91,13 +139,13 @@ async function post(path, token, body) {
 async function silence(given) {
   const { token, reason, minutes, kind, pipe } = Object.fromEntries(given);
   await post("/api/v1/silences", token, { reason, seconds: minutes * 60, kind, pipe });
-  return "Noted. It is listed when you load the page again.";
+  return "Silenced. Reload the page to see it in the list.";
 }
 
 async function replay(given, pipe) {
   const { token, which, service, reason, destination } = Object.fromEntries(given);
   const ids = which === "chosen" ? given.getAll("ids") : null;
-  if (ids && !ids.length) return "Choose at least one dead letter first.";
+  if (ids && !ids.length) return "Select at least one dead letter first.";
   const filter = new URLSearchParams({ service, reason, destination });
   const told = await post(`/api/v1/pipes/${pipe}/dead/replay`, token, { service, reason, destination, ids });
   const { dead } = await ask(`/api/v1/pipes/${pipe}/dead?limit=200&${filter}`);
@@ -108,9 +156,9 @@ async function replay(given, pipe) {
     cell.parentElement.querySelector("input")?.remove();
   }
   const parts = [`${format.number(told.replayed)} replayed`];
-  if (told.already) parts.push(`${format.number(told.already)} had been replayed before`);
+  if (told.already) parts.push(`${format.number(told.already)} were replayed before`);
   if (told.refused) parts.push(`${format.number(told.refused)} cannot be replayed: ${told.why}`);
-  if (told.missing) parts.push(`${format.number(told.missing)} are no dead letters any more`);
+  if (told.missing) parts.push(`${format.number(told.missing)} are no longer dead letters`);
   return `${parts.join("; ")}.${told.more ? " There are more: replay again." : ""}`;
 }
 
@@ -121,13 +169,17 @@ document.addEventListener("DOMContentLoaded", () => {
     localStorage.setItem("theme", root.dataset.theme);
     document.dispatchEvent(new Event("theme"));
   });
-  const table = document.getElementById("pipes");
-  if (table) {
-    often(async () => {
-      const { pipes, status } = await ask("/api/v1/pipes");
+  for (const element of document.querySelectorAll("time[data-show]")) showTime(element, Date.parse(element.dateTime), element.dataset.show);
+  document.getElementById("zone").textContent = `Times are in your time zone (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one to see UTC.`;
+  const verdict = document.getElementById("verdict");
+  if (verdict) {
+    const rows = new Map([...document.querySelectorAll("#pipes tr[data-pipe]")].map((row) => [row.dataset.pipe, row]));
+    repeat(async () => {
+      const { pipes, status, verdict: judged, totals } = await ask("/api/v1/pipes");
       showStatus(status);
-      const rows = new Map([...table.querySelectorAll("tr[data-pipe]")].map((row) => [row.dataset.pipe, row]));
-      if (pipes.some((one) => !rows.has(one.pipe))) location.reload();
+      showVerdict(judged);
+      if (pipes.length !== rows.size || pipes.some((one) => !rows.has(one.pipe))) return location.reload();
+      if (rows.size) showTotals(totals);
       for (const one of pipes) showRow(rows.get(one.pipe), one);
     }, 2000);
   }
