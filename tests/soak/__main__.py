@@ -30,7 +30,7 @@ from hifi_cli.options import TriggerOf
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import FLOW, Plan
 from hifi_infra.ports import free_port
-from hifi_observe.sketch import RELATIVE_ERROR
+from hifi_observe.ledger.sketch import RELATIVE_ERROR
 
 SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0

@@ -19,7 +19,7 @@ from hifi_cli.display.console import console, milliseconds, print_json
 from hifi_cli.error_reporting import reported
 from hifi_cli.mesh_state.target import observe_url
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
-from hifi_observe.conditions import clock
+from hifi_observe.alarms.conditions import clock
 
 Url: TypeAlias = Annotated[
     str | None,

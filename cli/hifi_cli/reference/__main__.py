@@ -61,7 +61,7 @@ def pages() -> dict[str, str]:
 
 def runbooks_page() -> str:
     """What to do about each kind of alarm; the console serves the same at `/runbooks`."""
-    runbooks = importlib.import_module("hifi_observe.runbooks")
+    runbooks = importlib.import_module("hifi_observe.alarms.runbooks")
     return f"# Runbooks: what to do about an alarm\n\n{MADE}{_RUNBOOKS_INTRO}\n{runbooks.markdown()}"
 
 

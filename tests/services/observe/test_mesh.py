@@ -136,7 +136,7 @@ async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
             port=(port := free_port()),
             console_port=free_port(but={port}),
             scale={"observe": 2},
-            env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AMEND_EVERY_S": "0.5"},
+            env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AMEND_INTERVAL_S": "0.5"},
         )
         mesh = Mesh(plan)
         mesh.prepare()
