@@ -10,8 +10,8 @@ from cases import Case, scene
 from chain import Chain, ChainScene
 
 from hifi_cli.demo.expected import Expected
-from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Books, sent
+from hifi_cli.demo.workspace import Stage
 
 EVENTS = 1001
 DOWN_S = 6.0

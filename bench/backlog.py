@@ -20,11 +20,11 @@ from measure import WARM_UP_S, Keep, attempt
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
 from hifi_cli.demo.expected import CANCELLATIONS, DEPARTURES, Deliveries
+from hifi_cli.demo.load_test import Scene
 from hifi_cli.demo.report import quantiles
-from hifi_cli.demo.scene import Scene
 from hifi_cli.demo.verify import Books, Sent, Verdict, sent
-from hifi_cli.rate.load import Load
-from hifi_infra.process import Process
+from hifi_cli.rate.event_load import Load
+from hifi_infra.process.process import Process
 
 HERE = Path(__file__).parent
 TIERS = "2s,5s,10s"

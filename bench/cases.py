@@ -12,16 +12,16 @@ from typing import Any, Final, TypeVar
 from chain import Chain, ChainScene
 
 from hifi.errors import Retryable
-from hifi_cli.demo.scene import Scene
-from hifi_cli.demo.stage import Stage
-from hifi_cli.logfile import log_to
-from hifi_cli.rate.ladder import Ladder
-from hifi_cli.rate.load import Load
+from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.workspace import Stage
+from hifi_cli.log_file import log_to
+from hifi_cli.rate.event_load import Load
+from hifi_cli.rate.rate_search import Ladder
 from hifi_cli.rate.report import line, report
 from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import Step
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
 T = TypeVar("T")

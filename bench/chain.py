@@ -11,11 +11,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi.errors import Retryable
 from hifi_cli.demo import flights
-from hifi_cli.demo.scene import Scene
-from hifi_cli.demo.stage import Stage
-from hifi_infra.broker import KafkaCluster
-from hifi_infra.probe import get
-from hifi_infra.process import Process
+from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.workspace import Stage
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.mesh.health_probe import get
+from hifi_infra.process.process import Process
 
 ROOT = Path(__file__).parent.parent
 PEER = ROOT / "bench/peers/faststream_chain"

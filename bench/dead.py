@@ -8,8 +8,8 @@ from many import Many
 from measure import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
 
 from hifi.errors import Retryable
-from hifi_cli.demo.scene import Scene
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.workspace import Stage
 from hifi_infra.ports import free_port
 
 RATE, SECONDS = 60.0, 10.0

@@ -10,10 +10,10 @@ from cases import Case, in_scene, scene
 from measure import WARM_UP_S, Keep, attempt
 
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.scene import Scene
+from hifi_cli.demo.load_test import Scene
 from hifi_cli.demo.verify import Books, Sent, Verdict, sent
-from hifi_cli.rate.load import Load
-from hifi_infra.mesh import processes
+from hifi_cli.rate.event_load import Load
+from hifi_infra.mesh.mesh import processes
 
 VICTIMS = ("ingest-1", "normalize-1", "enrich-1", "egest-1", "retrier-1", "observe-1", "broker-1")
 RATE, SECONDS, BEFORE_S = 100.0, 14.0, 4.0

@@ -10,8 +10,8 @@ import orjson
 from hifi.pipe.model import Lookup, Pipe
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import CANCELLATIONS, DEPARTURES, Deliveries
-from hifi_cli.demo.stage import Stage
-from hifi_cli.rate.load import Load
+from hifi_cli.demo.workspace import Stage
+from hifi_cli.rate.event_load import Load
 
 FLEET = "fleet"
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from cases import Case, in_scene, scene, tell
 
-from hifi_cli.demo.scene import Scene
-from hifi_cli.rate.ladder import Ladder
-from hifi_cli.rate.load import Load
+from hifi_cli.demo.load_test import Scene
+from hifi_cli.rate.event_load import Load
+from hifi_cli.rate.rate_search import Ladder
 from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import Step, as_numbers
 

@@ -25,7 +25,7 @@ from many import Many
 from measure import Keep, row
 from start import start
 
-from hifi_cli.rate.load import Load
+from hifi_cli.rate.event_load import Load
 
 ROOT = Path(__file__).parent.parent
 RATE = 300.0

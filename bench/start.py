@@ -11,10 +11,10 @@ from pathlib import Path
 from measure import Keep, attempt
 
 from hifi.errors import Retryable
-from hifi_cli.demo.stage import Stage
-from hifi_infra import jars
+from hifi_cli.demo.workspace import Stage
+from hifi_infra.java import jars
 from hifi_infra.ports import free_port
-from hifi_infra.process import Process
+from hifi_infra.process.process import Process
 
 READY = "ready  events go to"
 READY_S, GRACE_S = 180.0, 90.0

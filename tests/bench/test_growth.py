@@ -20,8 +20,8 @@ from tables import CASES as SHOWN_CASES
 from tables import KINDS as SHOWN_KINDS
 from tables import page
 
-from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Sent, Verdict
+from hifi_cli.demo.workspace import Stage
 
 SECOND_NS = 1_000_000_000
 

@@ -2,9 +2,9 @@ import orjson
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_cli.sending.answers import meaning
 from hifi_cli.sending.batches import Batch
-from hifi_cli.sending.read import Item
+from hifi_cli.sending.event_files import Item
+from hifi_cli.sending.responses import meaning
 
 
 def batch(count=4):

@@ -6,10 +6,10 @@ import collections
 import pytest
 
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
-from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Books, sent
+from hifi_cli.demo.workspace import Stage
+from hifi_infra.mesh.health_probe import get
 from hifi_infra.ports import free_port
-from hifi_infra.probe import get
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hifi.pipe import loader
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES, Expected
-from hifi_cli.demo.stage import PIPE, Stage
+from hifi_cli.demo.workspace import PIPE, Stage
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_cli.moment import milliseconds_since_1970
+from hifi_cli.time_argument import milliseconds_since_1970
 
 
 @pytest.mark.parametrize(

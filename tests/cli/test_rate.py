@@ -11,12 +11,12 @@ import pytest
 
 from hifi.errors import Misconfigured
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
-from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Arrival, Books, Sent, Verdict, sent
+from hifi_cli.demo.workspace import Stage
 from hifi_cli.rate.capacity import bottleneck, needs
 from hifi_cli.rate.chart import chart
-from hifi_cli.rate.ladder import Ladder
-from hifi_cli.rate.load import NOTES, Load, read_sizes
+from hifi_cli.rate.event_load import NOTES, Load, read_sizes
+from hifi_cli.rate.rate_search import Ladder
 from hifi_cli.rate.step import Used, as_numbers, measured, why_not
 
 SECOND_NS = 1_000_000_000

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_cli.sending.read import FileFormat, Item, Unreadable, items
+from hifi_cli.sending.event_files import FileFormat, Item, Unreadable, items
 
 
 def read(content, name="-", file_format=FileFormat.AUTO, **options):

@@ -1,8 +1,8 @@
 import pytest
 
 from hifi_cli.demo.expected import ALERTS, DEPARTURES
-from hifi_cli.demo.hops import Hops
 from hifi_cli.demo.report import Run, is_good, quantiles, report, tables
+from hifi_cli.demo.topic_lags import Hops
 from hifi_cli.demo.verify import Arrival, Sent, Verdict
 
 SECOND_NS = 1_000_000_000

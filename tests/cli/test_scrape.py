@@ -1,7 +1,7 @@
 import socket
 
 from hifi_cli import scrape
-from hifi_cli.scrape import ACCEPTED, Counts, _read, per_second
+from hifi_cli.mesh_state.service_metrics import ACCEPTED, Counts, _read, per_second
 
 PAGE = """\
 # TYPE hifi_ingest_accepted_events counter

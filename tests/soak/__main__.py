@@ -21,16 +21,16 @@ import typer
 from rich.console import Console
 from tests.observed import closed_minutes
 
+from hifi_cli.demo.load_test import Scene
 from hifi_cli.demo.report import is_good, quantiles
 from hifi_cli.demo.run import Demo
-from hifi_cli.demo.scene import Scene
-from hifi_cli.demo.stage import Stage
 from hifi_cli.demo.verify import Books, sent
+from hifi_cli.demo.workspace import Stage
 from hifi_cli.options import TriggerOf
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import FLOW, Plan
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import FLOW, Plan
 from hifi_infra.ports import free_port
-from hifi_observe.sketch import RELATIVE_ERROR
+from hifi_observe.ledger.sketch import RELATIVE_ERROR
 
 SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0

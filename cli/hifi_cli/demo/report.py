@@ -8,9 +8,9 @@ from typing import Any, Final
 from rich.table import Table
 
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.hops import Hops
+from hifi_cli.demo.topic_lags import Hops
 from hifi_cli.demo.verify import Sent, Verdict
-from hifi_cli.output import mebibytes, milliseconds, table
+from hifi_cli.display.console import mebibytes, milliseconds, table
 
 TOPICS: Final = ("raw", "normalized", "enriched", "receipts")
 QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}

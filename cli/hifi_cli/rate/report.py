@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from hifi_cli.output import mebibytes, milliseconds, table
+from hifi_cli.display.console import mebibytes, milliseconds, table
 from hifi_cli.rate.capacity import bottleneck, needs
 from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import Step, as_numbers, why_not

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hifi.errors import HifiError, Misconfigured
-from hifi_cli.sending.read import Item, Unreadable
+from hifi_cli.sending.event_files import Item, Unreadable
 
 MOST_BYTES: Final = 1024 * 1024
 AHEAD: Final = 20_000

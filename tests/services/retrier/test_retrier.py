@@ -24,9 +24,8 @@ async def retrying(stream: Stream, **settings: Any) -> AsyncIterator[Service]:
     declared = ServiceSettings(
         kafka=stream.kafka,
         stream=stream.topics.stream,
-        tiers=stream.topics.tiers,
         commit_interval_s=0.1,
-        **settings,
+        **({"tiers": stream.topics.tiers} | settings),
     )
     service = Service("retrier", declared)
     task = asyncio.create_task(retrier(service, declared))
@@ -64,6 +63,14 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: Stream) -> None:
     for one, appended_ms, delay_ms in zip(found, fast + slow, [200] * 3 + [1000] * 3, strict=True):
         waited_ms = one.timestamp - appended_ms
         assert delay_ms - 2 <= waited_ms < delay_ms + 1500
+
+
+async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(stream: Stream) -> None:
+    (appended_ms,) = await put(stream, 1, 1)
+    async with retrying(stream, tiers=stream.topics.tiers[:1]):
+        (found,) = await back(stream, 1)
+    assert texts(found)[event.RETRY] == "1s:0"
+    assert found.timestamp - appended_ms >= 1000 - 2
 
 
 async def test_it_comes_back_as_it_was_with_one_more_trip(stream: Stream) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from hifi.pipe.model import Batch
+from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import Delivery, DeliveryState
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import MembershipLease
@@ -96,13 +96,13 @@ class LaneBuffer:
         """Whether there is anything that may be sent."""
         return bool(self._requests) or self._queue.ready
 
-    def batch_wait_s(self, batch: Batch, now_s: float) -> float:
+    def batch_wait_s(self, batch: BatchPolicy, now_s: float) -> float:
         """Seconds that an incomplete batch still waits for more deliveries; 0 or less: send it. Only while ready."""
         if self._requests or self._queue.ready_count >= batch.size:
             return 0.0
         return self._queue.waiting_since_s + batch.wait - now_s
 
-    def next_request(self, batch: Batch | None) -> OutboundRequest:
+    def next_request(self, batch: BatchPolicy | None) -> OutboundRequest:
         """Take the next request, or make one of queued deliveries. Only while ready."""
         if self._requests:
             return self._requests.popleft()
@@ -168,7 +168,7 @@ class LaneBuffer:
                 self._queue.release(key)
         return waiting
 
-    def _fill(self, first: Delivery, keys: list[bytes], batch: Batch) -> list[Delivery]:
+    def _fill(self, first: Delivery, keys: list[bytes], batch: BatchPolicy) -> list[Delivery]:
         """A batch that starts with a delivery: those of its key follow it, then those of other keys."""
         deliveries, latest = [first], first
         size_bytes = 0

@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from hifi.clock import monotonic_s
-from hifi.kafka.fetch_interval import thread_cpu_times
+from hifi.cpu_time import thread_cpu_time
 
 SATURATED: Final = 0.8
 """Share of time, running or waiting for a CPU, from which on the loop counts as saturated."""
@@ -32,7 +32,7 @@ class CpuSaturation:
 def _busy_s() -> float:
     """Seconds that this thread ran or, where Linux reports it, waited for a CPU."""
     try:
-        ran_ns, waited_ns = thread_cpu_times()
+        ran_ns, waited_ns = thread_cpu_time()
         return (ran_ns + waited_ns) / 1e9
     except (OSError, ValueError):
         return time.thread_time()

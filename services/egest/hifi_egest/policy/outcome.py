@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from hifi.pipe.model import Retry
+from hifi.pipe.model import RetryPolicy
 from hifi.topics import Tier
 from hifi_egest.policy import tiers as tier_of
 from hifi_egest.policy.answer import Answer, NoResponse
@@ -100,7 +100,7 @@ class Refusal(NamedTuple):
     wait_s: float | None = None
 
 
-def recoverable(result: Answer | NoResponse, policy: Retry) -> bool:
+def recoverable(result: Answer | NoResponse, policy: RetryPolicy) -> bool:
     """Whether the same request may succeed later."""
     if isinstance(result, NoResponse):
         return True
@@ -112,7 +112,7 @@ def recoverable(result: Answer | NoResponse, policy: Retry) -> bool:
 
 def decide(
     result: Answer | NoResponse,
-    policy: Retry,
+    policy: RetryPolicy,
     counts: AttemptCounts,
     tiers: Sequence[Tier],
     *,
@@ -161,7 +161,7 @@ def retry_later(
     return RetryLater(tier, reason, detail, wait_s if wait_s > tier.delay_s else None)
 
 
-def too_old(policy: Retry, age_s: float | None) -> DeadLettered | None:
+def too_old(policy: RetryPolicy, age_s: float | None) -> DeadLettered | None:
     """The dead letter of a delivery that reached `max_age` before it is handed over without a request.
 
     Args:
@@ -179,7 +179,7 @@ def refused(status: int) -> DeadLettered:
     return DeadLettered(f"status-{status}", f"the destination {answer}")
 
 
-def _after_refusal(status: int, policy: Retry, batch: int) -> NextStep:
+def _after_refusal(status: int, policy: RetryPolicy, batch: int) -> NextStep:
     if batch > 1 and status in SPLITTABLE:
         return SplitBatch()
     if status in UNCLEAR and status not in policy.never:

@@ -1,0 +1,69 @@
+"""Shows how far a run is."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from hifi_cli.demo.load_test import Scene
+from hifi_cli.display.console import errors
+
+REDRAW_S: Final = 0.2
+
+
+@contextlib.asynccontextmanager
+async def shown(scene: Scene) -> AsyncIterator[None]:
+    """Progress on the terminal, or a line for each phase where there is none."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    if not errors.is_terminal:
+        task = asyncio.create_task(_lines(scene))
+    else:
+        bars = Bars(*columns, TextColumn("[yellow]{task.fields[why]}"), console=errors, transient=True)
+        bars.start()
+        task = asyncio.create_task(_bars(scene, bars))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if errors.is_terminal:
+            bars.stop()
+
+
+async def _bars(scene: Scene, bars: Bars) -> None:
+    started = bars.add_task("starting", total=None, why="")
+    sending = bars.add_task("sent", total=None, why="", visible=False)
+    arriving = bars.add_task("arrived", total=None, why="", visible=False)
+    while True:
+        progress, mesh = scene.progress, scene.mesh
+        if progress.sent == 0 and progress.phase != "sending":
+            count = sum(one.ready for one in mesh.all())
+            waiting = ", ".join(one.name for one in mesh.all() if not one.ready)
+            why = f"{mesh.phase}; not ready: {waiting}" if waiting else progress.phase
+            bars.update(started, total=sum(1 for _ in mesh.all()) or None, completed=count, why=escape(why))
+        else:
+            bars.update(started, visible=False)
+            bars.update(sending, visible=True, total=progress.total, completed=progress.sent)
+            why = f"{progress.phase}: {progress.missing:,}" if progress.missing else progress.phase
+            bars.update(arriving, visible=True, total=None, completed=progress.arrived, why=why)
+        await asyncio.sleep(REDRAW_S)
+
+
+async def _lines(scene: Scene) -> None:
+    told = ""
+    while True:
+        phase = scene.progress.phase if scene.mesh.phase in ("not started", "running") else scene.mesh.phase
+        if phase != told:
+            told = phase
+            errors.print(phase, highlight=False)
+        await asyncio.sleep(REDRAW_S)

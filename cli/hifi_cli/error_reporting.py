@@ -1,0 +1,53 @@
+"""How a command ends: one clear message for a person, never a traceback, and an exit status."""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, ParamSpec
+
+import typer
+from rich.markup import escape
+
+from hifi import log
+from hifi.errors import HifiError
+from hifi_cli.display.console import errors
+
+P = ParamSpec("P")
+logger = log.get(__name__)
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+
+
+def reported(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a command, in an event loop when it is a coroutine function, and tell what went wrong.
+
+    Exit status: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C.
+    """
+
+    @functools.wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            running = command(*args, **kwargs)
+            if inspect.iscoroutine(running):
+                asyncio.run(running)
+        except HifiError as error:
+            errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+            raise typer.Exit(FAILED) from None
+        except KeyboardInterrupt:
+            errors.print("interrupted")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+            raise typer.Exit(FAILED) from None
+        except typer.Exit:
+            raise
+        except Exception as error:
+            logger.exception("command-failed")
+            if not isinstance(error, OSError):
+                errors.print(
+                    "[bold red]error:[/] this should not happen; `hifi --verbose …` shows where it did"
+                )
+            errors.print(f"[bold red]error:[/] {escape(f'{type(error).__name__}: {error}')}", soft_wrap=True)
+            raise typer.Exit(FAILED) from None
+
+    return run
