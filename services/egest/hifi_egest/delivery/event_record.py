@@ -1,6 +1,5 @@
 """An event as it was read from `enriched` or `retry-out`, shared by its deliveries."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
@@ -67,7 +66,7 @@ class EventRecord:
         seq: bytes,
         accepted_us: int,
         fetched_us: int,
-        destinations: Sequence[bytes] = (),
+        destinations: list[bytes] | None = None,
         pipe_version: int = 0,
         due_us: int = 0,
         earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
@@ -80,7 +79,7 @@ class EventRecord:
         self.seq = seq
         self.accepted_us = accepted_us
         self.fetched_us = fetched_us
-        self.destinations = list(destinations)
+        self.destinations = destinations if destinations is not None else []
         self.pipe_version = pipe_version
         self.due_us = due_us
         self.earlier = earlier
