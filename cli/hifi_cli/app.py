@@ -5,9 +5,7 @@ from typing import Annotated
 import typer
 
 from hifi import log
-from hifi_cli import apply, check, dead, minutes, send, status, up
-from hifi_cli.demo import command as demo
-from hifi_cli.rate import command as rate
+from hifi_cli.commands import apply, check, dead, demo, minutes, rate, send, status, up
 from hifi_cli.commands.version import version
 
 app = typer.Typer(

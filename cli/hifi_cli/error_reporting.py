@@ -19,7 +19,7 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130
 
 
-def reported(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def report_errors(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run a command, in an event loop when it is a coroutine function, and tell what went wrong.
 
     Exit status: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C.

@@ -9,7 +9,7 @@ from hifi.pipe.units import seconds
 _HOW: Final = "write for example 90m, 2h or 7d (ago), or 2026-01-31T23:59:59Z"
 
 
-def milliseconds_since_1970(text: str | None, now_s: float) -> int | None:
+def parse_time_ms(text: str | None, now_s: float) -> int | None:
     """A duration before now, or a time of RFC 3339 (of this machine's zone where it names none).
 
     Raises:

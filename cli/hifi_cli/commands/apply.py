@@ -10,16 +10,16 @@ from rich.markup import escape
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi_cli.commands.check import Folder, Quick, checked
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.display.console import console, print_json, table
-from hifi_cli.error_reporting import reported
+from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.stream import put_in_force
 
 _COLOURS = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
 
 
-@reported
+@report_errors
 def apply(
     folder: Folder,
     data: Data = DEFAULT_DATA,
@@ -70,7 +70,7 @@ async def _publish(
     return outcome, {name: known.version for name, known in published.pipes.items()}
 
 
-@reported
+@report_errors
 async def pipes(
     data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None, *, as_json: AsJson = False
 ) -> None:

@@ -9,9 +9,9 @@ import typer
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe
 from hifi_cli.checking import check_folder
-from hifi_cli.options import AsJson
 from hifi_cli.display.console import console, errors, print_json
-from hifi_cli.error_reporting import FAILED, reported
+from hifi_cli.error_reporting import FAILED, report_errors
+from hifi_cli.options import AsJson
 from hifi_infra.plan import Trigger
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one YAML file for each pipe.")]
@@ -25,7 +25,7 @@ TriggerOption = Annotated[
 ]
 
 
-@reported
+@report_errors
 def check(
     folder: Folder, trigger: TriggerOption = "micro-batch", *, quick: Quick = False, as_json: AsJson = False
 ) -> None:

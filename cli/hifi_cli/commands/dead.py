@@ -17,11 +17,11 @@ from hifi.dead_letters.reader import letter, letters
 from hifi.dead_letters.replay import replay as let_go
 from hifi.errors import Misconfigured, Rejected
 from hifi.kafka.producer import Producer
-from hifi_cli.time_argument import milliseconds_since_1970
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.display.console import console, errors, print_json, table
-from hifi_cli.error_reporting import FAILED, reported
+from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_cli.time_argument import parse_time_ms
 
 app = typer.Typer(
     no_args_is_help=True, help="Events that no service could pass on: list them, look into one, replay them."
@@ -38,7 +38,7 @@ Until = Annotated[
 
 
 @app.command("list")
-@reported
+@report_errors
 async def list_(
     pipe: Pipe = None,
     destination: Where = None,
@@ -78,7 +78,7 @@ async def list_(
 
 
 @app.command()
-@reported
+@report_errors
 async def show(
     name: Annotated[str, typer.Argument(metavar="ID", help="As `hifi dead list` shows it, such as 3:1042.")],
     data: Data = DEFAULT_DATA,
@@ -120,7 +120,7 @@ async def show(
 
 
 @app.command()
-@reported
+@report_errors
 async def replay(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Some, as `hifi dead list` shows them.")
@@ -207,8 +207,8 @@ def _wanted(
         pipe,
         destination,
         reason,
-        milliseconds_since_1970(since, now_s),
-        milliseconds_since_1970(until, now_s),
+        parse_time_ms(since, now_s),
+        parse_time_ms(until, now_s),
     )
 
 

@@ -11,21 +11,21 @@ import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.progress import shown
 from hifi_cli.demo.report import is_good, tables
 from hifi_cli.demo.run import Demo
-from hifi_cli.demo.load_test import Scene
-from hifi_cli.demo.progress import shown
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.workspace import Workspace
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, TriggerOf
-from hifi_cli.display.console import console, errors, print_json
-from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan
 
 
-@reported
+@report_errors
 def demo(
     rate: Annotated[
         float, typer.Option("--rate", min=0.1, max=20_000, metavar="EV_PER_S", help="Events a second.")
@@ -66,14 +66,14 @@ def demo(
     if report is not None and not report.resolve().parent.is_dir():
         raise Misconfigured(f"--report {report}: there is no folder {report.resolve().parent}")
     folder = data.resolve() if data else Path(tempfile.mkdtemp(prefix="hifi-demo-"))
-    stage = Stage.at(folder)
+    workspace = Workspace.at(folder)
     numbers: dict[str, Any] | None = None
     interrupted = False
     try:
-        mesh = Mesh(Plan(folder, port=stage.ingest_port, trigger=trigger, env=stage.secrets))
+        mesh = Mesh(Plan(folder, port=workspace.ingest_port, trigger=trigger, env=workspace.secrets))
         mesh.prepare()
         log_to(folder / "logs" / "mesh.log")
-        numbers = asyncio.run(_run(Demo(Scene(stage, mesh), rate, seconds), orderly=data is not None))
+        numbers = asyncio.run(_run(Demo(LoadTest(workspace, mesh), rate, seconds), orderly=data is not None))
     except typer.Exit:
         interrupted = True
         raise
@@ -90,12 +90,12 @@ def demo(
 
 async def _run(run: Demo, *, orderly: bool) -> dict[str, Any]:
     interrupts = Interrupts()
-    with interrupts.caught():
+    with interrupts.handle_signals():
         try:
-            async with shown(run.scene):
-                numbers = await interrupts.unless(run.run())
+            async with shown(run.load_test):
+                numbers = await interrupts.run(run.run())
             if orderly:
-                await interrupts.unless(run.stop())
+                await interrupts.run(run.stop())
             return numbers
         except Interrupted:
             errors.print("interrupted: ending every process", highlight=False)

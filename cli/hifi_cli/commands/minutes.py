@@ -15,10 +15,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from hifi.errors import HifiError
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 from hifi_cli.display.console import console, milliseconds, print_json
-from hifi_cli.error_reporting import reported
+from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import observe_url
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 from hifi_observe.conditions import clock
 
 Url: TypeAlias = Annotated[
@@ -34,7 +34,7 @@ LOST: Final = 3
 _TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
 
 
-@reported
+@report_errors
 def minutes(
     pipe: Annotated[str, typer.Argument(help="Name of the pipe.")],
     last: Annotated[int, typer.Option("--last", help="How many minutes before now.", min=1)] = 60,
@@ -57,7 +57,7 @@ def minutes(
         console.print(minutes_table(body["minutes"]))
 
 
-@reported
+@report_errors
 def lost(
     pipe: Annotated[str, typer.Argument(help="Name of the pipe.")],
     minute: Annotated[str, typer.Argument(help="`2026-11-21T10:04` in UTC, or minutes since 1970.")],
@@ -83,7 +83,7 @@ def lost(
         raise typer.Exit(LOST)
 
 
-@reported
+@report_errors
 def top(
     every: Annotated[
         float, typer.Option("--every", min=0.5, metavar="SECONDS", help="Time between looks.")

@@ -13,26 +13,26 @@ from rich.markup import escape
 
 from hifi.errors import Misconfigured
 from hifi.pipe.units import seconds as read_seconds
-from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.progress import shown
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.workspace import Workspace
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, TriggerOf
-from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.rate.chart import chart
-from hifi_cli.rate.rate_search import Ladder
-from hifi_cli.rate.event_load import Load, read_sizes
+from hifi_cli.rate.event_load import EventLoad, read_sizes
+from hifi_cli.rate.rate_search import RateSearch
 from hifi_cli.rate.report import is_whole, line, report, sentence, tables
 from hifi_cli.rate.run import Rating
-from hifi_cli.rate.step import Step
-from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
+from hifi_cli.rate.step import RateStep
 from hifi_infra.mesh import Mesh
 from hifi_infra.plan import Plan, read_scale
 from hifi_infra.ports import free_port
 
 
-@reported
+@report_errors
 def rate(
     slo: Annotated[
         str, typer.Option("--slo", metavar="DURATION", help="The end-to-end p95 that must hold.")
@@ -97,23 +97,25 @@ def rate(
     for file in (to_file, picture):
         if file is not None and not file.resolve().parent.is_dir():
             raise Misconfigured(f"{file}: there is no folder {file.resolve().parent}")
-    load = Load(batch, *read_sizes(size))
+    load = EventLoad(batch, *read_sizes(size))
     folder = Path(tempfile.mkdtemp(prefix="hifi-rate-"))
-    stage = Stage.at(folder)
+    workspace = Workspace.at(folder)
     try:
         plan = Plan(
             folder,
-            port=stage.ingest_port,
-            console_port=free_port(but={stage.ingest_port, stage.destination_port}),
+            port=workspace.ingest_port,
+            console_port=free_port(but={workspace.ingest_port, workspace.destination_port}),
             trigger=trigger,
             partitions=partitions,
             scale={"observe": 1} | read_scale(scale or []),
-            env=stage.secrets,
+            env=workspace.secrets,
         )
         mesh = Mesh(plan)
         mesh.prepare()
         log_to(folder / "logs" / "mesh.log")
-        rating = Rating(Scene(stage, mesh), Ladder(first, factor), load, seconds, _milliseconds(slo), _say)
+        rating = Rating(
+            LoadTest(workspace, mesh), RateSearch(first, factor), load, seconds, _milliseconds(slo), _say
+        )
         asyncio.run(_run(rating))
         numbers = report(rating, os.cpu_count() or 1, wanted)
     except typer.Exit:
@@ -131,20 +133,20 @@ def rate(
 
 async def _run(rating: Rating) -> None:
     interrupts = Interrupts()
-    with interrupts.caught():
+    with interrupts.handle_signals():
         try:
-            async with shown(rating.scene):
-                await interrupts.unless(rating.run())
+            async with shown(rating.load_test):
+                await interrupts.run(rating.run())
         except Interrupted:
             errors.print("interrupted: ending every process", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            await rating.scene.kill()
+            await rating.load_test.kill()
             # Threads may still write into the folder that is removed next.
             await asyncio.get_running_loop().shutdown_default_executor()
 
 
-def _say(step: Step, why: str | None) -> None:
+def _say(step: RateStep, why: str | None) -> None:
     errors.print(escape(line(step, why)), highlight=False)
 
 

@@ -18,17 +18,17 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.model import Source
 from hifi.pipe.registry import read_registry
-from hifi_cli.interrupts import Interrupted, Interrupts
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Url
 from hifi_cli.display.console import console, errors, print_json
-from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
-from hifi_cli.sending.batches import Intake
-from hifi_cli.sending.client import Client, Counts
-from hifi_cli.sending.event_files import FileFormat, items
+from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
+from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.mesh_state.target import ingest_url, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Url
+from hifi_cli.sending.batches import BatchReader
+from hifi_cli.sending.client import IngestClient, SendCounts
+from hifi_cli.sending.event_files import FileFormat, read_events
 
 
-@reported
+@report_errors
 async def send(
     pipe: Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")],
     file: Annotated[str, typer.Argument(metavar="FILE", help="File with events; - is standard input.")],
@@ -76,23 +76,23 @@ async def send(
     address = ingest_url(data, url)
     source = None if url else await _source(data, pipe)
     interrupts, problem = Interrupts(), None
-    with _opened(file) as stream, _progress() as progress, interrupts.caught():
+    with _opened(file) as stream, _progress() as progress, interrupts.handle_signals():
         bar = progress.add_task("sending", total=None, why="")
         async with aiohttp.ClientSession() as session:
-            client = Client(session, address, pipe, key, source=source, patience_s=patience)
-            found = items(stream, file, file_format, types=types)
-            intake = Intake(found, secrets.token_hex(6), most=batch, refuse=client.counts.refuse)
+            client = IngestClient(session, address, pipe, key, source=source, patience_s=patience)
+            found = read_events(stream, file, file_format, types=types)
+            intake = BatchReader(found, secrets.token_hex(6), most=batch, refuse=client.counts.refuse)
             ticking = asyncio.create_task(_tick(client, progress, bar))
             intake.start()
             try:
-                await interrupts.unless(client.send(intake.batch, concurrency=concurrency))
+                await interrupts.run(client.send(intake.batch, concurrency=concurrency))
             except (HifiError, Interrupted) as stopped:
                 problem = stopped
             ticking.cancel()
     _tell(client.counts, file, problem, as_json=as_json)
 
 
-async def _tick(client: Client, progress: Progress, bar: TaskID) -> None:
+async def _tick(client: IngestClient, progress: Progress, bar: TaskID) -> None:
     while True:
         progress.update(bar, completed=client.counts.accepted, why=escape(client.obstacle))
         await asyncio.sleep(0.1)
@@ -133,7 +133,7 @@ async def _source(data: Path, pipe: str) -> Source | None:
     return known.pipe.source
 
 
-def _tell(counts: Counts, file: str, problem: BaseException | None, *, as_json: bool) -> None:
+def _tell(counts: SendCounts, file: str, problem: BaseException | None, *, as_json: bool) -> None:
     whole = problem is None and not counts.refused and not counts.unknown
     if as_json:
         told = {"accepted": counts.accepted, "refused": counts.refused, "unknown": counts.unknown}

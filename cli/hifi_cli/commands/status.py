@@ -9,12 +9,12 @@ from rich.markup import escape
 
 from hifi.errors import HifiError
 from hifi.pipe.registry import read_registry
-from hifi_cli import scrape
-from hifi_cli.mesh_state.backlog import backlog
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.display.console import console, print_json, table
-from hifi_cli.error_reporting import reported
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state import service_metrics
+from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.probe import readiness
 from hifi_infra.running import RunningInstance
 
@@ -34,7 +34,7 @@ class InstanceStatus:
     log: str
 
 
-@reported
+@report_errors
 async def status(
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
@@ -89,14 +89,14 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
 
 async def _instances(instances: list[RunningInstance], seconds: float) -> list[InstanceStatus]:
     ports = [one.port for one in instances]
-    before = await scrape.counts_of(ports)
+    before = await service_metrics.read_all_counters(ports)
     answers = await asyncio.gather(*map(readiness, ports))
     if instances:
         await asyncio.sleep(seconds)
-    after = await scrape.counts_of(ports)
+    after = await service_metrics.read_all_counters(ports)
     shown = []
     for one, answer in zip(instances, answers, strict=True):
-        counter = scrape.ACCEPTED if one.service == "ingest" else scrape.READ
+        counter = service_metrics.ACCEPTED if one.service == "ingest" else service_metrics.READ
         shown.append(
             InstanceStatus(
                 f"{one.service}-{one.number}",
@@ -106,7 +106,7 @@ async def _instances(instances: list[RunningInstance], seconds: float) -> list[I
                 answer.ready,
                 answer.state,
                 list(answer.waiting.values()),
-                scrape.per_second(before[one.port], after[one.port], counter),
+                service_metrics.per_second(before[one.port], after[one.port], counter),
                 str(one.log),
             )
         )

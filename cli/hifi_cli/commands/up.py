@@ -13,14 +13,14 @@ import typer
 
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.model import Format, Pipe
-from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.commands.check import checked
+from hifi_cli.display.console import console
+from hifi_cli.display.mesh_view import View
+from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
+from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
-from hifi_cli.display.console import console
-from hifi_cli.error_reporting import reported
-from hifi_cli.display.mesh_view import View
 from hifi_infra import running
 from hifi_infra.autoscale import Policy
 from hifi_infra.autoscaler import Autoscaler, read_autoscale
@@ -31,7 +31,7 @@ DOWN_S: Final = 300.0
 """Each service drains within 55 s; a mesh that takes longer than all of them together hangs."""
 
 
-@reported
+@report_errors
 def up(
     pipes: Annotated[
         Path | None,
@@ -125,14 +125,14 @@ async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) ->
         console,
         footer="Ctrl-C stops the mesh; what was accepted is kept and delivered after the next start",
     )
-    with interrupts.caught():
+    with interrupts.handle_signals():
         async with view.shown():
             try:
-                await interrupts.unless(mesh.start(pipes))
-                await interrupts.unless(mesh.wait_ready())
+                await interrupts.run(mesh.start(pipes))
+                await interrupts.run(mesh.wait_ready())
                 _announce(mesh, pipes)
                 async with _autoscaled(mesh, policies):
-                    await interrupts.wait()
+                    await interrupts.wait_for_signal()
             except Interrupted:
                 pass
             finally:
@@ -154,7 +154,7 @@ async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterat
 
 async def _stop(mesh: Mesh, interrupts: Interrupts) -> None:
     try:
-        await interrupts.unless(mesh.stop(), stage=2)
+        await interrupts.run(mesh.stop(), until_signal=2)
     except Interrupted:
         await mesh.kill()
     except BaseException:
@@ -214,7 +214,7 @@ def _python_path(pipes: Path | None, data: Path) -> list[Path]:
     return known + [one for one in (before.python_path if before else []) if one not in known]
 
 
-@reported
+@report_errors
 def down(
     data: Data = DEFAULT_DATA,
     *,

@@ -22,7 +22,7 @@ FLUSH_S = 0.5
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-class Books:
+class RequestLog:
     """What arrived, on disk, and how often at which path. Times are wall time, nanoseconds since 1970 UTC."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -51,10 +51,10 @@ class Books:
         self._file.flush()
 
 
-class Connection(asyncio.Protocol):
+class DestinationConnection(asyncio.Protocol):
     """One connection, any number of requests after each other."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: RequestLog) -> None:
         self._books = books
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: Any = None
@@ -107,10 +107,13 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(
-    host: str, port: int, file: BinaryIO, connection: Callable[[Books], asyncio.Protocol] = Connection
+    host: str,
+    port: int,
+    file: BinaryIO,
+    connection: Callable[[RequestLog], asyncio.Protocol] = DestinationConnection,
 ) -> None:
     """Serve until SIGTERM."""
-    books = Books(file)
+    books = RequestLog(file)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

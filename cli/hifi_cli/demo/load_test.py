@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
-from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.workspace import Stage
-from hifi_cli.demo.verify import Books, Sent, Verdict
+from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent
+from hifi_cli.demo.workspace import Workspace
+from hifi_cli.mesh_state.backlog import backlog
 from hifi_infra.mesh import Mesh
 from hifi_infra.process import Process
 
@@ -24,7 +24,7 @@ LOOK_S: Final = 0.25
 
 
 @dataclass(slots=True)
-class Progress:
+class RunProgress:
     """How far a run is, for whoever shows it."""
 
     phase: str = "writing the flights and their lookups"
@@ -35,12 +35,12 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Scene:
+class LoadTest:
     """Everything that runs. Whatever happens, `kill` leaves nothing running."""
 
-    stage: Stage
+    workspace: Workspace
     mesh: Mesh
-    progress: Progress = field(default_factory=Progress)
+    progress: RunProgress = field(default_factory=RunProgress)
     destination: Process | None = None
     sender: Process | None = None
 
@@ -50,35 +50,35 @@ class Scene:
         Raises:
             HifiError: it did not start.
         """
-        self.destination = self.stage.destination()
+        self.destination = self.workspace.destination()
         await self.destination.start()
         return self.destination
 
     async def start(self, shape: Callable[[list[Pipe]], list[Pipe]] = list) -> None:
-        """Start destination and mesh with the stage's pipes, changed by `shape`; returns once all is ready.
+        """Start destination and mesh with the workspace's pipes, changed by `shape`; returns once all is ready.
 
         Raises:
             HifiError: something did not start.
         """
-        pipes = shape(await asyncio.to_thread(self.stage.pipes))
+        pipes = shape(await asyncio.to_thread(self.workspace.pipes))
         if self.destination is None:
             await self.start_destination()
         await self.mesh.start(pipes)
         await self.mesh.wait_ready(READY_S)
-        await self.stage.wait_for_destination()
+        await self.workspace.wait_for_destination()
 
     async def send(self, rate: float, batch: int = 1, look_s: float = LOOK_S) -> Process:
-        """Send what the stage has written; gives the sender's process, which has ended.
+        """Send what the workspace has written; gives the sender's process, which has ended.
 
         Raises:
             Retryable: the sender or the destination failed.
         """
         self.progress.phase = "sending"
-        self.sender = sender = self.stage.sender(rate, batch)
+        self.sender = sender = self.workspace.sender(rate, batch)
         await sender.start()
         while sender.running:
             await self.count()
-            self.progress.sent = min(self.progress.total, _lines(self.stage.sender_books))
+            self.progress.sent = min(self.progress.total, _lines(self.workspace.send_log))
             await asyncio.sleep(look_s)
         if sender.returncode != 0:
             raise Retryable(f"the sender failed; its log {sender.log} ends with:\n{sender.tail(5)}")
@@ -86,29 +86,29 @@ class Scene:
         return sender
 
     async def wait_for_the_rest(
-        self, arrivals: Books, books: Mapping[str, Sent], expected: Mapping[str, Deliveries]
-    ) -> Verdict:
+        self, arrivals: RequestLogReader, books: Mapping[str, SentEvent], expected: Mapping[str, Deliveries]
+    ) -> Comparison:
         """Judge every arrival until all that was accepted is there, or nothing comes any more.
 
         Raises:
             Retryable: the destination failed.
         """
         self.progress.phase = "waiting for the rest"
-        verdict = Verdict()
+        comparison = Comparison()
         missing = {(path, name) for name, one in books.items() if one.accepted for path in expected[name]}
         last_s = time.monotonic()
         while missing and time.monotonic() - last_s < QUIET_S:
             await self.count()
-            if await asyncio.to_thread(_judge, arrivals, expected, verdict):
+            if await asyncio.to_thread(_judge, arrivals, expected, comparison):
                 last_s = time.monotonic()
-                missing -= verdict.arrived.keys()
+                missing -= comparison.arrived.keys()
             self.progress.missing = len(missing)
             await asyncio.sleep(LOOK_S)
         await asyncio.sleep(LATE_S)
         await self.count()
-        await asyncio.to_thread(_judge, arrivals, expected, verdict)
+        await asyncio.to_thread(_judge, arrivals, expected, comparison)
         self.progress.missing = 0
-        return verdict
+        return comparison
 
     async def count(self) -> None:
         """Ask the destination how much has arrived, which also brings its books to the disk.
@@ -117,7 +117,7 @@ class Scene:
             Retryable: it has ended.
         """
         try:
-            self.progress.arrived = await self.stage.counts()
+            self.progress.arrived = await self.workspace.counts()
         except OSError as error:  # on a machine that is very busy; only its death is a failure
             destination = self.destination
             if destination is None or not destination.running:
@@ -146,10 +146,10 @@ class Scene:
         await asyncio.gather(*(process.kill() for process in outside))
 
 
-def _judge(arrivals: Books, expected: Mapping[str, Deliveries], verdict: Verdict) -> int:
+def _judge(arrivals: RequestLogReader, expected: Mapping[str, Deliveries], comparison: Comparison) -> int:
     count = 0
     for arrival in arrivals.read():
-        verdict.take(arrival, expected.get(arrival.id))
+        comparison.take(arrival, expected.get(arrival.id))
         count += 1
     return count
 

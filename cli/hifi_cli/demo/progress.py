@@ -9,14 +9,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.display.console import errors
 
 REDRAW_S: Final = 0.2
 
 
 @contextlib.asynccontextmanager
-async def shown(scene: Scene) -> AsyncIterator[None]:
+async def shown(load_test: LoadTest) -> AsyncIterator[None]:
     """Progress on the terminal, or a line for each phase where there is none."""
     columns = (
         SpinnerColumn(),
@@ -26,11 +26,11 @@ async def shown(scene: Scene) -> AsyncIterator[None]:
         TimeElapsedColumn(),
     )
     if not errors.is_terminal:
-        task = asyncio.create_task(_lines(scene))
+        task = asyncio.create_task(_lines(load_test))
     else:
         bars = Bars(*columns, TextColumn("[yellow]{task.fields[why]}"), console=errors, transient=True)
         bars.start()
-        task = asyncio.create_task(_bars(scene, bars))
+        task = asyncio.create_task(_bars(load_test, bars))
     try:
         yield
     finally:
@@ -40,12 +40,12 @@ async def shown(scene: Scene) -> AsyncIterator[None]:
             bars.stop()
 
 
-async def _bars(scene: Scene, bars: Bars) -> None:
+async def _bars(load_test: LoadTest, bars: Bars) -> None:
     started = bars.add_task("starting", total=None, why="")
     sending = bars.add_task("sent", total=None, why="", visible=False)
     arriving = bars.add_task("arrived", total=None, why="", visible=False)
     while True:
-        progress, mesh = scene.progress, scene.mesh
+        progress, mesh = load_test.progress, load_test.mesh
         if progress.sent == 0 and progress.phase != "sending":
             count = sum(one.ready for one in mesh.all())
             waiting = ", ".join(one.name for one in mesh.all() if not one.ready)
@@ -59,10 +59,14 @@ async def _bars(scene: Scene, bars: Bars) -> None:
         await asyncio.sleep(REDRAW_S)
 
 
-async def _lines(scene: Scene) -> None:
+async def _lines(load_test: LoadTest) -> None:
     told = ""
     while True:
-        phase = scene.progress.phase if scene.mesh.phase in ("not started", "running") else scene.mesh.phase
+        phase = (
+            load_test.progress.phase
+            if load_test.mesh.phase in ("not started", "running")
+            else load_test.mesh.phase
+        )
         if phase != told:
             told = phase
             errors.print(phase, highlight=False)

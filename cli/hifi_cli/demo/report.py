@@ -8,8 +8,8 @@ from typing import Any, Final
 from rich.table import Table
 
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.topic_lags import Hops
-from hifi_cli.demo.verify import Sent, Verdict
+from hifi_cli.demo.topic_lags import TopicLags
+from hifi_cli.demo.verify import Comparison, SentEvent
 from hifi_cli.display.console import mebibytes, milliseconds, table
 
 TOPICS: Final = ("raw", "normalized", "enriched", "receipts")
@@ -17,13 +17,13 @@ QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DemoRun:
     """Everything that was written down of one run."""
 
-    sent: Mapping[str, Sent]
+    sent: Mapping[str, SentEvent]
     expected: Mapping[str, Deliveries]
-    verdict: Verdict
-    hops: Hops
+    comparison: Comparison
+    hops: TopicLags
     rate: float
     seconds: float
     trigger: str
@@ -32,7 +32,7 @@ class Run:
     rss_bytes: Mapping[str, int]
 
 
-def report(run: Run) -> dict[str, Any]:
+def report(run: DemoRun) -> dict[str, Any]:
     """The report. Lags in milliseconds, from the first byte of the sender's request unless the name says otherwise."""
     accepted = [name for name, one in run.sent.items() if one.accepted]
     delivered = [name for name in accepted if _complete(run, name)]
@@ -43,12 +43,12 @@ def report(run: Run) -> dict[str, Any]:
         "accepted": len(accepted),
         "delivered": len(delivered),
         "lost": lost,
-        "duplicates": run.verdict.duplicates,
+        "duplicates": run.comparison.duplicates,
         "dead_lettered": len(dead),
-        "mismatched": run.verdict.mismatched + run.verdict.unknown,
+        "mismatched": run.comparison.mismatched + run.comparison.unknown,
         "refused": sum(one.status not in (0, 202) for one in run.sent.values()),
         "unanswered": sum(one.status == 0 for one in run.sent.values()),
-        "deliveries": dict(sorted(run.verdict.by_path.items())),
+        "deliveries": dict(sorted(run.comparison.by_path.items())),
         "seconds": round(run.seconds, 3),
         "rate": run.rate,
         "trigger": run.trigger,
@@ -87,14 +87,14 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
     return round(ordered[index], 2)
 
 
-def _complete(run: Run, name: str) -> bool:
-    return all((path, name) in run.verdict.arrived for path in run.expected[name])
+def _complete(run: DemoRun, name: str) -> bool:
+    return all((path, name) in run.comparison.arrived for path in run.expected[name])
 
 
-def _lags(run: Run) -> dict[str, list[float]]:
+def _lags(run: DemoRun) -> dict[str, list[float]]:
     """End-to-end lags of every first arrival, to the destination's answer, by where they are counted from."""
     lags: dict[str, list[float]] = {"accepted": [], "sent": [], "due": []}
-    for (_, name), answered_ns in run.verdict.arrived.items():
+    for (_, name), answered_ns in run.comparison.arrived.items():
         one = run.sent.get(name)
         if one is None:
             continue
@@ -105,9 +105,9 @@ def _lags(run: Run) -> dict[str, list[float]]:
     return lags
 
 
-def _longest_pause_ms(run: Run) -> float:
+def _longest_pause_ms(run: DemoRun) -> float:
     """The longest time without any arrival between the first and the last."""
-    arrivals = sorted(run.verdict.arrived.values())
+    arrivals = sorted(run.comparison.arrived.values())
     return max((after - before for before, after in pairwise(arrivals)), default=0) / 1e6
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hifi_cli.demo import hops
+from hifi_cli.demo import topic_lags
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.flights import Row
-from hifi_cli.demo.report import Run, report
-from hifi_cli.demo.load_test import Scene
-from hifi_cli.demo.workspace import Stage
-from hifi_cli.demo.verify import Books, sent
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.report import DemoRun, report
+from hifi_cli.demo.verify import RequestLogReader, read_send_log
+from hifi_cli.demo.workspace import Workspace
 from hifi_infra.mesh import Mesh
 
 MEASURE_S: Final = 2.0
@@ -22,19 +22,19 @@ MEASURE_S: Final = 2.0
 class Demo:
     """A run with everything that belongs to it. Whatever happens, `kill` leaves nothing running."""
 
-    scene: Scene
+    load_test: LoadTest
     rate: float
     seconds: float
 
     @property
-    def stage(self) -> Stage:
+    def workspace(self) -> Workspace:
         """What is around the mesh."""
-        return self.scene.stage
+        return self.load_test.workspace
 
     @property
     def mesh(self) -> Mesh:
         """The mesh."""
-        return self.scene.mesh
+        return self.load_test.mesh
 
     async def run(self) -> dict[str, Any]:
         """Do it all; gives the report.
@@ -42,32 +42,35 @@ class Demo:
         Raises:
             HifiError: the mesh did not start, or a part of the demo failed.
         """
-        self.scene.progress.total = max(1, round(self.rate * self.seconds))
+        self.load_test.progress.total = max(1, round(self.rate * self.seconds))
         began_s = time.monotonic()
         rows, _ = await asyncio.gather(
-            asyncio.to_thread(self.stage.write_events, self.scene.progress.total), self.scene.start()
+            asyncio.to_thread(self.workspace.write_events, self.load_test.progress.total),
+            self.load_test.start(),
         )
         start_seconds = time.monotonic() - began_s
-        marks = await hops.marks(self.mesh.bootstrap, self.mesh.topics)
+        marks = await topic_lags.marks(self.mesh.bootstrap, self.mesh.topics)
         cpu_before = self.mesh.cpu_seconds()
         memory: dict[str, int] = {}
         measuring = asyncio.create_task(self._measure(memory))
         began_s = time.monotonic()
         try:
-            sender = await self.scene.send(self.rate)
-            books = sent(self.stage.sender_books)
+            sender = await self.load_test.send(self.rate)
+            books = read_send_log(self.workspace.send_log)
             expected = await asyncio.to_thread(self._expect, rows)
-            verdict = await self.scene.wait_for_the_rest(Books(self.stage.destination_books), books, expected)
+            comparison = await self.load_test.wait_for_the_rest(
+                RequestLogReader(self.workspace.request_log), books, expected
+            )
         finally:
             measuring.cancel()
         seconds = time.monotonic() - began_s
         cpu = {name: used - cpu_before.get(name, 0) for name, used in self.mesh.cpu_seconds().items()}
-        self.scene.progress.phase = "reading the topics"
-        found = await hops.read(self.mesh.bootstrap, self.mesh.topics, marks)
-        run = Run(
+        self.load_test.progress.phase = "reading the topics"
+        found = await topic_lags.read(self.mesh.bootstrap, self.mesh.topics, marks)
+        run = DemoRun(
             sent=books,
             expected=expected,
-            verdict=verdict,
+            comparison=comparison,
             hops=found,
             rate=self.rate,
             seconds=seconds,
@@ -76,23 +79,23 @@ class Demo:
             cpu_seconds=cpu,
             rss_bytes=memory,
         )
-        destination = self.scene.destination
+        destination = self.load_test.destination
         outside = {
             "destination": destination.cpu_seconds() if destination else 0.0,
             "sender": sender.cpu_seconds(),
         }
-        return report(run) | {"outside_cpu_seconds": outside, "differences": verdict.examples}
+        return report(run) | {"outside_cpu_seconds": outside, "differences": comparison.examples}
 
     async def kill(self) -> None:
         """End every process at once."""
-        await self.scene.kill()
+        await self.load_test.kill()
 
     async def stop(self) -> None:
         """End every process in order."""
-        await self.scene.stop()
+        await self.load_test.stop()
 
     def _expect(self, rows: Mapping[str, Row]) -> dict[str, Deliveries]:
-        expected = Expected(self.stage.mask_key)
+        expected = Expected(self.workspace.mask_key)
         return {name: expected.deliveries(name, row) for name, row in rows.items()}
 
     async def _measure(self, memory: dict[str, int]) -> None:

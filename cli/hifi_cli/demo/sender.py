@@ -40,7 +40,7 @@ TIME_BYTES = len("2026-01-01T00:00:00.000000+00:00")
 
 
 @dataclass(slots=True)
-class Sending:
+class ScheduledRequest:
     """One request on its way. Times in nanoseconds since 1970 UTC."""
 
     ids: Sequence[str]
@@ -49,20 +49,20 @@ class Sending:
     sent_ns: int = 0
 
 
-class Connection(asyncio.Protocol):
+class SenderConnection(asyncio.Protocol):
     """One connection with at most one request on it."""
 
-    def __init__(self, sender: "Sender") -> None:
+    def __init__(self, sender: "LoadSender") -> None:
         self._sender = sender
         self._parser: Any = None
         self._transport: Any = None
-        self._sending: Sending | None = None
+        self._sending: ScheduledRequest | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = transport
 
-    def send(self, sending: Sending) -> None:
+    def send(self, sending: ScheduledRequest) -> None:
         """Send one; the connection is busy until the answer."""
         self._parser = httptools.HttpResponseParser(self)
         self._sending = sending
@@ -94,21 +94,21 @@ class Connection(asyncio.Protocol):
         self._sender.gone(self)
 
 
-class Sender:
+class LoadSender:
     """Sends on as many connections as it takes, up to a bound."""
 
     def __init__(self, url: SplitResult, books: TextIO) -> None:
         self._url = url
         self._books = books
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[SenderConnection] = deque()
         """The longest idle first: servers close connections that stay silent, maybe just when one is used again."""
-        self._waiting: deque[Sending] = deque()
+        self._waiting: deque[ScheduledRequest] = deque()
         self._connections = 0
         self._opening: set[asyncio.Task[None]] = set()
         self.open = 0
         """Requests without an answer yet."""
 
-    def send(self, sending: Sending) -> None:
+    def send(self, sending: ScheduledRequest) -> None:
         """Send one as soon as a connection is free."""
         self.open += 1
         if self._idle:
@@ -125,20 +125,20 @@ class Sender:
             if self._connections <= opened:
                 return
 
-    def free(self, connection: Connection) -> None:
+    def free(self, connection: SenderConnection) -> None:
         """A connection can take the next one."""
         if self._waiting:
             connection.send(self._waiting.popleft())
         else:
             self._idle.append(connection)
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: SenderConnection) -> None:
         """A connection is closed."""
         self._connections -= 1
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def answered(self, sending: Sending, status: int) -> None:
+    def answered(self, sending: ScheduledRequest, status: int) -> None:
         """Write the books."""
         self.open -= 1
         rest = f"\t{sending.due_ns}\t{sending.sent_ns}\t{time.time_ns()}\t{status}\n"
@@ -159,7 +159,7 @@ class Sender:
     async def _connect(self) -> None:
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(self), self._url.hostname or "", self._url.port or 80
+                lambda: SenderConnection(self), self._url.hostname or "", self._url.port or 80
             )
         except OSError:
             self._connections -= 1
@@ -215,7 +215,7 @@ def _key(event: Any) -> str:
 
 async def run(url: SplitResult, rate: float, lines: Iterator[str], books: TextIO, batch: int) -> None:
     """Send every line at its moment, then wait for the last answers."""
-    sender = Sender(url, books)
+    sender = LoadSender(url, books)
     await sender.open_ahead(math.ceil(min(rate / batch * READY_S, MOST_CONNECTIONS)))
     count = late = latest_ns = 0
     start_ns, start_s, cpu_s = time.time_ns(), time.monotonic(), time.process_time()
@@ -225,7 +225,7 @@ async def run(url: SplitResult, rate: float, lines: Iterator[str], books: TextIO
             await asyncio.sleep(max(early_s, TURN_S))
         now = datetime.now(UTC).isoformat(timespec="microseconds").encode()
         due_ns = start_ns + int(due_s * 1e9)
-        sender.send(Sending(ids, now.join(pieces), due_ns))
+        sender.send(ScheduledRequest(ids, now.join(pieces), due_ns))
         late_ns = time.time_ns() - due_ns
         latest_ns, late = max(latest_ns, late_ns), late + (late_ns > LATE_NS)
         count += 1

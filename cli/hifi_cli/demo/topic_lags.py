@@ -17,7 +17,7 @@ Marks = Mapping[TopicPartition, int]
 
 
 @dataclass(slots=True)
-class Hops:
+class TopicLags:
     """Read from the topics after a run. Lags from acceptance to Kafka's append, milliseconds."""
 
     lags_ms: dict[str, list[float]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ async def marks(bootstrap: str, topics: Topics) -> Marks:
         await consumer.stop()
 
 
-async def read(bootstrap: str, topics: Topics, since: Marks) -> Hops:
+async def read(bootstrap: str, topics: Topics, since: Marks) -> TopicLags:
     """Everything that was appended since the marks.
 
     Raises:
@@ -53,7 +53,7 @@ async def read(bootstrap: str, topics: Topics, since: Marks) -> Hops:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
     )
-    hops = Hops({short(name): [] for name in names(topics)})
+    hops = TopicLags({short(name): [] for name in names(topics)})
     seen: dict[str, set[str]] = {short(name): set() for name in names(topics)}
     await consumer.start()
     try:
@@ -83,7 +83,7 @@ def short(topic: str) -> str:
     return topic.partition(".")[2]
 
 
-def _take(hops: Hops, seen: Mapping[str, set[str]], topic: str, record: Any) -> None:
+def _take(hops: TopicLags, seen: Mapping[str, set[str]], topic: str, record: Any) -> None:
     headers = dict(record.headers)
     if ACCEPTED not in headers:
         return

@@ -14,7 +14,7 @@ EXAMPLES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentEvent:
     """One event in the sender's books. Times in nanoseconds since 1970 UTC; status 0: no answer came."""
 
     due_ns: int
@@ -41,7 +41,7 @@ class Arrival:
 
 
 @dataclass(slots=True)
-class Verdict:
+class Comparison:
     """What came of what was sent."""
 
     arrived: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Verdict:
             self.examples.append(text)
 
 
-class Books:
+class RequestLogReader:
     """Reads the destination's books as they grow."""
 
     def __init__(self, file: Path) -> None:
@@ -96,10 +96,10 @@ class Books:
                 yield from _arrivals(*request)
 
 
-def sent(file: Path) -> dict[str, Sent]:
+def read_send_log(file: Path) -> dict[str, SentEvent]:
     """The sender's books, by id."""
     rows = (line.split("\t") for line in file.read_text().splitlines())
-    return {row[0]: Sent(*map(int, row[1:])) for row in rows}
+    return {row[0]: SentEvent(*map(int, row[1:])) for row in rows}
 
 
 def difference(expected: Any, found: Any) -> str:

@@ -29,7 +29,7 @@ UP_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Workspace:
     """The files and processes around the mesh. `data` is the demo's folder."""
 
     data: Path
@@ -39,7 +39,7 @@ class Stage:
     write_key: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @classmethod
-    def at(cls, data: Path) -> "Stage":
+    def at(cls, data: Path) -> "Workspace":
         """With free ports."""
         ingest = free_port()
         return cls(data, ingest, free_port(but={ingest}))
@@ -50,12 +50,12 @@ class Stage:
         return {"FLIGHTS_KEY": self.write_key, "FLIGHTS_MASK": self.mask_key}
 
     @property
-    def sender_books(self) -> Path:
+    def send_log(self) -> Path:
         """See `sender.py`."""
         return self.data / "sender.tsv"
 
     @property
-    def destination_books(self) -> Path:
+    def request_log(self) -> Path:
         """See `destination.py`."""
         return self.data / "destination.books"
 
@@ -99,12 +99,12 @@ class Stage:
 
     def destination(self) -> Process:
         """The destination's process, not started."""
-        self.destination_books.unlink(missing_ok=True)
+        self.request_log.unlink(missing_ok=True)
         argv = [
             sys.executable,
             str(HERE / "destination.py"),
             str(self.destination_port),
-            str(self.destination_books),
+            str(self.request_log),
         ]
         return Process("the destination", argv, log=self.data / "logs" / "destination.log")
 
@@ -117,7 +117,7 @@ class Stage:
             url,
             str(rate),
             str(self.events),
-            str(self.sender_books),
+            str(self.send_log),
             str(batch),
         ]
         env = os.environ | {"KEY": self.write_key}

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from hifi_cli import scrape
 from hifi_cli.display.console import mebibytes, table
+from hifi_cli.mesh_state import service_metrics
 from hifi_infra.instance import Instance
 from hifi_infra.journal import Happening
 from hifi_infra.mesh import Mesh
@@ -33,7 +33,7 @@ class View:
         self._footer = footer
         self._began_s = time.monotonic()
         self._phase = mesh.phase
-        self._counts: dict[int, scrape.Counts | None] = {}
+        self._counts: dict[int, service_metrics.ServiceCounters | None] = {}
         self._rates: dict[int, float | None] = {}
         self._memory: dict[str, int] = {}
 
@@ -79,13 +79,17 @@ class View:
     async def _measure(self) -> None:
         while True:
             before = self._counts
-            self._counts = await scrape.counts_of(
+            self._counts = await service_metrics.read_all_counters(
                 one.place.port for one in self._mesh.all() if one.process.running
             )
             for instance in self._mesh.all():
                 port = instance.place.port
-                counter = scrape.ACCEPTED if instance.place.service == "ingest" else scrape.READ
-                self._rates[port] = scrape.per_second(before.get(port), self._counts.get(port), counter)
+                counter = (
+                    service_metrics.ACCEPTED if instance.place.service == "ingest" else service_metrics.READ
+                )
+                self._rates[port] = service_metrics.per_second(
+                    before.get(port), self._counts.get(port), counter
+                )
                 self._memory[instance.name] = instance.rss_bytes()
             await asyncio.sleep(MEASURE_S)
 

@@ -18,7 +18,7 @@ COUNTED = frozenset({ACCEPTED, READ, WRITTEN, OUTCOMES, DEAD})
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ServiceCounters:
     """Counters of one service at one moment; `at_s` is monotonic."""
 
     at_s: float
@@ -26,7 +26,7 @@ class Counts:
     delivered: float = 0
 
 
-async def counts(port: int) -> Counts | None:
+async def read_counters(port: int) -> ServiceCounters | None:
     """The counters of the service with its health pages on this port; None when it does not answer."""
     try:
         status, page = await get(port, "/metrics")
@@ -37,13 +37,13 @@ async def counts(port: int) -> Counts | None:
     return _read(page.decode())
 
 
-async def counts_of(ports: Iterable[int]) -> dict[int, Counts | None]:
-    """As `counts`, of several at once."""
+async def read_all_counters(ports: Iterable[int]) -> dict[int, ServiceCounters | None]:
+    """As `read_counters`, of several at once."""
     ports = list(ports)
-    return dict(zip(ports, await asyncio.gather(*map(counts, ports)), strict=True))
+    return dict(zip(ports, await asyncio.gather(*map(read_counters, ports)), strict=True))
 
 
-def per_second(before: Counts | None, after: Counts | None, name: str) -> float | None:
+def per_second(before: ServiceCounters | None, after: ServiceCounters | None, name: str) -> float | None:
     """How fast a counter grew between two readings; None when that is not known (also after a restart)."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
@@ -51,7 +51,7 @@ def per_second(before: Counts | None, after: Counts | None, name: str) -> float 
     return grown / (after.at_s - before.at_s) if grown >= 0 else None
 
 
-def _read(text: str) -> Counts:
+def _read(text: str) -> ServiceCounters:
     totals: dict[str, float] = {}
     delivered = 0.0
     for family in text_string_to_metric_families(text):
@@ -60,4 +60,4 @@ def _read(text: str) -> Counts:
                 totals[sample.name] = totals.get(sample.name, 0) + sample.value
                 if sample.name == OUTCOMES and sample.labels.get("outcome") == "delivered":
                     delivered += sample.value
-    return Counts(time.monotonic(), totals, delivered)
+    return ServiceCounters(time.monotonic(), totals, delivered)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hifi_cli.rate.step import Step
+from hifi_cli.rate.step import RateStep
 
 USABLE: Final = 0.8
 """Share of a core that is planned with: above it the wait in a queue grows faster than the load."""
@@ -25,7 +25,7 @@ class Bottleneck:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class CapacityNeed:
     """What a service needs for a load.
 
     Attributes:
@@ -39,7 +39,7 @@ class Need:
     note: str = ""
 
 
-def bottleneck(step: Step, cores: int, instances: Mapping[str, int]) -> Bottleneck:
+def bottleneck(step: RateStep, cores: int, instances: Mapping[str, int]) -> Bottleneck:
     """The service that limits at the last rate that was tried.
 
     Args:
@@ -69,7 +69,7 @@ def bottleneck(step: Step, cores: int, instances: Mapping[str, int]) -> Bottlene
     return Bottleneck(nearest, f"nearest to its limit: {shares[nearest]:.0%} of the CPU that it can use")
 
 
-def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dict[str, Need]:
+def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dict[str, CapacityNeed]:
     """What each service needs to carry a load with one instance gone.
 
     Args:
@@ -82,12 +82,14 @@ def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dic
         cores = cost / 1e6 * load
         if name == "enrich":
             note = f"one works, on {max(1, math.ceil(cores / USABLE))} core(s); the other is a warm standby"
-            found[name] = Need(2, cores, note)
+            found[name] = CapacityNeed(2, cores, note)
         elif name == "kafka":
-            found[name] = Need(3, cores, "three copies of each event; the cores are those of one copy")
+            found[name] = CapacityNeed(
+                3, cores, "three copies of each event; the cores are those of one copy"
+            )
         else:
             working = max(1, math.ceil(cores / USABLE))
             short = name != "ingest" and working > partitions
             note = f"more than the stream's {partitions} partitions can use" if short else ""
-            found[name] = Need(working + 1, cores, note)
+            found[name] = CapacityNeed(working + 1, cores, note)
     return found

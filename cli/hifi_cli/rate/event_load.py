@@ -14,7 +14,7 @@ from hifi.pipe.model import Batch, Pipe
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.flights import Row
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.workspace import Workspace
 
 NOTES: Final = "notes"
 """Field that holds the further rows."""
@@ -24,7 +24,7 @@ _UNITS: Final = {None: 1, "B": 1, "KiB": 1024, "MiB": 1024 * 1024}
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class EventLoad:
     """What the events are like.
 
     Attributes:
@@ -41,9 +41,9 @@ class Load:
         """The demo's pipe as this load needs it."""
         return [self._shaped(pipe) for pipe in pipes]
 
-    def write(self, stage: Stage, count: int, first: int) -> dict[str, Deliveries]:
+    def write(self, workspace: Workspace, count: int, first: int) -> dict[str, Deliveries]:
         """Write events for the sender; gives what must arrive of each, by id."""
-        expected = Expected(stage.mask_key)
+        expected = Expected(workspace.mask_key)
         rows = dict(flights.rows(count, first))
         events = {name: flights.event(name, row) for name, row in rows.items()}
         deliveries = {name: expected.deliveries(name, row) for name, row in rows.items()}
@@ -53,7 +53,7 @@ class Load:
                 for data in deliveries[name].values():
                     if "carrier" in data:  # the whole event, not the digest that alerts get
                         data[NOTES] = notes
-        stage.write(events)
+        workspace.write(events)
         return deliveries
 
     def _shaped(self, pipe: Pipe) -> Pipe:

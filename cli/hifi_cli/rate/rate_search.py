@@ -11,7 +11,7 @@ DEEPEST: Final = 32
 
 
 @dataclass(slots=True)
-class Ladder:
+class RateSearch:
     """Climbs by a factor until a rate fails, then halves the distance (as a ratio) between held and failed.
 
     Where the first rate fails it climbs down until one holds. A rate has failed when it failed twice in a row: a

@@ -8,7 +8,7 @@ from rich.table import Table
 from hifi_cli.display.console import mebibytes, milliseconds, table
 from hifi_cli.rate.capacity import bottleneck, needs
 from hifi_cli.rate.run import Rating
-from hifi_cli.rate.step import Step, as_numbers, why_not
+from hifi_cli.rate.step import RateStep, failure_reason, step_report
 
 
 def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
@@ -19,16 +19,16 @@ def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
         cores: of the machine.
         wanted: events a second to plan instances for; None: the rating.
     """
-    mesh, rated = rating.scene.mesh, rating.rated
+    mesh, rated = rating.load_test.mesh, rating.rated
     instances = {name: len(ones) for name, ones in mesh.instances.items()}
     load = wanted or (rated.rate if rated else None)
     last = rating.steps[-1]
-    failed = [step for step in rating.steps if why_not(step, rating.slo_ms)]
+    failed = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
     limit = bottleneck(min(failed, key=lambda step: step.rate) if failed else last, cores, instances)
     need = needs((rated or last).per_million, load, mesh.partitions or 1) if load else {}
     headroom = rating.headroom
     return {
-        "rated": as_numbers(rated, rating.slo_ms) if rated else None,
+        "rated": step_report(rated, rating.slo_ms) if rated else None,
         "slo_ms": rating.slo_ms,
         "trigger": mesh.plan.trigger,
         "batch": rating.load.batch,
@@ -38,7 +38,7 @@ def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
         "cores": cores,
         "partitions": mesh.partitions,
         "instances": instances,
-        "ended": why_not(min(failed, key=lambda step: step.rate), rating.slo_ms)
+        "ended": failure_reason(min(failed, key=lambda step: step.rate), rating.slo_ms)
         if failed
         else "no rate failed",
         "bottleneck": {"service": limit.service, "why": limit.why},
@@ -52,7 +52,7 @@ def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
             "rate": round(headroom.rate),
             "core_shares": {name: round(share, 2) for name, share in headroom.core_shares.items()},
         },
-        "steps": [as_numbers(step, rating.slo_ms) for step in rating.steps],
+        "steps": [step_report(step, rating.slo_ms) for step in rating.steps],
     }
 
 
@@ -61,7 +61,7 @@ def is_whole(rating: Rating) -> bool:
     return rating.rated is not None and not any(step.lost or step.wrong for step in rating.steps)
 
 
-def line(step: Step, why: str | None) -> str:
+def line(step: RateStep, why: str | None) -> str:
     """One step for a person, while it goes on."""
     lag = step.lag_ms
     text = ", ".join(f"{name} {milliseconds(lag[name])}" for name in ("p50", "p95", "p99"))

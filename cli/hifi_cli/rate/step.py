@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.report import quantiles
-from hifi_cli.demo.verify import Sent, Verdict
+from hifi_cli.demo.verify import Comparison, SentEvent
 
 KEEPS_UP: Final = 0.85
 """In the second half of a step at least this share of what fell due must also arrive; less: a backlog grows."""
@@ -19,7 +19,7 @@ MS_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class ResourceUse:
     """What processes used while a load ran.
 
     Attributes:
@@ -46,7 +46,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RateStep:
     """What was measured at one rate.
 
     Attributes:
@@ -75,7 +75,7 @@ class Step:
     answer_ms: Mapping[str, float | None]
     longest_pause_ms: float
     arrived_share: float
-    used: Used
+    used: ResourceUse
 
     @property
     def whole(self) -> bool:
@@ -88,34 +88,38 @@ class Step:
         return {name: used / self.events * 1e6 for name, used in self.used.cpu_seconds.items()}
 
 
-def measured(
-    rate: float, sent: Mapping[str, Sent], expected: Mapping[str, Deliveries], verdict: Verdict, used: Used
-) -> Step:
+def measure_step(
+    rate: float,
+    sent: Mapping[str, SentEvent],
+    expected: Mapping[str, Deliveries],
+    comparison: Comparison,
+    used: ResourceUse,
+) -> RateStep:
     """Work the figures out of the books."""
     lags = [
         (answered_ns - sent[name].due_ns) / MS_NS
-        for (_, name), answered_ns in verdict.arrived.items()
+        for (_, name), answered_ns in comparison.arrived.items()
         if name in sent
     ]
     accepted = [name for name, one in sent.items() if one.accepted]
-    lost = sum(any((path, name) not in verdict.arrived for path in expected[name]) for name in accepted)
-    return Step(
+    lost = sum(any((path, name) not in comparison.arrived for path in expected[name]) for name in accepted)
+    return RateStep(
         rate=rate,
         events=len(sent),
         accepted=len(accepted),
         refused=len(sent) - len(accepted),
         lost=lost,
-        wrong=verdict.duplicates + verdict.mismatched + verdict.unknown,
-        deliveries=len(verdict.arrived),
+        wrong=comparison.duplicates + comparison.mismatched + comparison.unknown,
+        deliveries=len(comparison.arrived),
         lag_ms=quantiles(lags),
         answer_ms=quantiles((one.answered_ns - one.sent_ns) / MS_NS for one in sent.values() if one.status),
-        longest_pause_ms=_longest_pause_ms(verdict.arrived.values()),
-        arrived_share=_arrived_share(sent, verdict),
+        longest_pause_ms=_longest_pause_ms(comparison.arrived.values()),
+        arrived_share=_arrived_share(sent, comparison),
         used=used,
     )
 
 
-def why_not(step: Step, slo_ms: float) -> str | None:
+def failure_reason(step: RateStep, slo_ms: float) -> str | None:
     """Why a rate does not count as held, a phrase for a person; None: it does."""
     if step.lost or step.wrong:
         return f"{step.lost:,} events were lost and {step.wrong:,} arrivals were wrong"
@@ -132,12 +136,12 @@ def why_not(step: Step, slo_ms: float) -> str | None:
     return None
 
 
-def as_numbers(step: Step, slo_ms: float) -> dict[str, Any]:
+def step_report(step: RateStep, slo_ms: float) -> dict[str, Any]:
     """The step as JSON."""
     used = step.used
     return {
         "rate": round(step.rate, 1),
-        "failed": why_not(step, slo_ms),
+        "failed": failure_reason(step, slo_ms),
         **{
             name: getattr(step, name)
             for name in (
@@ -177,13 +181,13 @@ def _longest_pause_ms(arrivals: Iterable[int]) -> float:
     return max((after - before for before, after in itertools.pairwise(ordered)), default=0) / MS_NS
 
 
-def _arrived_share(sent: Mapping[str, Sent], verdict: Verdict) -> float:
+def _arrived_share(sent: Mapping[str, SentEvent], comparison: Comparison) -> float:
     """Deliveries by when they arrived over deliveries by when they fell due, both in the load's second half."""
     if not sent:
         return 0.0
     first_ns = min(one.due_ns for one in sent.values())
     last_ns = max(one.due_ns for one in sent.values())
     middle_ns = (first_ns + last_ns) // 2
-    due = sum(middle_ns < sent[name].due_ns <= last_ns for _, name in verdict.arrived if name in sent)
-    arrived = sum(middle_ns < at_ns <= last_ns for at_ns in verdict.arrived.values())
+    due = sum(middle_ns < sent[name].due_ns <= last_ns for _, name in comparison.arrived if name in sent)
+    arrived = sum(middle_ns < at_ns <= last_ns for at_ns in comparison.arrived.values())
     return arrived / due if due else 1.0

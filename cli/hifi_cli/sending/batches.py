@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hifi.errors import HifiError, Misconfigured
-from hifi_cli.sending.event_files import Item, Unreadable
+from hifi_cli.sending.event_files import FileEvent, UnreadableEvent
 
 MOST_BYTES: Final = 1024 * 1024
 AHEAD: Final = 20_000
@@ -15,11 +15,11 @@ AHEAD: Final = 20_000
 
 
 @dataclass(slots=True)
-class Batch:
+class RequestBatch:
     """Items of one request, repeated under the same key as often as it takes."""
 
     key: str
-    items: list[Item] = field(default_factory=list)
+    items: list[FileEvent] = field(default_factory=list)
     size_bytes: int = 0
     tries: int = 0
 
@@ -28,7 +28,7 @@ class Batch:
         return b"\n".join(item.data for item in self.items)
 
 
-class Intake:
+class BatchReader:
     """Reads in a thread of its own, so that a slow source holds up nothing, and gives batches of what is there.
 
     Args:
@@ -39,16 +39,21 @@ class Intake:
     """
 
     def __init__(
-        self, found: Iterator[Item | Unreadable], run: str, *, most: int, refuse: Callable[[int, str], None]
+        self,
+        found: Iterator[FileEvent | UnreadableEvent],
+        run: str,
+        *,
+        most: int,
+        refuse: Callable[[int, str], None],
     ) -> None:
         self._found = found
         self._run = run
         self._most = most
         self._refuse = refuse
-        self._queue: asyncio.Queue[Item | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[FileEvent | None] = asyncio.Queue()
         self._room = threading.Semaphore(AHEAD)
         self._turn = asyncio.Lock()
-        self._next: Item | None = None
+        self._next: FileEvent | None = None
         self._failed: Exception | None = None
         self._ended = False
 
@@ -57,7 +62,7 @@ class Intake:
         thread = threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True)
         thread.start()
 
-    async def batch(self) -> Batch | None:
+    async def batch(self) -> RequestBatch | None:
         """What is there, once there is something; None at the end.
 
         Raises:
@@ -68,7 +73,7 @@ class Intake:
             self._next = None
             if first is None:
                 return None
-            batch = Batch(f"{self._run}-{first.number}", [first], len(first.data) + 1)
+            batch = RequestBatch(f"{self._run}-{first.number}", [first], len(first.data) + 1)
             while len(batch.items) < self._most and not self._queue.empty():
                 item = await self._take()
                 if item is None:
@@ -81,7 +86,7 @@ class Intake:
                 batch.size_bytes += size
             return batch
 
-    async def _take(self) -> Item | None:
+    async def _take(self) -> FileEvent | None:
         if self._ended:
             return None
         item = await self._queue.get()
@@ -96,7 +101,7 @@ class Intake:
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             for item in self._found:
-                if isinstance(item, Unreadable):
+                if isinstance(item, UnreadableEvent):
                     loop.call_soon_threadsafe(self._refuse, item.number, str(item))
                     continue
                 self._room.acquire()

@@ -11,9 +11,9 @@ import orjson
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Source
-from hifi_cli.sending.responses import MOST_WAIT_S, meaning
-from hifi_cli.sending.batches import Batch
-from hifi_cli.sending.event_files import Item
+from hifi_cli.sending.batches import RequestBatch
+from hifi_cli.sending.event_files import FileEvent
+from hifi_cli.sending.responses import MOST_WAIT_S, decide
 
 ANSWER_S: Final = 30.0
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -21,7 +21,7 @@ MOST_LISTED: Final = 20
 
 
 @dataclass(slots=True)
-class Counts:
+class SendCounts:
     """What became of the items so far."""
 
     accepted: int = 0
@@ -39,7 +39,7 @@ class Counts:
             self.why.append((number, reason))
 
 
-class Client:
+class IngestClient:
     """Sends to one pipe.
 
     Args:
@@ -61,7 +61,7 @@ class Client:
         source: Source | None,
         patience_s: float,
     ) -> None:
-        self.counts = Counts()
+        self.counts = SendCounts()
         self._session = session
         self._url = f"{url}/v1/pipes/{pipe}/events"
         self._path = f"/v1/pipes/{pipe}/events"
@@ -72,7 +72,7 @@ class Client:
         self.obstacle = ""
         """What lies in the way now, for a person."""
 
-    async def send(self, take: Callable[[], Awaitable[Batch | None]], *, concurrency: int) -> None:
+    async def send(self, take: Callable[[], Awaitable[RequestBatch | None]], *, concurrency: int) -> None:
         """Send every batch that `take` gives until it gives None; with a concurrency of one in order.
 
         Raises:
@@ -86,14 +86,14 @@ class Client:
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
 
-    async def _work(self, take: Callable[[], Awaitable[Batch | None]]) -> None:
+    async def _work(self, take: Callable[[], Awaitable[RequestBatch | None]]) -> None:
         while (batch := await take()) is not None:
             self._progress_s = time.monotonic()  # waiting for the source is no lack of progress
             waiting = [batch]
             while waiting:
                 waiting[:1] = await self._try(waiting[0])
 
-    async def _try(self, batch: Batch) -> list[Batch]:
+    async def _try(self, batch: RequestBatch) -> list[RequestBatch]:
         """One request; gives what is to be sent next."""
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": batch.key}
         try:
@@ -102,7 +102,7 @@ class Client:
             await self._pause(BACKOFF_S[min(batch.tries, len(BACKOFF_S) - 1)], f"no answer: {error!r}")
             batch.tries += 1
             return [batch]
-        meant = meaning(batch, status, answer_headers, body)
+        meant = decide(batch, status, answer_headers, body)
         self._accept(meant.accepted)
         for number, reason in meant.refused:
             self.counts.refuse(number, reason)
@@ -112,7 +112,7 @@ class Client:
             await self._repeat(item, name)
         return meant.again
 
-    async def _repeat(self, item: Item, name: str) -> None:
+    async def _repeat(self, item: FileEvent, name: str) -> None:
         """Send one item that Kafka may have already, as the very event that ingest made of it."""
         headers = self._as_cloudevent(item, name)
         while True:
@@ -130,7 +130,7 @@ class Client:
                 self.counts.unknown += 1
             return
 
-    def _as_cloudevent(self, item: Item, name: str) -> dict[str, str]:
+    def _as_cloudevent(self, item: FileEvent, name: str) -> dict[str, str]:
         source = self._source
         headers = {
             "Content-Type": "application/json",

@@ -26,14 +26,14 @@ class FileFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FileEvent:
     """One event as it is sent, and where it came from: the line, or the place in an array, from 1."""
 
     number: int
     data: bytes
 
 
-class Unreadable(Exception):
+class UnreadableEvent(Exception):
     """One item cannot be sent."""
 
     def __init__(self, number: int, message: str) -> None:
@@ -41,9 +41,9 @@ class Unreadable(Exception):
         self.number = number
 
 
-def items(
+def read_events(
     source: io.BufferedReader, name: str, file_format: FileFormat, *, types: bool = False
-) -> Iterator[Item | Unreadable]:
+) -> Iterator[FileEvent | UnreadableEvent]:
     """The events of a file.
 
     Args:
@@ -74,24 +74,24 @@ def _guess(reader: io.BufferedReader, name: str) -> FileFormat:
     return {b"[": FileFormat.JSON, b"{": FileFormat.NDJSON}.get(first, FileFormat.CSV)
 
 
-def _lines(lines: Iterable[bytes]) -> Iterator[Item | Unreadable]:
+def _lines(lines: Iterable[bytes]) -> Iterator[FileEvent | UnreadableEvent]:
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if text:
             yield _checked(number, text)
 
 
-def _checked(number: int, text: bytes) -> Item | Unreadable:
+def _checked(number: int, text: bytes) -> FileEvent | UnreadableEvent:
     """The bytes as they are, when they are one JSON object: ingest keeps them so."""
     try:
         if not isinstance(orjson.loads(text), dict):
-            return Unreadable(number, "not a JSON object")
+            return UnreadableEvent(number, "not a JSON object")
     except orjson.JSONDecodeError as error:
-        return Unreadable(number, f"not JSON: {error}")
-    return Item(number, text)
+        return UnreadableEvent(number, f"not JSON: {error}")
+    return FileEvent(number, text)
 
 
-def _array(content: bytes, name: str) -> Iterator[Item | Unreadable]:
+def _array(content: bytes, name: str) -> Iterator[FileEvent | UnreadableEvent]:
     try:
         whole = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -102,13 +102,13 @@ def _array(content: bytes, name: str) -> Iterator[Item | Unreadable]:
         raise Misconfigured(f"{name} is not JSON: {error}") from None
     for number, one in enumerate(whole if isinstance(whole, list) else [whole], 1):
         yield (
-            Item(number, orjson.dumps(one))
+            FileEvent(number, orjson.dumps(one))
             if isinstance(one, dict)
-            else Unreadable(number, "not a JSON object")
+            else UnreadableEvent(number, "not a JSON object")
         )
 
 
-def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[Item | Unreadable]:
+def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | UnreadableEvent]:
     rows = csv.reader(io.TextIOWrapper(reader, "utf-8-sig", newline=""), strict=True)
     try:
         header = next(rows, None)
@@ -118,12 +118,12 @@ def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[Item | Unreadabl
             if not row:
                 continue
             if len(row) != len(header):
-                yield Unreadable(
+                yield UnreadableEvent(
                     rows.line_num, f"{len(row)} values, and the header names {len(header)} columns"
                 )
                 continue
             values: list[Any] = [_typed(value) for value in row] if types else list(row)
-            yield Item(rows.line_num, orjson.dumps(dict(zip(header, values, strict=True))))
+            yield FileEvent(rows.line_num, orjson.dumps(dict(zip(header, values, strict=True))))
     except csv.Error as error:
         raise Misconfigured(f"line {rows.line_num} is not CSV: {error}") from None
     except UnicodeDecodeError as error:
