@@ -60,7 +60,7 @@ class Account:
         """Take what has arrived."""
         await self.made.count()
         for arrival in books.read():
-            self.verdict.take(arrival, self.expected.get(arrival.id))
+            self.verdict.add(arrival, self.expected.get(arrival.id))
 
     def missing(self, names: Iterable[str], paths: Iterable[str] = PATHS) -> int:
         """Deliveries that are still to arrive."""

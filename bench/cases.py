@@ -40,7 +40,7 @@ class Case:
     size: tuple[int, int] = (0, 0)
     plan: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    most_tries: int = 20
+    max_tries: int = 20
 
 
 LASTING: Final = {"HIFI_ENRICH_COMPILE": "throughput"}
@@ -66,7 +66,7 @@ def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
     """Run a case; gives the report of `hifi rate`."""
 
     async def work(made: LoadTest) -> dict[str, Any]:
-        ladder = RateSearch(case.first, case.factor, case.most_tries)
+        ladder = RateSearch(case.first, case.factor, case.max_tries)
         rating = Rating(made, ladder, EventLoad(case.batch, *case.size), seconds, slo_ms, tell)
         await rating.run()
         return report(rating, os.cpu_count() or 1, None)

@@ -59,7 +59,7 @@ async def _round(made: LoadTest, books: RequestLogReader, name: str | None, span
     finally:
         sending.cancel()
     sends = read_send_log(made.workspace.send_log)
-    verdict = await made.wait_for_the_rest(books, sends, expected)
+    verdict = await made.wait_for_arrivals(books, sends, expected)
     await asyncio.sleep(3)  # until the mesh has looked at all of its processes
     await made.mesh.wait_ready(90)
     return flowing(name or "", sends, expected, verdict, killed_ns)

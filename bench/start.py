@@ -16,7 +16,7 @@ from hifi_infra import jars
 from hifi_infra.ports import free_port
 from hifi_infra.process import Process
 
-READY = "ready  events go to"
+READY = "Ready. Send events to"
 READY_S, GRACE_S = 180.0, 90.0
 COLD = "cold: no class archives, an empty folder"
 EMPTY = "class archives as `make setup` makes them, an empty folder"

@@ -110,6 +110,6 @@ async def test_counts_can_be_had_on_one_connection_with_requests_split_anywhere(
     for _ in range(4):
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 204 No Content\r\n\r\n"
     writer.close()
-    status, page = await get(workspace.destination_port, "/books")
+    status, page = await get(workspace.destination_port, "/counts")
     assert status == 200
     assert b'"arrivals": 4' in page

@@ -36,7 +36,7 @@ def test_each_flight_goes_where_the_pipe_says(rows, expected):
     assert set(places) == {
         frozenset({DEPARTURES}), frozenset({DEPARTURES, ALERTS}), frozenset({CANCELLATIONS, ALERTS})
     }  # fmt: skip
-    cancelled = sum(row["dep_time"] == flights.NOTHING for row in rows.values())
+    cancelled = sum(row["dep_time"] == flights.MISSING for row in rows.values())
     assert places[frozenset({CANCELLATIONS, ALERTS})] == cancelled > 0
 
 

@@ -36,48 +36,48 @@ USED = ResourceUse(
 
 def climb(limit, first=100.0, factor=2.0):
     """What is tried, each rate once in the list, by a mesh that holds `limit`."""
-    ladder, tried = RateSearch(first, factor), []
-    while (rate := ladder.next()) is not None:
+    search, tried = RateSearch(first, factor), []
+    while (rate := search.next()) is not None:
         if not tried or tried[-1] != round(rate):
             tried.append(round(rate))
-        ladder.took(rate, held=rate <= limit)
-    return tried, ladder
+        search.record(rate, sustained=rate <= limit)
+    return tried, search
 
 
 @pytest.mark.parametrize("limit", [100, 130, 777, 12_345])
 def test_the_search_comes_close_to_the_limit_from_below(limit):
-    tried, ladder = climb(limit)
-    assert ladder.held <= limit < ladder.failed <= ladder.held * 1.12
+    tried, search = climb(limit)
+    assert search.sustained <= limit < search.failed <= search.sustained * 1.12
     assert tried[0] == 100
     assert len(tried) < 15
 
 
 def test_a_search_that_begins_too_high_goes_down():
-    tried, ladder = climb(30)
+    tried, search = climb(30)
     assert tried[:3] == [100, 50, 25]
-    assert ladder.held <= 30 < ladder.failed <= ladder.held * 1.12
-    assert climb(1)[1].held is None
+    assert search.sustained <= 30 < search.failed <= search.sustained * 1.12
+    assert climb(1)[1].sustained is None
 
 
 def test_a_rate_has_failed_when_it_failed_twice_in_a_row():
-    ladder = RateSearch(100, 2)
+    search = RateSearch(100, 2)
     for rate, held in [(100, True), (200, False), (200, True), (400, False), (400, False)]:
-        assert ladder.next() == rate
-        ladder.took(rate, held=held)
-    assert (ladder.held, ladder.failed) == (200, 400)
-    assert 200 < ladder.next() < 400
+        assert search.next() == rate
+        search.record(rate, sustained=held)
+    assert (search.sustained, search.failed) == (200, 400)
+    assert 200 < search.next() < 400
 
 
 def test_what_failed_while_the_mesh_was_cold_is_tried_again_in_the_end():
-    ladder, limit, tried = RateSearch(100, 2), 150, []
-    while (rate := ladder.next()) is not None:
+    search, limit, tried = RateSearch(100, 2), 150, []
+    while (rate := search.next()) is not None:
         tried.append(round(rate))
-        ladder.took(rate, held=rate <= limit)
+        search.record(rate, sustained=rate <= limit)
         limit = 300 if len(tried) == 5 else limit
     assert tried[:3] == [100, 200, 200]
     assert tried.count(200) == 3, "it holds the third time, and what is above is looked at"
-    assert ladder.held <= 300 < ladder.failed <= ladder.held * 1.12
-    assert tried[-1] == round(ladder.failed), "the last try was of what failed, and it failed again"
+    assert search.sustained <= 300 < search.failed <= search.sustained * 1.12
+    assert tried[-1] == round(search.failed), "the last try was of what failed, and it failed again"
 
 
 def test_a_mesh_that_never_fails_is_not_tried_for_ever():
@@ -96,7 +96,7 @@ def make(count=100, lag_ms=10, rate=10.0, used=USED, growth_ms=0, missing=()):
     for number, (name, one) in enumerate(books.items()):
         if name not in missing:
             at_ns = one.due_ns + round((lag_ms + number * growth_ms) * MS_NS)
-            comparison.take(Arrival(DEPARTURES, name, at_ns, {"id": name}, True), expected[name])
+            comparison.add(Arrival(DEPARTURES, name, at_ns, {"id": name}, True), expected[name])
     return measure_step(rate, books, expected, comparison, used)
 
 
@@ -138,7 +138,7 @@ def test_one_late_micro_batch_of_a_short_step_is_no_backlog():
 def test_latency_counts_from_the_moment_that_was_scheduled():
     books = {"a": SentEvent(0, 500 * MS_NS, 600 * MS_NS, 202)}
     comparison = Comparison()
-    comparison.take(Arrival(DEPARTURES, "a", 700 * MS_NS, {}, True), {DEPARTURES: {}})
+    comparison.add(Arrival(DEPARTURES, "a", 700 * MS_NS, {}, True), {DEPARTURES: {}})
     assert measure_step(1, books, {"a": {DEPARTURES: {}}}, comparison, USED).lag_ms["p95"] == 700
 
 

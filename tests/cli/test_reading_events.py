@@ -62,7 +62,7 @@ def test_csv_values_are_text_unless_types_are_wanted():
 def test_csv_rows_of_another_length_are_told_with_their_line():
     found = read(b'a,b\n"x\ny",2\n1\n3,4\n', "x.csv")
     assert told(found)[0] == (3, b'{"a":"x\\ny","b":"2"}')
-    assert told(found)[1] == (4, "1 values, and the header names 2 columns")
+    assert told(found)[1] == (4, "1 values, but the header has 2 columns")
     assert told(found)[2] == (5, b'{"a":"3","b":"4"}')
 
 

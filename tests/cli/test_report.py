@@ -18,14 +18,14 @@ def make(count=4, **changes):
     expected = {name: {DEPARTURES: {"id": name}} for name in sent}
     comparison = Comparison()
     for name, one in sent.items():
-        comparison.take(
+        comparison.add(
             Arrival(DEPARTURES, name, one.due_ns + 11 * MS_NS, {"id": name}, True), expected[name]
         )
-    hops = TopicLags(
+    lags = TopicLags(
         {"raw": [2.0] * count}, {name: (one.sent_ns + MS_NS) // 1000 for name, one in sent.items()}
     )
     run = {
-        "sent": sent, "expected": expected, "comparison": comparison, "hops": hops, "rate": 1, "seconds": 5.0,
+        "sent": sent, "expected": expected, "comparison": comparison, "topic_lags": lags, "rate": 1, "seconds": 5.0,
         "trigger": "micro-batch", "start_seconds": 9.0, "cpu_seconds": {"ingest": 1.234}, "rss_bytes": {"ingest": 5},
     }  # fmt: skip
     return DemoRun(**(run | changes))
@@ -60,7 +60,7 @@ def test_an_event_that_misses_one_of_its_destinations_is_lost():
 def test_a_dead_letter_is_not_lost_and_not_good():
     run = make()
     del run.comparison.arrived[DEPARTURES, "e1"]
-    run.hops.dead.add("e1")
+    run.topic_lags.dead.add("e1")
     numbers = report(run)
     assert (numbers["delivered"], numbers["lost"], numbers["dead_lettered"]) == (3, 0, 1)
     assert not is_good(numbers)
@@ -90,14 +90,14 @@ def test_what_was_not_accepted_is_not_missed():
 )
 def test_every_arrival_that_should_not_be_counts(arrival, counted):
     run = make()
-    run.comparison.take(arrival, run.expected.get(arrival.id))
+    run.comparison.add(arrival, run.expected.get(arrival.id))
     assert getattr(run.comparison, counted) == 1
     assert not is_good(report(run))
 
 
 def test_a_wrong_value_is_told():
     comparison = Comparison()
-    comparison.take(
+    comparison.add(
         Arrival(DEPARTURES, "e1", 0, {"id": "e1", "delay": 3}, True), {DEPARTURES: {"id": "e1", "delay": 2}}
     )
     assert comparison.mismatched == 1

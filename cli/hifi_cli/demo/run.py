@@ -1,4 +1,4 @@
-"""One run of the demo: start, send, wait for the rest, judge."""
+"""One run of the demo: start the mesh, send, wait for all deliveries, and compare them."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ MEASURE_S: Final = 2.0
 
 @dataclass(slots=True)
 class Demo:
-    """A run with everything that belongs to it. Whatever happens, `kill` leaves nothing running."""
+    """One run of the demo. `kill` always ends all of its processes."""
 
     load_test: LoadTest
     rate: float
@@ -33,14 +33,14 @@ class Demo:
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh."""
+        """The mesh under test."""
         return self.load_test.mesh
 
     async def run(self) -> dict[str, Any]:
-        """Do it all; gives the report.
+        """Run the demo and return its report.
 
         Raises:
-            HifiError: the mesh did not start, or a part of the demo failed.
+            HifiError: the mesh did not start, or a process of the demo failed.
         """
         self.load_test.progress.total = max(1, round(self.rate * self.seconds))
         began_s = time.monotonic()
@@ -49,29 +49,29 @@ class Demo:
             self.load_test.start(),
         )
         start_seconds = time.monotonic() - began_s
-        marks = await topic_lags.marks(self.mesh.bootstrap, self.mesh.topics)
+        offsets_before = await topic_lags.end_offsets(self.mesh.bootstrap, self.mesh.topics)
         cpu_before = self.mesh.cpu_seconds()
         memory: dict[str, int] = {}
         measuring = asyncio.create_task(self._measure(memory))
         began_s = time.monotonic()
         try:
             sender = await self.load_test.send(self.rate)
-            books = read_send_log(self.workspace.send_log)
+            sent = read_send_log(self.workspace.send_log)
             expected = await asyncio.to_thread(self._expect, rows)
-            comparison = await self.load_test.wait_for_the_rest(
-                RequestLogReader(self.workspace.request_log), books, expected
+            comparison = await self.load_test.wait_for_arrivals(
+                RequestLogReader(self.workspace.request_log), sent, expected
             )
         finally:
             measuring.cancel()
         seconds = time.monotonic() - began_s
         cpu = {name: used - cpu_before.get(name, 0) for name, used in self.mesh.cpu_seconds().items()}
-        self.load_test.progress.phase = "reading the topics"
-        found = await topic_lags.read(self.mesh.bootstrap, self.mesh.topics, marks)
+        self.load_test.progress.phase = "reading the lags from the topics"
+        found = await topic_lags.read(self.mesh.bootstrap, self.mesh.topics, offsets_before)
         run = DemoRun(
-            sent=books,
+            sent=sent,
             expected=expected,
             comparison=comparison,
-            hops=found,
+            topic_lags=found,
             rate=self.rate,
             seconds=seconds,
             trigger=self.mesh.plan.trigger,
@@ -87,11 +87,11 @@ class Demo:
         return report(run) | {"outside_cpu_seconds": outside, "differences": comparison.examples}
 
     async def kill(self) -> None:
-        """End every process at once."""
+        """End all processes immediately."""
         await self.load_test.kill()
 
     async def stop(self) -> None:
-        """End every process in order."""
+        """End all processes gracefully."""
         await self.load_test.stop()
 
     def _expect(self, rows: Mapping[str, Row]) -> dict[str, Deliveries]:
@@ -99,7 +99,7 @@ class Demo:
         return {name: expected.deliveries(name, row) for name, row in rows.items()}
 
     async def _measure(self, memory: dict[str, int]) -> None:
-        """Keep the most memory that each service held."""
+        """Record the maximum memory of each service."""
         while True:
             for name, held in self.mesh.rss_bytes().items():
                 memory[name] = max(held, memory.get(name, 0))

@@ -1,4 +1,4 @@
-"""What services count, read from their /metrics."""
+"""Read the counters of services from their /metrics pages."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ COUNTED = frozenset({ACCEPTED, READ, WRITTEN, OUTCOMES, DEAD})
 
 @dataclass(frozen=True, slots=True)
 class ServiceCounters:
-    """Counters of one service at one moment; `at_s` is monotonic."""
+    """The counters of one instance, read at the monotonic time `at_s`."""
 
     at_s: float
     totals: Mapping[str, float] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class ServiceCounters:
 
 
 async def read_counters(port: int) -> ServiceCounters | None:
-    """The counters of the service with its health pages on this port; None when it does not answer."""
+    """Read the counters of the instance on a port of this machine; None if it does not answer."""
     try:
         status, page = await get(port, "/metrics")
     except OSError:
@@ -38,13 +38,13 @@ async def read_counters(port: int) -> ServiceCounters | None:
 
 
 async def read_all_counters(ports: Iterable[int]) -> dict[int, ServiceCounters | None]:
-    """As `read_counters`, of several at once."""
+    """Read the counters of several instances concurrently, by port."""
     ports = list(ports)
     return dict(zip(ports, await asyncio.gather(*map(read_counters, ports)), strict=True))
 
 
 def per_second(before: ServiceCounters | None, after: ServiceCounters | None, name: str) -> float | None:
-    """How fast a counter grew between two readings; None when that is not known (also after a restart)."""
+    """Return the increase of a counter per second; None if a reading is missing or the service restarted."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
     grown = after.totals.get(name, 0) - before.totals.get(name, 0)

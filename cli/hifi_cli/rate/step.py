@@ -1,4 +1,4 @@
-"""One rung of the ladder: what was measured at a rate, and whether the mesh held it. Pure."""
+"""One step of a rating: what was measured at a rate, and whether the mesh sustained it. Pure."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -9,29 +9,29 @@ from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.report import quantiles
 from hifi_cli.demo.verify import Comparison, SentEvent
 
-KEEPS_UP: Final = 0.85
-"""In the second half of a step at least this share of what fell due must also arrive; less: a backlog grows."""
+MIN_ARRIVED_SHARE: Final = 0.85
+"""Minimum share of the events due in the second half of a step that must arrive in it; below, a backlog grows."""
 JITTER_S: Final = 1.0
-"""Deliveries that are this far behind may be one micro-batch that came late, and no backlog."""
+"""A delay up to this is attributed to one late micro-batch and not to a growing backlog."""
 LATE_SHARE: Final = 0.1
-"""With more requests handed over late than this the sender itself is too slow."""
+"""If a larger share of requests was sent late, the sender itself is too slow."""
 MS_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """What processes used while a load ran.
+    """Resources used while a load ran.
 
     Attributes:
-        seconds: from the first event's moment to the last event's, wall time.
-        cpu_seconds: of each service from the first event to the last arrival.
-        sending_cpu_seconds: of each service while the load was on.
-        outside_cpu_seconds: of `sender` and `destination` while the load was on.
+        seconds: wall time from the first event to the last.
+        cpu_seconds: CPU time of each service from the first event to the last delivery.
+        sending_cpu_seconds: CPU time of each service while events were sent.
+        outside_cpu_seconds: CPU time of `sender` and `destination` while events were sent.
         rss_bytes: resident memory of each service when the load ended.
-        waiting: records that each service had still to read when the load ended.
-        machine_share: how busy all cores were while the load was on, everybody's work counted; 1 is full.
-        load_average: of the last minute, when the load ended.
-        late_share: requests that the sender handed over more than 50 ms late.
+        waiting: consumer backlog of each service when the load ended, in records.
+        machine_share: CPU use of the whole machine while events were sent; 1 means all cores busy.
+        load_average: load average of the last minute when the load ended.
+        late_share: share of requests that the sender sent more than 50 ms late.
     """
 
     seconds: float
@@ -50,18 +50,18 @@ class RateStep:
     """What was measured at one rate.
 
     Attributes:
-        rate: events a second, offered.
-        events: sent.
-        accepted: of them, answered with 202.
-        refused: answered otherwise, or not at all.
-        lost: accepted, but not at every destination that wants them.
-        wrong: arrivals that are duplicates, have a wrong value, or were never sent.
-        deliveries: arrivals at destinations.
-        lag_ms: p50, p95, p99, max over deliveries, from the moment the event was due to the destination's answer.
-        answer_ms: the same of ingest's answers, from the first byte sent.
-        longest_pause_ms: the longest time without any arrival.
-        arrived_share: what arrived in the second half of the load over what fell due in it.
-        used: what processes used.
+        rate: offered events a second.
+        events: events sent.
+        accepted: events answered with 202.
+        refused: events with another answer or none.
+        lost: accepted events that did not arrive at every destination that wants them.
+        wrong: deliveries that are duplicates, have a wrong value, or belong to no event sent.
+        deliveries: deliveries at destinations.
+        lag_ms: p50, p95, p99 and max from the due time of the event to the destination's answer.
+        answer_ms: the same for the answers of ingest, from the first byte sent.
+        longest_pause_ms: longest time without a delivery.
+        arrived_share: deliveries that arrived in the second half of the load, over those due in it.
+        used: resources used.
     """
 
     rate: float
@@ -79,12 +79,12 @@ class RateStep:
 
     @property
     def whole(self) -> bool:
-        """Every event was accepted and delivered exactly as declared, once."""
+        """Whether every event was accepted and delivered exactly once as declared."""
         return self.events > 0 and not (self.refused or self.lost or self.wrong)
 
     @property
     def per_million(self) -> dict[str, float]:
-        """CPU-seconds of each service for a million events."""
+        """CPU-seconds of each service per million events."""
         return {name: used / self.events * 1e6 for name, used in self.used.cpu_seconds.items()}
 
 
@@ -95,7 +95,7 @@ def measure_step(
     comparison: Comparison,
     used: ResourceUse,
 ) -> RateStep:
-    """Work the figures out of the books."""
+    """Compute the measurements of a step from the logs of sender and destination."""
     lags = [
         (answered_ns - sent[name].due_ns) / MS_NS
         for (_, name), answered_ns in comparison.arrived.items()
@@ -120,7 +120,7 @@ def measure_step(
 
 
 def failure_reason(step: RateStep, slo_ms: float) -> str | None:
-    """Why a rate does not count as held, a phrase for a person; None: it does."""
+    """Return why a rate was not sustained, or None if it was."""
     if step.lost or step.wrong:
         return f"{step.lost:,} events were lost and {step.wrong:,} arrivals were wrong"
     if step.refused:
@@ -131,13 +131,13 @@ def failure_reason(step: RateStep, slo_ms: float) -> str | None:
     if p95 is None or p95 > slo_ms:
         return f"p95 is above {slo_ms:,.0f} ms"
     behind_s = (1 - step.arrived_share) * step.used.seconds / 2
-    if step.arrived_share < KEEPS_UP and behind_s > JITTER_S:
-        return f"a backlog grows: {step.arrived_share:.0%} of what fell due arrived"
+    if step.arrived_share < MIN_ARRIVED_SHARE and behind_s > JITTER_S:
+        return f"a backlog grows: only {step.arrived_share:.0%} of the events due have arrived"
     return None
 
 
 def step_report(step: RateStep, slo_ms: float) -> dict[str, Any]:
-    """The step as JSON."""
+    """Return the step as JSON."""
     used = step.used
     return {
         "rate": round(step.rate, 1),
@@ -182,7 +182,7 @@ def _longest_pause_ms(arrivals: Iterable[int]) -> float:
 
 
 def _arrived_share(sent: Mapping[str, SentEvent], comparison: Comparison) -> float:
-    """Deliveries by when they arrived over deliveries by when they fell due, both in the load's second half."""
+    """Deliveries that arrived in the second half of the load, over those that were due in it."""
     if not sent:
         return 0.0
     first_ns = min(one.due_ns for one in sent.values())

@@ -1,4 +1,4 @@
-"""Hands batches to ingest until each item has an answer."""
+"""Send batches to ingest until each event is accepted or refused."""
 
 import asyncio
 import time
@@ -13,42 +13,42 @@ from hifi.errors import Retryable
 from hifi.pipe.model import Source
 from hifi_cli.sending.batches import RequestBatch
 from hifi_cli.sending.event_files import FileEvent
-from hifi_cli.sending.responses import MOST_WAIT_S, decide
+from hifi_cli.sending.responses import MAX_WAIT_S, decide
 
 ANSWER_S: Final = 30.0
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-MOST_LISTED: Final = 20
+MAX_REFUSALS: Final = 20
 
 
 @dataclass(slots=True)
 class SendCounts:
-    """What became of the items so far."""
+    """Outcomes of the events so far."""
 
     accepted: int = 0
     refused: int = 0
     unknown: int = 0
-    """Kafka may or may not have them, and the pipe takes no CloudEvents, by which they could be repeated safely."""
+    """Events that may or may not be in Kafka, of a pipe that accepts no CloudEvents to repeat them safely."""
     repeats: int = 0
-    why: list[tuple[int, str]] = field(default_factory=list)
-    """The first refused items: number and reason."""
+    refusals: list[tuple[int, str]] = field(default_factory=list)
+    """Number and reason of the first refused events."""
 
     def refuse(self, number: int, reason: str) -> None:
-        """One item will not be taken."""
+        """Count an event that is refused for good."""
         self.refused += 1
-        if len(self.why) < MOST_LISTED:
-            self.why.append((number, reason))
+        if len(self.refusals) < MAX_REFUSALS:
+            self.refusals.append((number, reason))
 
 
 class IngestClient:
-    """Sends to one pipe.
+    """Sends events to one pipe.
 
     Args:
-        session: to send with.
-        url: of ingest.
-        pipe: the pipe's name.
-        key: a write key of the pipe.
-        source: as the pipe declares it, where that is known.
-        patience_s: how long nothing may be accepted before giving up, seconds.
+        session: HTTP session.
+        url: address of ingest.
+        pipe: name of the pipe.
+        key: write key of the pipe.
+        source: the source that the pipe declares, if known.
+        patience_s: give up if no event is accepted for this long, seconds.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class IngestClient:
         self._patience_s = patience_s
         self._progress_s = time.monotonic()
         self.obstacle = ""
-        """What lies in the way now, for a person."""
+        """Why sending is waiting at the moment, for the progress bar."""
 
     async def send(self, take: Callable[[], Awaitable[RequestBatch | None]], *, concurrency: int) -> None:
-        """Send every batch that `take` gives until it gives None; with a concurrency of one in order.
+        """Send the batches returned by `take` until it returns None. With a concurrency of 1 the order is preserved.
 
         Raises:
-            Misconfigured: ingest refuses the key, the pipe or everything.
-            Retryable: nothing was accepted for too long.
+            Misconfigured: ingest refuses the key, the pipe or every event.
+            Retryable: no event was accepted for `patience_s`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -88,13 +88,13 @@ class IngestClient:
 
     async def _work(self, take: Callable[[], Awaitable[RequestBatch | None]]) -> None:
         while (batch := await take()) is not None:
-            self._progress_s = time.monotonic()  # waiting for the source is no lack of progress
+            self._progress_s = time.monotonic()  # time spent waiting for the file does not count
             waiting = [batch]
             while waiting:
                 waiting[:1] = await self._try(waiting[0])
 
     async def _try(self, batch: RequestBatch) -> list[RequestBatch]:
-        """One request; gives what is to be sent next."""
+        """Send one request; return the batches to send next."""
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": batch.key}
         try:
             status, answer_headers, body = await self._post(headers, batch.body())
@@ -102,18 +102,18 @@ class IngestClient:
             await self._pause(BACKOFF_S[min(batch.tries, len(BACKOFF_S) - 1)], f"no answer: {error!r}")
             batch.tries += 1
             return [batch]
-        meant = decide(batch, status, answer_headers, body)
-        self._accept(meant.accepted)
-        for number, reason in meant.refused:
+        decision = decide(batch, status, answer_headers, body)
+        self._accept(decision.accepted)
+        for number, reason in decision.refused:
             self.counts.refuse(number, reason)
-        if meant.wait_s:
-            await self._pause(meant.wait_s, f"ingest answers {status} and asks to come again")
-        for item, name in meant.unknown:
+        if decision.wait_s:
+            await self._pause(decision.wait_s, f"ingest answers {status}; waiting to send again")
+        for item, name in decision.unknown:
             await self._repeat(item, name)
-        return meant.again
+        return decision.retry
 
     async def _repeat(self, item: FileEvent, name: str) -> None:
-        """Send one item that Kafka may have already, as the very event that ingest made of it."""
+        """Send one event that may be in Kafka already, with the id that ingest gave it, so that it is recognized."""
         headers = self._as_cloudevent(item, name)
         while True:
             try:
@@ -139,7 +139,11 @@ class IngestClient:
             "ce-source": self._path,
             "ce-type": source.type if source else "hifi.event",
         }
-        if source and source.partition_key and (value := _at(orjson.loads(item.data), source.partition_key)):
+        if (
+            source
+            and source.partition_key
+            and (value := _field_at(orjson.loads(item.data), source.partition_key))
+        ):
             headers["ce-partitionkey"] = str(value)
         return headers
 
@@ -157,15 +161,15 @@ class IngestClient:
             self._progress_s = time.monotonic()
             self.obstacle = ""
 
-    async def _pause(self, wait_s: float, why: str) -> None:
+    async def _pause(self, wait_s: float, reason: str) -> None:
         self.counts.repeats += 1
         if time.monotonic() - self._progress_s > self._patience_s:
-            raise Retryable(f"nothing was accepted for {self._patience_s:.0f} s; {why}")
-        self.obstacle = why
-        await asyncio.sleep(min(wait_s, MOST_WAIT_S))
+            raise Retryable(f"no event was accepted for {self._patience_s:.0f} s: {reason}")
+        self.obstacle = reason
+        await asyncio.sleep(min(wait_s, MAX_WAIT_S))
 
 
-def _at(data: Any, path: str) -> Any:
+def _field_at(data: Any, path: str) -> Any:
     for part in path.split("."):
         if not isinstance(data, dict):
             return None

@@ -1,4 +1,4 @@
-"""Events from a file: JSON lines, a JSON array, or CSV. Pure but for reading."""
+"""Read events from a file: JSON lines, a JSON array, or CSV."""
 
 import csv
 import io
@@ -13,11 +13,11 @@ import orjson
 from hifi.errors import Misconfigured
 
 _SUFFIXES: Final = {".csv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
-_WORDS: Final = {"true": True, "false": False, "null": None, "": None}
+_CSV_CONSTANTS: Final = {"true": True, "false": False, "null": None, "": None}
 
 
 class FileFormat(StrEnum):
-    """What a file of events holds."""
+    """Format of a file of events."""
 
     AUTO = "auto"
     NDJSON = "ndjson"
@@ -27,14 +27,14 @@ class FileFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileEvent:
-    """One event as it is sent, and where it came from: the line, or the place in an array, from 1."""
+    """One event as it is sent, and its number: the line, or the position in the array, counted from 1."""
 
     number: int
     data: bytes
 
 
 class UnreadableEvent(Exception):
-    """One item cannot be sent."""
+    """An event of the file that cannot be sent."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -44,16 +44,16 @@ class UnreadableEvent(Exception):
 def read_events(
     source: io.BufferedReader, name: str, file_format: FileFormat, *, types: bool = False
 ) -> Iterator[FileEvent | UnreadableEvent]:
-    """The events of a file.
+    """Read the events of a file.
 
     Args:
-        source: opened for reading bytes.
-        name: of the file, whose suffix tells the format where `file_format` does not.
-        file_format: `auto`: by suffix, else by the first character.
-        types: CSV values that look like numbers, `true`, `false`, `null` or nothing become that in JSON.
+        source: the file, opened for reading bytes.
+        name: name of the file; its suffix gives the format if `file_format` is `auto`.
+        file_format: `auto` detects the format by the suffix, otherwise by the first character.
+        types: convert CSV values that are numbers, `true`, `false`, `null` or empty to JSON types.
 
     Raises:
-        Misconfigured: the file as a whole is not what it is said to be.
+        Misconfigured: the file as a whole does not have the format.
     """
     kind = file_format if file_format is not FileFormat.AUTO else _guess(source, name)
     if kind is FileFormat.CSV:
@@ -82,7 +82,7 @@ def _lines(lines: Iterable[bytes]) -> Iterator[FileEvent | UnreadableEvent]:
 
 
 def _checked(number: int, text: bytes) -> FileEvent | UnreadableEvent:
-    """The bytes as they are, when they are one JSON object: ingest keeps them so."""
+    """Return the bytes unchanged if they are one JSON object: ingest keeps them byte for byte."""
     try:
         if not isinstance(orjson.loads(text), dict):
             return UnreadableEvent(number, "not a JSON object")
@@ -113,27 +113,27 @@ def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | Unre
     try:
         header = next(rows, None)
         if not header or len(set(header)) < len(header):
-            raise Misconfigured("the first line of a CSV file names the columns, each once")
+            raise Misconfigured("the first line of a CSV file must name the columns, each only once")
         for row in rows:
             if not row:
                 continue
             if len(row) != len(header):
                 yield UnreadableEvent(
-                    rows.line_num, f"{len(row)} values, and the header names {len(header)} columns"
+                    rows.line_num, f"{len(row)} values, but the header has {len(header)} columns"
                 )
                 continue
             values: list[Any] = [_typed(value) for value in row] if types else list(row)
             yield FileEvent(rows.line_num, orjson.dumps(dict(zip(header, values, strict=True))))
     except csv.Error as error:
-        raise Misconfigured(f"line {rows.line_num} is not CSV: {error}") from None
+        raise Misconfigured(f"line {rows.line_num} is not valid CSV: {error}") from None
     except UnicodeDecodeError as error:
         raise Misconfigured(f"the CSV file is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _typed(value: str) -> Any:
-    if value.lower() in _WORDS:
-        return _WORDS[value.lower()]
-    # As JSON writes numbers: "007" and "1_000" stay text, and so does what a double cannot hold.
+    if value.lower() in _CSV_CONSTANTS:
+        return _CSV_CONSTANTS[value.lower()]
+    # Only JSON numbers are converted: "007", "1_000" and numbers that a double cannot hold stay text.
     try:
         number = orjson.loads(value)
     except orjson.JSONDecodeError:
