@@ -258,7 +258,7 @@ def test_a_mesh_is_rated(start_hifi, tmp_path):
     assert report["ended"] != "no rate failed"
     assert set(report["needs"]) == {"ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka"}
     assert report["headroom"]["rate"] > report["rated"]["rate"]
-    assert f"rated {report['rated']['rate']:,.0f} ev/s with p95" in command.text()
+    assert f"Sustained {report['rated']['rate']:,.0f} ev/s with p95" in command.text()
     assert "<svg" in picture.read_text()
     command.wait_gone()
     assert folders() == before, "the temporary folder is removed"

@@ -7,7 +7,7 @@ from ruamel.yaml import YAML
 
 from hifi_cli.reference import __main__ as reference
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLES = sorted((DOCS.parent / "examples").glob("*/*.yaml"))
 
 
