@@ -105,7 +105,7 @@ class View:
             (mesh.phase, "green" if mesh.ready else "yellow"),
             f"  {age}  stream {mesh.plan.stream}  {mesh.plan.trigger}\nKafka {kafka} ({cluster})",
         )
-        rows = table("=instance", "=state", ">rate\nev/s", ">memory\n", ">restarts\n", "waiting for")
+        rows = table("=instance", "=state", ">rate\nev/s", ">memory", ">restarts", "waiting for")
         for instance in mesh.all():
             rows.add_row(*self._row(instance))
         happenings = list(mesh.journal.happenings)[-SHOWN_HAPPENINGS:]

@@ -18,9 +18,7 @@ def make(count=4, **changes):
     expected = {name: {DEPARTURES: {"id": name}} for name in sent}
     comparison = Comparison()
     for name, one in sent.items():
-        comparison.add(
-            Arrival(DEPARTURES, name, one.due_ns + 11 * MS_NS, {"id": name}, True), expected[name]
-        )
+        comparison.add(Arrival(DEPARTURES, name, one.due_ns + 11 * MS_NS, {"id": name}, True), expected[name])
     lags = TopicLags(
         {"raw": [2.0] * count}, {name: (one.sent_ns + MS_NS) // 1000 for name, one in sent.items()}
     )
