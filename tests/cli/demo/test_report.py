@@ -1,9 +1,13 @@
+import io
+
 import pytest
+from rich.console import Console
 
 from hifi_cli.demo.expected import ALERTS, DEPARTURES
 from hifi_cli.demo.report import DemoRun, is_good, quantiles, report, tables
 from hifi_cli.demo.topic_lags import TopicLags
 from hifi_cli.demo.verify import Arrival, Comparison, SentEvent
+from hifi_cli.display.tables import print_table
 
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000
@@ -45,6 +49,16 @@ def test_a_run_in_which_all_went_well():
     assert numbers["longest_pause_ms"] == 1000.0
     assert is_good(numbers)
     assert len(tables(numbers)) == 3
+
+
+def test_the_tables_fit_80_columns():
+    console = Console(width=80, file=io.StringIO(), record=True)
+    for one in tables(report(make())):
+        print_table(one, console)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert "destination, since due time" in text
 
 
 def test_an_event_that_misses_one_of_its_destinations_is_lost():

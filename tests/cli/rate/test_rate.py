@@ -1,5 +1,6 @@
 """What a rating makes of what it measured, and one on a real mesh."""
 
+import io
 import json
 import tempfile
 import xml.etree.ElementTree as ET
@@ -8,15 +9,18 @@ from pathlib import Path
 
 import orjson
 import pytest
+from rich.console import Console
 
 from hifi.errors import Misconfigured
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
 from hifi_cli.demo.verify import Arrival, Comparison, RequestLogReader, SentEvent, read_send_log
 from hifi_cli.demo.workspace import Workspace
+from hifi_cli.display.tables import print_table
 from hifi_cli.rate.capacity import bottleneck, needs
 from hifi_cli.rate.chart import chart
 from hifi_cli.rate.event_load import NOTES, EventLoad, read_sizes
 from hifi_cli.rate.rate_search import RateSearch
+from hifi_cli.rate.report import line, notes, tables
 from hifi_cli.rate.step import ResourceUse, failure_reason, measure_step, step_report
 
 SECOND_NS = 1_000_000_000
@@ -162,6 +166,24 @@ def test_one_instance_fewer_still_carries_the_load():
     assert (need["enrich"].instances, need["enrich"].cores) == (2, 5)
     assert "7 core(s)" in need["enrich"].note
     assert "2 partitions" in needs({"egest": 300}, 10_000, partitions=2)["egest"].note
+
+
+def test_lines_and_tables_fit_80_columns():
+    step = make(lag_ms=12_345)
+    numbers = {
+        "rated": step_report(make(), 1000), "steps": [], "planned_for": 12_345.6,
+        "needs": {"enrich": {"instances": 2, "note": "1 active on 12 core(s), 1 standby"}},
+        "headroom": {"rate": 30_000, "core_shares": {"sender": 0.5, "destination": 0.25}},
+    }  # fmt: skip
+    console = Console(width=80, file=io.StringIO(), record=True)
+    for one in tables(numbers):
+        print_table(one, console)
+    text = "\n".join(
+        [console.export_text(), line(step, None), line(step, failure_reason(step, 1000)), *notes(numbers)]
+    )
+    assert max(map(len, text.splitlines())) <= 80, text
+    assert "…" not in text
+    assert "standby" in text
 
 
 def test_the_chart_is_a_picture():
