@@ -150,7 +150,11 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Stre
         return answer(503) if len(calls) < 4 else OK
 
     declared = {"retry": {"local_attempts": 2}}
-    async with destination(at_last) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(at_last) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         await stream.send(1)
         receipts = await stream.receipts(2)
     assert outcomes(receipts) == ["retry", "delivered"]
@@ -181,7 +185,11 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
         return OK
 
     declared = {"breaker": {"failures": 3, "probe": "300ms"}, "retry": {"local_attempts": 1}, "rate": "200/s"}
-    async with destination(down) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(down) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         old = await stream.send(300)
         await stream.receipts(300)
         assert len(there.requests) < 30, "a dead destination is left in peace"
@@ -204,7 +212,11 @@ async def test_limits_end_it(stream: Stream) -> None:
         return answer(500)
 
     declared = {"retry": {"local_attempts": 1, "max_attempts": 3}}
-    async with destination(never) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(never) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         await stream.send(1)
         receipts = await stream.receipts(3)
     assert outcomes(receipts) == ["retry", "retry", "dead-letter"]
