@@ -52,22 +52,29 @@ IDEMPOTENCY_WINDOW_SECONDS = Gauge(
     "Time for which repeated events are recognized, lowest of all partitions; below the configured one if shortened.",
 )
 # Egest
-OUTCOMES = Counter("hifi_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
-ANSWERS = Histogram(
-    "hifi_destination_seconds", "Request sent to status line.", ["pipe", "destination"], buckets=_SECONDS
+OUTCOMES = Counter("hifi_egest_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
+REQUEST_SECONDS = Histogram(
+    "hifi_egest_request_duration_seconds",
+    "First byte of a request sent to its status line received.",
+    ["pipe", "destination"],
+    buckets=_SECONDS,
 )
-DELIVERY_SECONDS = Histogram(
-    "hifi_delivery_seconds",
+DELIVERY_LAG_SECONDS = Histogram(
+    "hifi_egest_delivery_lag_seconds",
     "Accepted by ingest to the destination's 2xx.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
 COPIES = Counter(
-    "hifi_copies_dropped_total", "Records that a restarted service wrote again, dropped.", ["topic"]
+    "hifi_egest_copies_dropped_total",
+    "Dropped records that a service wrote again after a restart.",
+    ["topic"],
 )
-LANE_EVENTS = Gauge("hifi_lane_events", "Deliveries queued or running in a lane.", ["pipe", "destination"])
+LANE_EVENTS = Gauge(
+    "hifi_egest_lane_events", "Deliveries in a lane, queued or in flight.", ["pipe", "destination"]
+)
 BREAKER_OPEN = Gauge(
-    "hifi_breaker_open", "1 while the destination's circuit breaker is open.", ["pipe", "destination"]
+    "hifi_egest_breaker_open", "1 while the destination's circuit breaker is open.", ["pipe", "destination"]
 )
 # Enrich
 QUERY_RESTARTS = Counter(
