@@ -1,4 +1,4 @@
-"""An event reaches its destinations as declared, and its outcome is on record before its offset is committed."""
+"""Events reach their destinations as declared; their outcomes are recorded before their offsets are committed."""
 
 import asyncio
 import time

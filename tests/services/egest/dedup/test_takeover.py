@@ -1,4 +1,4 @@
-"""What is delivered and on record is not sent again, whatever is handed over, killed, frozen or rewound."""
+"""A delivery with a recorded outcome is not sent again after rebalances, kills, freezes and rewinds."""
 
 import asyncio
 import signal

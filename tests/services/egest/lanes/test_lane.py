@@ -1,4 +1,4 @@
-"""A lane that is declared anew or is no more loses nothing it had in hand, and shows nothing that is over."""
+"""A lane whose destination is redeclared or deleted loses no delivery, and shows no stale breaker state."""
 
 import asyncio
 import ssl

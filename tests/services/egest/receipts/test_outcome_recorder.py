@@ -1,4 +1,4 @@
-"""The record for the retrier or the dead letters comes first, then the receipt, then the offset: so nothing is lost."""
+"""The retry or dead letter is written first, then the receipt, then the offset, so nothing is lost."""
 
 import asyncio
 from collections.abc import Callable
