@@ -23,7 +23,7 @@ from figures import count, goal, median, table, times
 from hifi.clock import now_us
 from hifi.event import Record, seq_text
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import read
+from hifi.pipe.registry import read_registry
 from hifi.topics import Topics
 from hifi_cli.demo import flights
 from hifi_cli.log_file import log_to
@@ -188,7 +188,7 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
     topics = Topics(stream)
     await prepare(cluster.bootstrap, topics, PARTITIONS)
     await put_in_force(cluster.bootstrap, topics, [PIPE])
-    version = (await read(cluster.bootstrap, topics)).pipes[PIPE.pipe].version
+    version = (await read_registry(cluster.bootstrap, topics)).pipes[PIPE.pipe].version
     source, target = getattr(topics, service.reads), getattr(topics, service.writes)
     process = _process(folder, cluster.bootstrap, stream, service, [source, target])
     await process.start()
