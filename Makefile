@@ -11,8 +11,8 @@ help:  ## list the targets
 setup: .venv/.installed  ## create .venv, find or install Java, download the jars; provides .venv/bin/hifi
 	.venv/bin/python -m hifi_infra.java.jdk
 	.venv/bin/python -m hifi_infra.java.jars
-	.venv/bin/python -m hifi_infra.java.class_archive
-	.venv/bin/python -m hifi_enrich.archive
+	.venv/bin/python -m hifi_infra.kafka.class_archive
+	.venv/bin/python -m hifi_enrich.spark.make_class_archive
 
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)

@@ -6,9 +6,9 @@ import typer
 
 from hifi import log
 from hifi_cli import apply, check, dead, minutes, send, status, up
+from hifi_cli.commands.version import version
 from hifi_cli.demo import command as demo
 from hifi_cli.rate import command as rate
-from hifi_cli.commands.version import version
 
 app = typer.Typer(
     name="hifi",

@@ -1,12 +1,10 @@
 import json
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from typer.testing import CliRunner
 
 from hifi_cli.app import app
-from hifi_cli.checking import check_folder
 from hifi_cli.commands.up import _python_path
 from hifi_infra.mesh.running import RunningMesh, write
 
@@ -103,15 +101,6 @@ def test_a_function_beside_the_pipe_is_found(pipes):
     )
     assert code == 1
     assert "the module beside has no 'mend'" in output
-
-
-def test_a_function_where_the_running_mesh_does_not_look_is_not_found(pipes, tmp_path):
-    text = GOOD.replace("enrich:", "normalize: {function: 'elsewhere:fix'}\nenrich:")
-    folder = Path(pipes(text, elsewhere__py="def fix(data):\n    return data\n"))
-    other = tmp_path / "other"
-    [problem] = check_folder(folder, "micro-batch", sql=False, places=[other])[1]
-    assert f"is it in {other} or on PYTHONPATH?" in problem.message
-    assert check_folder(folder, "micro-batch", sql=False, places=[other, folder])[1] == []
 
 
 def test_functions_of_pipes_from_before_are_found_again(tmp_path):

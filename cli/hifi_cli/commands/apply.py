@@ -10,10 +10,10 @@ from rich.markup import escape
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi_cli.commands.check import Folder, Quick, checked
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.display.console import console, print_json, table
 from hifi_cli.error_reporting import reported
 from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.kafka.stream_setup import put_in_force
 
 _COLOURS = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}

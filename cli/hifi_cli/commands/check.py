@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from hifi.pipe.loader import PipeProblem
-from hifi.pipe.model import Pipe
-from hifi_cli.checking import check_folder
-from hifi_cli.options import AsJson
+from hifi.pipe.model import Pipe, Trigger
+from hifi.pipe_check import check_folder
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, reported
-from hifi_infra.mesh.plan import Trigger
+from hifi_cli.options import AsJson
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one YAML file for each pipe.")]
 Quick = Annotated[
@@ -70,7 +69,7 @@ def checked(
     places: Sequence[Path] | None = None,
 ) -> list[Pipe]:
     """The pipes of a folder, or an end with exit status 1 after telling what is wrong with them."""
-    pipes, problems = check_folder(folder, trigger, sql=not quick, seen=seen, places=places)
+    pipes, problems = check_folder(folder, trigger, sql=not quick, passed=seen, function_folders=places)
     if problems:
         tell(problems)
         raise typer.Exit(FAILED)

@@ -17,11 +17,11 @@ from hifi.dead_letters.reader import letter, letters
 from hifi.dead_letters.replay import replay as let_go
 from hifi.errors import Misconfigured, Rejected
 from hifi.kafka.producer import Producer
-from hifi_cli.time_argument import milliseconds_since_1970
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.display.console import console, errors, print_json, table
 from hifi_cli.error_reporting import FAILED, reported
 from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_cli.time_argument import milliseconds_since_1970
 
 app = typer.Typer(
     no_args_is_help=True, help="Events that no service could pass on: list them, look into one, replay them."

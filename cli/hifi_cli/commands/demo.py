@@ -11,16 +11,16 @@ import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
-from hifi_cli.demo.report import is_good, tables
-from hifi_cli.demo.run import Demo
 from hifi_cli.demo.load_test import Scene
 from hifi_cli.demo.progress import shown
+from hifi_cli.demo.report import is_good, tables
+from hifi_cli.demo.run import Demo
 from hifi_cli.demo.workspace import Stage
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, TriggerOf
-from hifi_cli.display.console import console, errors, print_json
-from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 

@@ -15,10 +15,10 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from hifi.errors import HifiError
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 from hifi_cli.display.console import console, milliseconds, print_json
 from hifi_cli.error_reporting import reported
 from hifi_cli.mesh_state.target import observe_url
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data
 from hifi_observe.conditions import clock
 
 Url: TypeAlias = Annotated[

@@ -12,21 +12,21 @@ import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
-from hifi.pipe.units import seconds as read_seconds
+from hifi.units import seconds as read_seconds
 from hifi_cli.demo.load_test import Scene
 from hifi_cli.demo.progress import shown
 from hifi_cli.demo.workspace import Stage
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, TriggerOf
-from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.rate.chart import chart
-from hifi_cli.rate.rate_search import Ladder
 from hifi_cli.rate.event_load import Load, read_sizes
+from hifi_cli.rate.rate_search import Ladder
 from hifi_cli.rate.report import is_whole, line, report, sentence, tables
 from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import Step
-from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, read_scale
 from hifi_infra.ports import free_port

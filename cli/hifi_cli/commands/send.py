@@ -18,14 +18,14 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.model import Source
 from hifi.pipe.registry import read_registry
-from hifi_cli.interrupts import Interrupted, Interrupts
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Url
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, reported
+from hifi_cli.interrupts import Interrupted, Interrupts
+from hifi_cli.mesh_state.target import ingest_url, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Url
 from hifi_cli.sending.batches import Intake
 from hifi_cli.sending.client import Client, Counts
 from hifi_cli.sending.event_files import FileFormat, items
-from hifi_cli.mesh_state.target import ingest_url, kafka_target
 
 
 @reported

@@ -10,11 +10,11 @@ from rich.markup import escape
 from hifi.errors import HifiError
 from hifi.pipe.registry import read_registry
 from hifi_cli import scrape
-from hifi_cli.mesh_state.backlog import backlog
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_cli.display.console import console, print_json, table
 from hifi_cli.error_reporting import reported
+from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.mesh.health_probe import readiness
 from hifi_infra.mesh.running import RunningInstance
 

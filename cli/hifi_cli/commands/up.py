@@ -14,16 +14,16 @@ import typer
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.model import Format, Pipe
 from hifi_cli.commands.check import checked
+from hifi_cli.display.console import console
+from hifi_cli.display.mesh_view import View
+from hifi_cli.error_reporting import reported
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
-from hifi_cli.display.console import console
-from hifi_cli.error_reporting import reported
-from hifi_cli.display.mesh_view import View
-from hifi_infra.mesh import running
-from hifi_infra.autoscaler.policy import Policy
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.due_backlog import due_backlog
+from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.mesh import running
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, Trigger, read_scale
 

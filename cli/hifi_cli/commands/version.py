@@ -3,8 +3,8 @@
 import platform
 from importlib import metadata
 
-from hifi_cli.options import AsJson
 from hifi_cli.display.console import console, print_json
+from hifi_cli.options import AsJson
 
 _PARTS = ("hifi-cli", "hifi-libs", "pyspark", "aiokafka")
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
-from hifi_cli.mesh_state.backlog import backlog
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.workspace import Stage
 from hifi_cli.demo.verify import Books, Sent, Verdict
+from hifi_cli.demo.workspace import Stage
+from hifi_cli.mesh_state.backlog import backlog
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.process.process import Process
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 from hifi_cli.demo import hops
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.flights import Row
-from hifi_cli.demo.report import Run, report
 from hifi_cli.demo.load_test import Scene
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.report import Run, report
 from hifi_cli.demo.verify import Books, sent
+from hifi_cli.demo.workspace import Stage
 from hifi_infra.mesh.mesh import Mesh
 
 MEASURE_S: Final = 2.0

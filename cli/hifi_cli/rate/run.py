@@ -12,10 +12,10 @@ import psutil
 
 from hifi.errors import Retryable
 from hifi_cli.demo.load_test import Scene
-from hifi_cli.demo.workspace import Stage
 from hifi_cli.demo.verify import Books, sent
-from hifi_cli.rate.rate_search import Ladder
+from hifi_cli.demo.workspace import Stage
 from hifi_cli.rate.event_load import Load
+from hifi_cli.rate.rate_search import Ladder
 from hifi_cli.rate.step import Step, Used, measured, why_not
 
 LOOK_S: Final = 1.0

@@ -11,9 +11,9 @@ import orjson
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Source
-from hifi_cli.sending.responses import MOST_WAIT_S, meaning
 from hifi_cli.sending.batches import Batch
 from hifi_cli.sending.event_files import Item
+from hifi_cli.sending.responses import MOST_WAIT_S, meaning
 
 ANSWER_S: Final = 30.0
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)

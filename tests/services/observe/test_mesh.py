@@ -24,7 +24,7 @@ from hifi_infra.ports import free_port
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 sys.path.insert(0, str(Path(__file__).parent))
 import dashboard
-from destination import OK, Destination, Request, answer, destination
+from fake_destination import OK, Destination, Request, answer, destination
 
 pytestmark = pytest.mark.timeout(500)
 KEY = "write-key"
