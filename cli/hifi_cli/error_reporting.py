@@ -1,4 +1,4 @@
-"""How a command ends: one clear message for a person, never a traceback, and an exit status."""
+"""Report the failure of a command: one clear message instead of a traceback, and an exit status."""
 
 import asyncio
 import functools
@@ -19,10 +19,10 @@ FAILED: Final = 1
 INTERRUPTED: Final = 130
 
 
-def reported(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a command, in an event loop when it is a coroutine function, and tell what went wrong.
+def report_errors(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Decorate a command: run it (in an event loop if it is a coroutine function) and report its failure.
 
-    Exit status: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C.
+    Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted by Ctrl-C.
     """
 
     @functools.wraps(command)
@@ -37,7 +37,7 @@ def reported(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]
         except KeyboardInterrupt:
             errors.print("interrupted")
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        except BrokenPipeError:  # the program that reads our output, such as `head`, has closed it
             raise typer.Exit(FAILED) from None
         except typer.Exit:
             raise
@@ -45,7 +45,7 @@ def reported(command: Callable[P, None] | Callable[P, Coroutine[Any, Any, None]]
             logger.exception("command-failed")
             if not isinstance(error, OSError):
                 errors.print(
-                    "[bold red]error:[/] this should not happen; `hifi --verbose …` shows where it did"
+                    "[bold red]error:[/] unexpected error; run `hifi --verbose …` to see the traceback"
                 )
             errors.print(f"[bold red]error:[/] {escape(f'{type(error).__name__}: {error}')}", soft_wrap=True)
             raise typer.Exit(FAILED) from None

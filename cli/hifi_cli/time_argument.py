@@ -1,4 +1,4 @@
-"""Moments as people name them on a command line. Pure."""
+"""Parse points in time from the command line. Pure."""
 
 from datetime import datetime
 from typing import Final
@@ -6,14 +6,19 @@ from typing import Final
 from hifi.errors import Misconfigured
 from hifi.units import seconds
 
-_HOW: Final = "write for example 90m, 2h or 7d (ago), or 2026-01-31T23:59:59Z"
+_EXAMPLES: Final = (
+    "write a duration before now, such as 90m, 2h or 7d, or a time such as 2026-01-31T23:59:59Z"
+)
 
 
-def milliseconds_since_1970(text: str | None, now_s: float) -> int | None:
-    """A duration before now, or a time of RFC 3339 (of this machine's zone where it names none).
+def parse_time_ms(text: str | None, now_s: float) -> int | None:
+    """Parse a duration before now or an RFC 3339 time; a time without a zone is in this machine's zone.
+
+    Returns:
+        Milliseconds since 1970 UTC; None for None.
 
     Raises:
-        Misconfigured: it is neither.
+        Misconfigured: the text is neither a duration nor a time.
     """
     if text is None:
         return None
@@ -24,4 +29,4 @@ def milliseconds_since_1970(text: str | None, now_s: float) -> int | None:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise Misconfigured(f"{text!r} is no moment; {_HOW}") from None
+        raise Misconfigured(f"{text!r} is not a point in time; {_EXAMPLES}") from None

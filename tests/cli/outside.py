@@ -72,7 +72,7 @@ def headers(destination, name):
 
 
 def _books(destination):
-    http_get(destination.port, "/books")
+    http_get(destination.port, "/counts")
     with destination.books.open("rb") as books:
         while line := books.readline():
             head = json.loads(line)

@@ -49,7 +49,7 @@ class Shell:
             self.start(line.rstrip("& "))
         elif line.startswith("hifi up"):
             self.end("hifi up")
-            self.wait_for(self.start(line), "events go to")
+            self.wait_for(self.start(line), "Send events to")
         else:
             done = subprocess.run(
                 ["bash", "-euc", self.exports + line],
@@ -113,4 +113,4 @@ def test_every_command_of_the_page_works(page, shell):
         if line.startswith("curl"):
             assert output.startswith("HTTP/1.1 202")
             shell.wait_for(shell.running[0][2], '"hello": "world"')
-    assert "ready" in shell.text("hifi up")
+    assert "Ready." in shell.text("hifi up")

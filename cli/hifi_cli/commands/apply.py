@@ -1,25 +1,25 @@
-"""hifi apply and hifi pipes: publish pipes, and list what is in force."""
+"""hifi apply: publish pipes."""
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
-from hifi_cli.commands.check import Folder, Quick, checked
-from hifi_cli.display.console import console, print_json, table
-from hifi_cli.error_reporting import reported
+from hifi_cli.commands.check import Folder, Quick, load_checked_pipes
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.kafka.stream_setup import put_in_force
 
-_COLOURS = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
+_COLOURS: Final = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
 
 
-@reported
+@report_errors
 def apply(
     folder: Folder,
     data: Data = DEFAULT_DATA,
@@ -28,75 +28,45 @@ def apply(
     *,
     delete_missing: Annotated[
         bool,
-        typer.Option("--delete-missing", help="Delete the pipes in force that the folder does not have."),
+        typer.Option("--delete-missing", help="Delete published pipes that are not in the folder."),
     ] = False,
     quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check the pipes of a folder and put them in force, in all running services, without a restart.
+    """Check the pipes of a folder and publish them to all running services, without a restart.
 
-    A folder with a problem is refused as a whole and nothing changes. Unchanged pipes keep their version.
+    If any pipe has a problem, nothing is published. A pipe that has not changed
+    keeps its version.
 
+    Examples:
       hifi apply pipes/
       hifi apply pipes/ --delete-missing
     """
     target = kafka_target(data, kafka, stream)
     trigger = target.running.trigger if target.running else "micro-batch"
-    pipes = checked(
+    pipes = load_checked_pipes(
         folder,
         trigger,
         quick=quick,
         seen=data / "checked" if target.running else None,
         places=target.running.python_path if target.running else None,
     )
-    outcome, versions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing))
+    changes, versions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing))
     if as_json:
         print_json(
-            {name: {"change": change, "version": versions.get(name)} for name, change in outcome.items()}
+            {name: {"change": change, "version": versions.get(name)} for name, change in changes.items()}
         )
         return
     rows = table("pipe", "change", ">version")
-    for name, change in outcome.items():
+    for name, change in changes.items():
         rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]", str(versions.get(name, "-")))
-    console.print(rows)
+    print_table(rows, console)
 
 
 async def _publish(
     target: Target, pipes: list[Pipe], *, delete_missing: bool
 ) -> tuple[Mapping[str, str], dict[str, int]]:
-    """What became of each pipe, and the versions in force."""
-    outcome = await put_in_force(target.kafka, target.topics, pipes, delete_missing=delete_missing)
+    """Publish the pipes; return the change of each pipe, and the published versions."""
+    changes = await put_in_force(target.kafka, target.topics, pipes, delete_missing=delete_missing)
     published = await read_registry(target.kafka, target.topics)
-    return outcome, {name: known.version for name, known in published.pipes.items()}
-
-
-@reported
-async def pipes(
-    data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None, *, as_json: AsJson = False
-) -> None:
-    """List the pipes in force.
-
-    hifi pipes
-    hifi pipes --json | jq '.[].pipe.destinations[].url'
-    """
-    target = kafka_target(data, kafka, stream)
-    published = await read_registry(target.kafka, target.topics)
-    in_force = [published.pipes[name] for name in sorted(published.pipes)]
-    if as_json:
-        print_json(
-            [
-                {
-                    "version": one.version,
-                    "pipe": one.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-                }
-                for one in in_force
-            ]
-        )
-        return
-    rows = table("pipe", ">version", "destinations", ">SLO p95 (s)", "description")
-    for one in in_force:
-        names = ", ".join(destination.name for destination in one.pipe.destinations)
-        rows.add_row(
-            one.pipe.pipe, str(one.version), names, f"{one.pipe.slo.p95:g}", escape(one.pipe.description)
-        )
-    console.print(rows if in_force else "no pipes are published; `hifi apply DIR` publishes some")
+    return changes, {name: known.version for name, known in published.pipes.items()}

@@ -10,31 +10,33 @@ from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
 from hifi.pipe_check import check_folder
 from hifi_cli.display.console import console, errors, print_json
-from hifi_cli.error_reporting import FAILED, reported
+from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder with one YAML file for each pipe.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of pipes, one YAML file for each pipe.")]
 Quick = Annotated[
     bool,
-    typer.Option("--quick", help="Leave out the check of SQL expressions, which starts Spark (about 8 s)."),
+    typer.Option("--quick", help="Skip the check of SQL expressions, which starts Spark (about 8 s)."),
 ]
 TriggerOption = Annotated[
     Trigger,
-    typer.Option("--trigger", help="Check for this trigger of enrich: real-time allows no pandas UDF."),
+    typer.Option("--trigger", help="Spark trigger to check for. real-time does not support pandas UDFs."),
 ]
 
 
-@reported
+@report_errors
 def check(
     folder: Folder, trigger: TriggerOption = "micro-batch", *, quick: Quick = False, as_json: AsJson = False
 ) -> None:
-    """Validate pipes without running them; each problem is told with its file and line.
+    """Validate pipes without running them. Each problem is reported with its file and line.
 
-    Checked are keys and values, JSON Schemas, lookup files and their columns, Python functions, SQL expressions.
-    Exit status 0 when all is well, 1 when not.
+    Checks keys and values, JSON Schemas, lookup files and their columns, Python
+    functions and SQL expressions. Exit status: 0 if the pipes are valid, 1 if
+    there is a problem.
 
+    Examples:
       hifi check examples/flights
-      hifi check --quick pipes/       (in an editor or a commit hook)
+      hifi check --quick pipes/       (for editors and commit hooks)
     """
     pipes, problems = check_folder(folder, trigger, sql=not quick)
     if as_json:
@@ -45,22 +47,22 @@ def check(
             ]
         )
     elif problems:
-        tell(problems)
+        print_problems(problems)
     else:
         names = ", ".join(pipe.pipe for pipe in pipes)
-        console.print(f"{len(pipes)} pipe(s) are well: {names}", highlight=False)
+        console.print(f"{len(pipes)} valid pipe(s): {names}", highlight=False)
     if problems:
         raise typer.Exit(FAILED)
 
 
-def tell(problems: list[PipeProblem]) -> None:
-    """Print problems as `file:line: where: message`, and how many there are."""
+def print_problems(problems: list[PipeProblem]) -> None:
+    """Print problems as `file:line: where: message`, and their number."""
     for problem in problems:
         print(problem)
     errors.print(f"[bold red]{len(problems)} problem(s)[/]", highlight=False)
 
 
-def checked(
+def load_checked_pipes(
     folder: Path,
     trigger: Trigger,
     *,
@@ -68,9 +70,9 @@ def checked(
     seen: Path | None = None,
     places: Sequence[Path] | None = None,
 ) -> list[Pipe]:
-    """The pipes of a folder, or an end with exit status 1 after telling what is wrong with them."""
+    """Return the pipes of a folder; if there are problems, print them and exit with status 1."""
     pipes, problems = check_folder(folder, trigger, sql=not quick, passed=seen, function_folders=places)
     if problems:
-        tell(problems)
+        print_problems(problems)
         raise typer.Exit(FAILED)
     return pipes

@@ -1,62 +1,83 @@
-"""hifi dead: look at dead letters, and let them go again."""
+"""hifi dead: list, show and replay dead letters."""
 
 import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 from aiokafka.errors import KafkaError
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
 from hifi.dead_letters.reader import letter, letters
-from hifi.dead_letters.replay import replay as let_go
+from hifi.dead_letters.replay import replay as replay_letters
 from hifi.errors import Misconfigured, Rejected
 from hifi.kafka.producer import Producer
-from hifi_cli.display.console import console, errors, print_json, table
-from hifi_cli.error_reporting import FAILED, reported
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import local_time
+from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
-from hifi_cli.time_argument import milliseconds_since_1970
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
+from hifi_cli.time_argument import parse_time_ms
 
 app = typer.Typer(
-    no_args_is_help=True, help="Events that no service could pass on: list them, look into one, replay them."
+    no_args_is_help=True,
+    help="List, show and replay dead letters: events and deliveries that failed for good.",
 )
-Pipe = Annotated[str | None, typer.Option("--pipe", help="Only of this pipe.")]
-Where = Annotated[str | None, typer.Option("--destination", help="Only of this destination.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Only with this reason, such as schema.")]
+Pipe = Annotated[str | None, typer.Option("--pipe", metavar="NAME", help="Only dead letters of this pipe.")]
+Destination = Annotated[
+    str | None, typer.Option("--destination", metavar="NAME", help="Only dead letters of this destination.")
+]
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="REASON", help="Only dead letters with this reason, such as schema."),
+]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="WHEN", help="Died since: 2h (ago), or a time of RFC 3339.")
+    str | None,
+    typer.Option(
+        "--since", metavar="WHEN", help="Only dead letters since this time: 2h (ago) or an RFC 3339 time."
+    ),
 ]
 Until = Annotated[
-    str | None, typer.Option("--until", metavar="WHEN", help="Died before, written as --since.")
+    str | None,
+    typer.Option(
+        "--until", metavar="WHEN", help="Only dead letters before this time, written as for --since."
+    ),
 ]
 
 
 @app.command("list")
-@reported
+@report_errors
 async def list_(
     pipe: Pipe = None,
-    destination: Where = None,
+    destination: Destination = None,
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most the last so many.")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="COUNT", min=1, help="Show at most this many, the newest ones.")
+    ] = 50,
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
     *,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters: which event, refused by which service, why, and whether it was replayed. Never its data.
+    """List dead letters: the event, the service that refused it, the reason, and whether it was replayed.
 
-    hifi dead list
-    hifi dead list --pipe orders --reason schema --since 2h
-    hifi dead list --json | jq -r '.[].event'
+    The data of the events is not shown; see `hifi dead show`.
+
+    Examples:
+      hifi dead list
+      hifi dead list --wide
+      hifi dead list --pipe orders --reason schema --since 2h
+      hifi dead list --json | jq -r '.[].event'
     """
     target = kafka_target(data, kafka, stream)
     found = [
@@ -69,18 +90,20 @@ async def list_(
     if as_json:
         print_json([one.summary() for one in found])
         return
-    rows = table("id", "died at", "pipe", "event", "refused by", "reason", "detail", "replayed")
-    for one in found[-limit:]:
-        rows.add_row(*_row(one))
-    console.print(rows if found else "no dead letters")
+    if not found:
+        console.print("no dead letters")
+        return
+    print_table(dead_letter_table(found[-limit:], wide=wide), console)
     if len(found) > limit:
-        console.print(f"the last {limit:,} of {len(found):,}; --limit shows more", highlight=False)
+        console.print(
+            f"These are the newest {limit:,} of {len(found):,}; --limit shows more.", highlight=False
+        )
 
 
 @app.command()
-@reported
+@report_errors
 async def show(
-    name: Annotated[str, typer.Argument(metavar="ID", help="As `hifi dead list` shows it, such as 3:1042.")],
+    name: Annotated[str, typer.Argument(metavar="ID", help="Id from `hifi dead list`, such as 3:1042.")],
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
@@ -88,15 +111,17 @@ async def show(
     value: Annotated[
         bool,
         typer.Option(
-            "--value", help="Show the event's data too: as the service got it, before normalize unmasked."
+            "--value",
+            help="Show the event's data too, as the service received it: not masked if normalize refused it.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter: what failed where, every header, and on request its data.
+    """Show one dead letter: its reason, all its headers and, with --value, its data.
 
-    hifi dead show 3:1042
-    hifi dead show 3:1042 --value
+    Examples:
+      hifi dead show 3:1042
+      hifi dead show 3:1042 --value
     """
     target = kafka_target(data, kafka, stream)
     one = await letter(target.kafka, target.topics, *parse_id(name))
@@ -109,24 +134,24 @@ async def show(
         }
         print_json(told | ({"value": body} if value else {"value_bytes": len(one.value or b"")}))
         return
-    rows = table("header", "value", title=f"dead letter {one.id}, {_clock(one)}")
+    rows = table("=header", "value", title=f"Dead letter {one.id}, {local_time(one.dead_ms / 1000)}")
     for header, content in headers.items():
         rows.add_row(header, escape(content))
-    console.print(rows)
+    print_table(rows, console)
     if value:
         print(body)
     else:
-        console.print(f"{len(one.value or b''):,} bytes of data; --value shows them", highlight=False)
+        console.print(f"{len(one.value or b''):,} bytes of data; use --value to show them", highlight=False)
 
 
 @app.command()
-@reported
+@report_errors
 async def replay(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Some, as `hifi dead list` shows them.")
+        list[str] | None, typer.Argument(metavar="ID", help="Ids from `hifi dead list`.")
     ] = None,
     pipe: Pipe = None,
-    destination: Where = None,
+    destination: Destination = None,
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
@@ -134,22 +159,24 @@ async def replay(
     kafka: Kafka = None,
     stream: Stream = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Replay all dead letters.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let dead letters go again, from the service that refused them on, once the cause is mended.
+    """Replay dead letters: process them again, starting with the service that refused them.
 
-    What was replayed already is left out, so repeating the command is harmless, also after a Ctrl-C.
+    Fix the cause first. Dead letters that have been replayed before are skipped,
+    so the command can be repeated safely, also after Ctrl-C.
 
+    Examples:
       hifi dead replay 3:1042
       hifi dead replay --pipe orders --destination warehouse --since 1d
     """
     wanted = _wanted(pipe, destination, reason, since, until)
     if not names and wanted == DeadLetterFilter() and not everything:
-        raise Misconfigured("say which: ids, a filter such as --pipe, or --all")
-    places = {parse_id(name) for name in names or ()}
+        raise Misconfigured("no dead letters selected: give ids, a filter such as --pipe, or --all")
+    wanted_places = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
-    outcome: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     async with _producer(target) as producer:
         with Progress(
             TextColumn("replaying"),
@@ -160,18 +187,22 @@ async def replay(
             transient=True,
         ) as bars:
             bar = bars.add_task("", total=None)
-            told = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
-            async for one in letters(target.kafka, target.topics, wanted, told):
-                if not places or (one.partition, one.offset) in places:
-                    outcome[await _replayed(producer, target, one)] += 1
-    missing = len(places) - outcome.total() if places else 0
-    counts = {"replayed": outcome["replayed"], "already": outcome["already"], "refused": outcome["refused"]}
+            show_progress = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
+            async for one in letters(target.kafka, target.topics, wanted, show_progress):
+                if not wanted_places or (one.partition, one.offset) in wanted_places:
+                    outcomes[await _replayed(producer, target, one)] += 1
+    missing = len(wanted_places) - outcomes.total() if wanted_places else 0
+    counts = {
+        "replayed": outcomes["replayed"],
+        "already": outcomes["already"],
+        "refused": outcomes["refused"],
+    }
     if as_json:
         print_json(counts | {"missing": missing})
     else:
         more = f"; {counts['already']:,} had been replayed before" if counts["already"] else ""
         more += f"; {counts['refused']:,} cannot be replayed" if counts["refused"] else ""
-        more += f"; {missing:,} of the ids are no dead letters" if missing else ""
+        more += f"; {missing:,} of the ids do not exist" if missing else ""
         console.print(f"{counts['replayed']:,} dead letter(s) replayed{more}", highlight=False)
     if counts["refused"] or missing:
         raise typer.Exit(FAILED)
@@ -179,7 +210,7 @@ async def replay(
 
 async def _replayed(producer: Producer, target: Target, one: DeadLetter) -> str:
     try:
-        async for _, topic in let_go(producer, target.topics, [one]):
+        async for _, topic in replay_letters(producer, target.topics, [one]):
             return "replayed" if topic else "already"
     except Rejected as error:
         errors.print(f"{one.id}: {error.detail}", highlight=False, markup=False)
@@ -192,7 +223,9 @@ async def _producer(target: Target) -> AsyncIterator[Producer]:
     try:
         await producer.start()
     except (KafkaError, OSError) as error:
-        raise Misconfigured(f"no Kafka answers at {target.kafka}: {error!r}; is the mesh up?") from None
+        raise Misconfigured(
+            f"Kafka at {target.kafka} does not answer: {error!r}; is the mesh running?"
+        ) from None
     try:
         yield producer
     finally:
@@ -207,18 +240,22 @@ def _wanted(
         pipe,
         destination,
         reason,
-        milliseconds_since_1970(since, now_s),
-        milliseconds_since_1970(until, now_s),
+        parse_time_ms(since, now_s),
+        parse_time_ms(until, now_s),
     )
 
 
-def _row(one: DeadLetter) -> list[str]:
-    facts = one.summary()
-    refused_by = facts["service"] + (f" for {facts['destination']}" if facts["destination"] else "")
-    detail = facts["detail"] + (f" at {facts['pointer']}" if facts["pointer"] else "")
-    texts = [one.id, _clock(one), facts["pipe"], facts["event"], refused_by, facts["reason"], detail]
-    return [*map(escape, texts), "yes" if facts["replayed"] else ""]
-
-
-def _clock(one: DeadLetter) -> str:
-    return f"{datetime.fromtimestamp(one.dead_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
+def dead_letter_table(found: list[DeadLetter], *, wide: bool = False) -> Table:
+    """Make the table of dead letters, in the order given."""
+    more = ["detail"] if wide else []
+    rows = table("=id", "=time", "pipe", "event", "refused by", "reason", *more, "replayed")
+    for one in found:
+        facts = one.summary()
+        refused_by = facts["service"] + (f" for {facts['destination']}" if facts["destination"] else "")
+        detail = facts["detail"] + (f" at {facts['pointer']}" if facts["pointer"] else "")
+        at = local_time(one.dead_ms / 1000)
+        cells = [one.id, at if wide else at[5:], facts["pipe"], facts["event"], refused_by, facts["reason"]]
+        if wide:
+            cells.append(detail)
+        rows.add_row(*map(escape, cells), "yes" if facts["replayed"] else "")
+    return rows

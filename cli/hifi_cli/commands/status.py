@@ -1,27 +1,32 @@
-"""hifi status: what runs, whether it is ready, how fast it goes, what waits."""
+"""hifi status: services, their readiness and rates, the consumer backlog, and the published pipes."""
 
 import asyncio
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from hifi.errors import HifiError
 from hifi.pipe.registry import read_registry
-from hifi_cli import scrape
-from hifi_cli.display.console import console, print_json, table
-from hifi_cli.error_reporting import reported
-from hifi_cli.mesh_state.backlog import backlog
+from hifi_cli.commands.pipes import NO_PIPES
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import count
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state import service_metrics
+from hifi_cli.mesh_state.backlog import ConsumerBacklog, read_backlog
 from hifi_cli.mesh_state.target import Target, kafka_target
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
 from hifi_infra.mesh.health_probe import readiness
 from hifi_infra.mesh.running import RunningInstance
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """One instance as a person sees it. `rate_per_s`: events taken in by it, None when not known."""
+    """The state of one instance. `rate_per_s`: events or records that it reads each second; None if unknown."""
 
     name: str
     service: str
@@ -34,7 +39,7 @@ class InstanceStatus:
     log: str
 
 
-@reported
+@report_errors
 async def status(
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
@@ -46,12 +51,16 @@ async def status(
         ),
     ] = 1.0,
     *,
+    wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what runs: services, whether they are ready and if not why, rates, what waits, pipes.
+    """Show the services with their readiness and rates, the consumer backlog, and the published pipes.
 
-    Exit status 0 when every service is ready, 1 when not.
+    Backlog: `waiting` are records that the service has not processed, `in running
+    batch` records that it has processed but not committed (Spark commits at the
+    end of a batch). Exit status: 0 if every service is ready, 1 if not.
 
+    Examples:
       hifi status
       hifi status --json | jq .backlog
       hifi status --kafka broker1:9092,broker2:9092 --stream orders
@@ -61,15 +70,15 @@ async def status(
     if as_json:
         print_json(found)
     else:
-        _show(found)
+        print_status(found, console, wide=wide)
     if not found["ready"]:
         raise typer.Exit(1)
 
 
 async def gather(target: Target, seconds: float) -> dict[str, Any]:
-    """Everything that `status` shows, as JSON has it."""
+    """Collect everything that `hifi status --json` prints."""
     running = target.running
-    instances, (waiting, pipes, problem) = await asyncio.gather(
+    instances, (backlog, pipes, problem) = await asyncio.gather(
         _instances(running.instances if running else [], seconds), _stream(target)
     )
     return {
@@ -82,21 +91,22 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         "ready": problem is None and all(one.ready for one in instances),
         "problem": problem,
         "instances": [asdict(one) for one in instances],
-        "backlog": waiting,
+        "backlog": backlog.waiting,
+        "uncommitted": backlog.uncommitted,
         "pipes": pipes,
     }
 
 
 async def _instances(instances: list[RunningInstance], seconds: float) -> list[InstanceStatus]:
     ports = [one.port for one in instances]
-    before = await scrape.counts_of(ports)
+    before = await service_metrics.read_all_counters(ports)
     answers = await asyncio.gather(*map(readiness, ports))
     if instances:
         await asyncio.sleep(seconds)
-    after = await scrape.counts_of(ports)
+    after = await service_metrics.read_all_counters(ports)
     shown = []
     for one, answer in zip(instances, answers, strict=True):
-        counter = scrape.ACCEPTED if one.service == "ingest" else scrape.READ
+        counter = service_metrics.ACCEPTED if one.service == "ingest" else service_metrics.READ
         shown.append(
             InstanceStatus(
                 f"{one.service}-{one.number}",
@@ -106,14 +116,15 @@ async def _instances(instances: list[RunningInstance], seconds: float) -> list[I
                 answer.ready,
                 answer.state,
                 list(answer.waiting.values()),
-                scrape.per_second(before[one.port], after[one.port], counter),
+                service_metrics.per_second(before[one.port], after[one.port], counter),
                 str(one.log),
             )
         )
     return shown
 
 
-async def _stream(target: Target) -> tuple[dict[str, int], list[dict[str, Any]], str | None]:
+async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]], str | None]:
+    """Return the backlog, the pipes, and the error if Kafka does not answer."""
     try:
         published = await read_registry(target.kafka, target.topics)
         pipes = [
@@ -125,40 +136,47 @@ async def _stream(target: Target) -> tuple[dict[str, int], list[dict[str, Any]],
             }
             for name, known in sorted(published.pipes.items())
         ]
-        return await backlog(target.kafka, target.topics), pipes, None
+        return await read_backlog(target.kafka, target.topics), pipes, None
     except HifiError as error:
-        return {}, [], str(error)
+        return ConsumerBacklog(), [], str(error)
 
 
-def _show(found: dict[str, Any]) -> None:
-    console.print(f"[bold]{found['stream']}[/] on Kafka {found['kafka']}", highlight=False)
+def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> None:
+    """Print the result of `gather` for people."""
+    to.print(f"Stream [bold]{found['stream']}[/] on Kafka {found['kafka']}", highlight=False, soft_wrap=True)
     if found["url"]:
-        console.print(f"events go to {found['url']}, trigger {found['trigger']}", highlight=False)
+        to.print(f"Ingest {found['url']}, Spark trigger {found['trigger']}", highlight=False, soft_wrap=True)
     if found["console"]:
-        console.print(f"the console is at {found['console']}", highlight=False)
+        to.print(f"Console {found['console']}", highlight=False, soft_wrap=True)
     if found["problem"]:
-        console.print(f"[red]{escape(found['problem'])}[/]", highlight=False)
+        to.print(f"[red]{escape(found['problem'])}[/]", highlight=False, soft_wrap=True)
     if found["instances"]:
-        console.print(_instance_table(found["instances"]))
+        print_table(_instance_table(found["instances"], wide=wide), to)
     if found["backlog"]:
-        rows = table("service", ">records waiting", title="\nBacklog")
-        for service, count in found["backlog"].items():
-            rows.add_row(service, f"{count:,}")
-        console.print(rows)
+        print_table(_backlog_table(found), to)
+    if not found["pipes"]:
+        to.print(f"\n{NO_PIPES}")
+        return
     rows = table("pipe", ">version", "destinations", "description", title="\nPipes")
     for pipe in found["pipes"]:
         rows.add_row(
             pipe["pipe"], str(pipe["version"]), ", ".join(pipe["destinations"]), escape(pipe["description"])
         )
-    console.print(rows if found["pipes"] else "\nno pipes are published; `hifi apply DIR` publishes some")
+    print_table(rows, to)
 
 
-def _instance_table(instances: list[dict[str, Any]]) -> Any:
-    rows = table("instance", "state", ">events/s", ">pid", ">port", "waits for", title="\nServices")
+def _instance_table(instances: list[dict[str, Any]], *, wide: bool) -> Table:
+    more = [">pid", ">port", "log"] if wide else []
+    rows = table("=instance", "=state", ">rate\nev/s", *more, "waiting for", title="\nServices")
     for one in instances:
-        state = f"[green]{one['state']}[/]" if one["ready"] else f"[yellow]{one['state']}[/]"
-        rate = "-" if one["rate_per_s"] is None else f"{one['rate_per_s']:,.0f}"
-        rows.add_row(
-            one["name"], state, rate, str(one["pid"]), str(one["port"]), escape("; ".join(one["waiting"]))
-        )
+        state = f"[{'green' if one['ready'] else 'yellow'}]{one['state']}[/]"
+        facts = [str(one["pid"]), str(one["port"]), escape(one["log"])] if wide else []
+        rows.add_row(one["name"], state, count(one["rate_per_s"]), *facts, escape("; ".join(one["waiting"])))
+    return rows
+
+
+def _backlog_table(found: dict[str, Any]) -> Table:
+    rows = table("=service", ">waiting\nrecords", ">in running batch\nrecords", title="\nConsumer backlog")
+    for service, waiting in found["backlog"].items():
+        rows.add_row(service, count(waiting), count(found["uncommitted"].get(service)))
     return rows

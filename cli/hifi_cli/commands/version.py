@@ -1,16 +1,17 @@
-"""hifi version."""
+"""hifi version: versions of hifi and its most important dependencies."""
 
 import platform
 from importlib import metadata
+from typing import Final
 
 from hifi_cli.display.console import console, print_json
 from hifi_cli.options import AsJson
 
-_PARTS = ("hifi-cli", "hifi-libs", "pyspark", "aiokafka")
+_PARTS: Final = ("hifi-cli", "hifi-libs", "pyspark", "aiokafka")
 
 
 def version(*, as_json: AsJson = False) -> None:
-    """Print the versions of hifi and of what matters below it."""
+    """Print the versions of hifi, Python, Spark and aiokafka."""
     versions = {"python": platform.python_version()} | {part: metadata.version(part) for part in _PARTS}
     if as_json:
         print_json(versions)

@@ -1,4 +1,4 @@
-"""The mesh, its destination and a sender at work together: started, given a load, and waited for."""
+"""Run a mesh with a sender and a destination: start it, send a load, and wait until everything has arrived."""
 
 import asyncio
 import time
@@ -9,25 +9,25 @@ from typing import Any, Final
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.verify import Books, Sent, Verdict
-from hifi_cli.demo.workspace import Stage
-from hifi_cli.mesh_state.backlog import backlog
+from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent
+from hifi_cli.demo.workspace import Workspace
+from hifi_cli.mesh_state.backlog import read_backlog
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.process.process import Process
 
 READY_S: Final = 300.0
 QUIET_S: Final = 60.0
-"""Nothing new arrived for so long although something is missing: it is given up as lost."""
+"""Deliveries still missing after this long without any arrival count as lost."""
 LATE_S: Final = 1.0
-"""Time for duplicates to arrive after everything has."""
-LOOK_S: Final = 0.25
+"""How long to wait for duplicates after everything has arrived."""
+POLL_S: Final = 0.25
 
 
 @dataclass(slots=True)
-class Progress:
-    """How far a run is, for whoever shows it."""
+class RunProgress:
+    """Progress of a load test, for display."""
 
-    phase: str = "writing the flights and their lookups"
+    phase: str = "writing flights and lookups"
     total: int = 0
     sent: int = 0
     arrived: int = 0
@@ -35,109 +35,109 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Scene:
-    """Everything that runs. Whatever happens, `kill` leaves nothing running."""
+class LoadTest:
+    """A mesh with its sender and destination. `kill` always ends all of their processes."""
 
-    stage: Stage
+    workspace: Workspace
     mesh: Mesh
-    progress: Progress = field(default_factory=Progress)
+    progress: RunProgress = field(default_factory=RunProgress)
     destination: Process | None = None
     sender: Process | None = None
 
     async def start_destination(self) -> Process:
-        """Start the destination alone; gives its process.
+        """Start only the destination and return its process.
 
         Raises:
             HifiError: it did not start.
         """
-        self.destination = self.stage.destination()
+        self.destination = self.workspace.destination()
         await self.destination.start()
         return self.destination
 
     async def start(self, shape: Callable[[list[Pipe]], list[Pipe]] = list) -> None:
-        """Start destination and mesh with the stage's pipes, changed by `shape`; returns once all is ready.
+        """Start destination and mesh with the pipes of the workspace, modified by `shape`; return when all are ready.
 
         Raises:
-            HifiError: something did not start.
+            HifiError: a process did not start.
         """
-        pipes = shape(await asyncio.to_thread(self.stage.pipes))
+        pipes = shape(await asyncio.to_thread(self.workspace.pipes))
         if self.destination is None:
             await self.start_destination()
         await self.mesh.start(pipes)
         await self.mesh.wait_ready(READY_S)
-        await self.stage.wait_for_destination()
+        await self.workspace.wait_for_destination()
 
-    async def send(self, rate: float, batch: int = 1, look_s: float = LOOK_S) -> Process:
-        """Send what the stage has written; gives the sender's process, which has ended.
+    async def send(self, rate: float, batch: int = 1, poll_s: float = POLL_S) -> Process:
+        """Send the events of the workspace; return the process of the sender, which has ended.
 
         Raises:
             Retryable: the sender or the destination failed.
         """
         self.progress.phase = "sending"
-        self.sender = sender = self.stage.sender(rate, batch)
+        self.sender = sender = self.workspace.sender(rate, batch)
         await sender.start()
         while sender.running:
             await self.count()
-            self.progress.sent = min(self.progress.total, _lines(self.stage.sender_books))
-            await asyncio.sleep(look_s)
+            self.progress.sent = min(self.progress.total, _count_lines(self.workspace.send_log))
+            await asyncio.sleep(poll_s)
         if sender.returncode != 0:
-            raise Retryable(f"the sender failed; its log {sender.log} ends with:\n{sender.tail(5)}")
+            raise Retryable(f"the sender failed; end of its log {sender.log}:\n{sender.tail(5)}")
         self.progress.sent = self.progress.total
         return sender
 
-    async def wait_for_the_rest(
-        self, arrivals: Books, books: Mapping[str, Sent], expected: Mapping[str, Deliveries]
-    ) -> Verdict:
-        """Judge every arrival until all that was accepted is there, or nothing comes any more.
+    async def wait_for_arrivals(
+        self, arrivals: RequestLogReader, sent: Mapping[str, SentEvent], expected: Mapping[str, Deliveries]
+    ) -> Comparison:
+        """Compare arrivals with what is expected until every accepted event has arrived, or none arrives for 60 s.
 
         Raises:
             Retryable: the destination failed.
         """
-        self.progress.phase = "waiting for the rest"
-        verdict = Verdict()
-        missing = {(path, name) for name, one in books.items() if one.accepted for path in expected[name]}
+        self.progress.phase = "waiting for the remaining deliveries"
+        comparison = Comparison()
+        missing = {(path, name) for name, one in sent.items() if one.accepted for path in expected[name]}
         last_s = time.monotonic()
         while missing and time.monotonic() - last_s < QUIET_S:
             await self.count()
-            if await asyncio.to_thread(_judge, arrivals, expected, verdict):
+            if await asyncio.to_thread(_compare, arrivals, expected, comparison):
                 last_s = time.monotonic()
-                missing -= verdict.arrived.keys()
+                missing -= comparison.arrived.keys()
             self.progress.missing = len(missing)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         await asyncio.sleep(LATE_S)
         await self.count()
-        await asyncio.to_thread(_judge, arrivals, expected, verdict)
+        await asyncio.to_thread(_compare, arrivals, expected, comparison)
         self.progress.missing = 0
-        return verdict
+        return comparison
 
     async def count(self) -> None:
-        """Ask the destination how much has arrived, which also brings its books to the disk.
+        """Read the number of arrivals from the destination, which also makes it write its request log to disk.
 
         Raises:
-            Retryable: it has ended.
+            Retryable: the destination has ended.
         """
         try:
-            self.progress.arrived = await self.stage.counts()
-        except OSError as error:  # on a machine that is very busy; only its death is a failure
+            self.progress.arrived = await self.workspace.counts()
+        except OSError as error:  # it may be slow on a busy machine; only its end is a failure
             destination = self.destination
             if destination is None or not destination.running:
-                raise Retryable("the destination ended; its log is in the folder `logs`") from error
+                raise Retryable("the destination has ended; see its log in the folder `logs`") from error
 
     async def waiting(self) -> dict[str, int]:
-        """Service to the records that it has still to read.
+        """Return the consumer backlog of each service, in records.
 
         Raises:
             Retryable: Kafka does not answer.
         """
-        return await backlog(self.mesh.bootstrap, self.mesh.topics)
+        return (await read_backlog(self.mesh.bootstrap, self.mesh.topics)).waiting
 
     async def kill(self) -> None:
-        """End every process at once."""
+        """End all processes immediately."""
         await self._kill_outside()
         await self.mesh.kill()
 
     async def stop(self) -> None:
-        """End every process in order."""
+        """End all processes gracefully."""
         await self.mesh.stop()
         await self._kill_outside()
 
@@ -146,15 +146,15 @@ class Scene:
         await asyncio.gather(*(process.kill() for process in outside))
 
 
-def _judge(arrivals: Books, expected: Mapping[str, Deliveries], verdict: Verdict) -> int:
+def _compare(arrivals: RequestLogReader, expected: Mapping[str, Deliveries], comparison: Comparison) -> int:
     count = 0
     for arrival in arrivals.read():
-        verdict.take(arrival, expected.get(arrival.id))
+        comparison.add(arrival, expected.get(arrival.id))
         count += 1
     return count
 
 
-def _lines(file: Any) -> int:
+def _count_lines(file: Any) -> int:
     try:
         return int(file.read_bytes().count(b"\n"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the demo needs beside the mesh: the pipe with its lookups, the events, the sender, the destination."""
+"""The files and processes of a load test besides the mesh: pipe, lookups, events, sender and destination."""
 
 import asyncio
 import os
@@ -25,12 +25,12 @@ PIPE: Final = Path(__file__).with_name("pipe")
 """`examples/flights` of the repository."""
 PLACEHOLDER: Final = "http://127.0.0.1:9000"
 HERE: Final = Path(__file__).parent
-UP_S: Final = 10.0
+START_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """The files and processes around the mesh. `data` is the demo's folder."""
+class Workspace:
+    """The files and processes of a load test besides the mesh. `data` is its folder."""
 
     data: Path
     ingest_port: int
@@ -39,36 +39,36 @@ class Stage:
     write_key: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @classmethod
-    def at(cls, data: Path) -> "Stage":
-        """With free ports."""
+    def at(cls, data: Path) -> "Workspace":
+        """Make a workspace with free ports."""
         ingest = free_port()
         return cls(data, ingest, free_port(but={ingest}))
 
     @property
     def secrets(self) -> Mapping[str, str]:
-        """Variables in which the pipe's secrets are."""
+        """The environment variables that hold the secrets of the pipe."""
         return {"FLIGHTS_KEY": self.write_key, "FLIGHTS_MASK": self.mask_key}
 
     @property
-    def sender_books(self) -> Path:
-        """See `sender.py`."""
+    def send_log(self) -> Path:
+        """The log of sent events; see `sender.py`."""
         return self.data / "sender.tsv"
 
     @property
-    def destination_books(self) -> Path:
-        """See `destination.py`."""
-        return self.data / "destination.books"
+    def request_log(self) -> Path:
+        """The log of received requests; see `destination.py`."""
+        return self.data / "requests.log"
 
     @property
     def events(self) -> Path:
-        """What the sender sends, a line each."""
+        """The events to send, one JSON object a line."""
         return self.data / "events.ndjson"
 
     def pipes(self) -> list[Pipe]:
-        """Write the pipe, its schema and lookups into the folder, and read it from there.
+        """Write the pipe with its schema and lookups into the folder, and load it.
 
         Raises:
-            Misconfigured: the pipe is wrong, which should not be.
+            Misconfigured: the pipe is not valid.
         """
         folder = self.data / "pipes"
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,33 +83,33 @@ class Stage:
         return [one.pipe for one in loaded]
 
     def write_events(self, count: int, first: int = 0) -> dict[str, Row]:
-        """Write so many events for the sender, from flight number `first` on.
+        """Write `count` events for the sender, starting with flight number `first`.
 
         Returns:
-            The flights that they were made of, by id.
+            The flights that the events are made of, by event id.
         """
         rows = dict(flights.rows(count, first))
         self.write({name: flights.event(name, row) for name, row in rows.items()})
         return rows
 
     def write(self, events: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write these events for the sender, each with the `id` that it has here."""
+        """Write these events for the sender, by event id."""
         with self.events.open("wb") as lines:
             lines.writelines(orjson.dumps(event) + b"\n" for event in events.values())
 
     def destination(self) -> Process:
-        """The destination's process, not started."""
-        self.destination_books.unlink(missing_ok=True)
+        """Make the process of the destination, without starting it."""
+        self.request_log.unlink(missing_ok=True)
         argv = [
             sys.executable,
             str(HERE / "destination.py"),
             str(self.destination_port),
-            str(self.destination_books),
+            str(self.request_log),
         ]
         return Process("the destination", argv, log=self.data / "logs" / "destination.log")
 
     def sender(self, rate: float, batch: int = 1) -> Process:
-        """The sender's process, not started: `rate` events a second, `batch` in a request."""
+        """Make the process of the sender, without starting it: `rate` events a second, `batch` events in a request."""
         url = f"http://127.0.0.1:{self.ingest_port}/v1/events"
         argv = [
             sys.executable,
@@ -117,28 +117,28 @@ class Stage:
             url,
             str(rate),
             str(self.events),
-            str(self.sender_books),
+            str(self.send_log),
             str(batch),
         ]
         env = os.environ | {"KEY": self.write_key}
         return Process("the sender", argv, log=self.data / "logs" / "sender.log", env=env)
 
     async def counts(self) -> int:
-        """Requests that the destination has answered; its books are complete up to there.
+        """Return the number of requests that the destination has answered, all written to its log.
 
         Raises:
-            OSError: it does not answer.
+            OSError: the destination does not answer.
         """
-        _, body = await get(self.destination_port, "/books")
+        _, body = await get(self.destination_port, "/counts")
         return int(orjson.loads(body)["arrivals"])
 
     async def wait_for_destination(self) -> None:
-        """Return once it answers.
+        """Wait until the destination answers.
 
         Raises:
-            Retryable: it does not in time.
+            Retryable: it does not answer within 10 s.
         """
-        end = time.monotonic() + UP_S
+        end = time.monotonic() + START_S
         while True:
             try:
                 await self.counts()

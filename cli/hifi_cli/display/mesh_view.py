@@ -1,10 +1,9 @@
-"""The live view of a mesh on a terminal; plain lines where there is none."""
+"""Live view of a mesh for a terminal; without a terminal, one line for each change."""
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from datetime import datetime
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -12,8 +11,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from hifi_cli import scrape
-from hifi_cli.display.console import mebibytes, table
+from hifi_cli.display.tables import fit, table
+from hifi_cli.display.units import count, local_clock, mebibytes
+from hifi_cli.mesh_state import service_metrics
 from hifi_infra.mesh.instance import Instance
 from hifi_infra.mesh.journal import JournalEntry
 from hifi_infra.mesh.mesh import Mesh
@@ -21,11 +21,11 @@ from hifi_infra.mesh.mesh import Mesh
 REDRAW_S: Final = 0.25
 MEASURE_S: Final = 2.0
 SHOWN_HAPPENINGS: Final = 6
-AT_ONCE: Final = "each service finishes what it has; a second Ctrl-C ends all at once"
+STOPPING: Final = "Shutting down gracefully. Press Ctrl-C again to end all processes immediately."
 
 
 class View:
-    """Shows phase, instances, rates, memory and what happened."""
+    """Shows the phase, the instances with rates and memory, and the latest log entries."""
 
     def __init__(self, mesh: Mesh, console: Console, *, footer: str = "") -> None:
         self._mesh = mesh
@@ -33,13 +33,13 @@ class View:
         self._footer = footer
         self._began_s = time.monotonic()
         self._phase = mesh.phase
-        self._counts: dict[int, scrape.Counts | None] = {}
+        self._counts: dict[int, service_metrics.ServiceCounters | None] = {}
         self._rates: dict[int, float | None] = {}
         self._memory: dict[str, int] = {}
 
     @contextlib.asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
-        """Show it while the block runs."""
+        """Show the view while the block runs."""
         self._mesh.journal.listener = self._happened
         live = (
             Live(console=self._console, auto_refresh=False, transient=True)
@@ -64,7 +64,9 @@ class View:
         if not self._console.is_terminal or happening.bad:
             colour = "yellow" if happening.bad else "dim"
             self._console.print(
-                f"[{colour}]{_clock(happening)} {escape(happening.text)}[/]", highlight=False, soft_wrap=True
+                f"[{colour}]{local_clock(happening.at_s)} {escape(happening.text)}[/]",
+                highlight=False,
+                soft_wrap=True,
             )
 
     async def _redraw(self, live: Live | None) -> None:
@@ -73,39 +75,47 @@ class View:
                 live.update(self._render(), refresh=True)
             elif self._mesh.phase != self._phase:
                 self._phase = self._mesh.phase
-                print(f"{datetime.now():%H:%M:%S} {self._phase}", flush=True)  # noqa: DTZ005 - the reader's own time
+                print(f"{local_clock(time.time())} {self._phase}", flush=True)
             await asyncio.sleep(REDRAW_S)
 
     async def _measure(self) -> None:
         while True:
             before = self._counts
-            self._counts = await scrape.counts_of(
+            self._counts = await service_metrics.read_all_counters(
                 one.spec.port for one in self._mesh.all() if one.process.running
             )
             for instance in self._mesh.all():
                 port = instance.spec.port
-                counter = scrape.ACCEPTED if instance.spec.service == "ingest" else scrape.READ
-                self._rates[port] = scrape.per_second(before.get(port), self._counts.get(port), counter)
+                counter = (
+                    service_metrics.ACCEPTED if instance.spec.service == "ingest" else service_metrics.READ
+                )
+                self._rates[port] = service_metrics.per_second(
+                    before.get(port), self._counts.get(port), counter
+                )
                 self._memory[instance.name] = instance.rss_bytes()
             await asyncio.sleep(MEASURE_S)
 
     def _render(self) -> RenderableType:
         mesh = self._mesh
         kafka = mesh.bootstrap or "starting"
-        own = f"own, {mesh.cluster.brokers} broker(s)" if mesh.cluster else "not our own"
+        cluster = f"{mesh.cluster.brokers} broker(s)" if mesh.cluster else "external"
         age = f"{time.monotonic() - self._began_s:,.0f} s"
         head = Text.assemble(
             ("hifi ", "bold"),
             (mesh.phase, "green" if mesh.ready else "yellow"),
-            f"  {age}  stream {mesh.plan.stream}  Kafka {kafka} ({own})  {mesh.plan.trigger}",
+            f"  {age}  stream {mesh.plan.stream}  {mesh.plan.trigger}\nKafka {kafka} ({cluster})",
         )
-        rows = table("instance", "state", ">events/s", ">memory", ">restarts", "waits for")
+        rows = table("=instance", "=state", ">rate\nev/s", ">memory\n", ">restarts\n", "waiting for")
         for instance in mesh.all():
             rows.add_row(*self._row(instance))
         happenings = list(mesh.journal.entries)[-SHOWN_HAPPENINGS:]
-        told = [Text(f"{_clock(one)} {one.text}", style="yellow" if one.bad else "dim") for one in happenings]
-        footer = AT_ONCE if mesh.phase.startswith("stopping") else self._footer
-        return Group(head, rows, *told, Text(footer, style="dim"))
+        fit(rows, self._console.width)
+        latest = [
+            Text(f"{local_clock(one.at_s)} {one.text}", style="yellow" if one.bad else "dim")
+            for one in happenings
+        ]
+        footer = STOPPING if mesh.phase.startswith("stopping") else self._footer
+        return Group(head, rows, *latest, Text(footer, style="dim"))
 
     def _row(self, instance: Instance) -> list[str]:
         readiness = instance.readiness
@@ -114,12 +124,8 @@ class View:
         return [
             instance.name,
             state,
-            "-" if rate is None else f"{rate:,.0f}",
+            count(rate),
             mebibytes(self._memory.get(instance.name, 0)),
             str(instance.restarts),
             escape(instance.misconfiguration or "; ".join(readiness.waiting.values())),
         ]
-
-
-def _clock(happening: JournalEntry) -> str:
-    return f"{datetime.fromtimestamp(happening.at_s):%H:%M:%S}"  # noqa: DTZ006 - the reader's own time

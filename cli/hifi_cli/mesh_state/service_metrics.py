@@ -1,4 +1,4 @@
-"""What services count, read from their /metrics."""
+"""Read the counters of services from their /metrics pages."""
 
 import asyncio
 import time
@@ -18,16 +18,16 @@ COUNTED = frozenset({ACCEPTED, READ, WRITTEN, OUTCOMES, DEAD})
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Counters of one service at one moment; `at_s` is monotonic."""
+class ServiceCounters:
+    """The counters of one instance, read at the monotonic time `at_s`."""
 
     at_s: float
     totals: Mapping[str, float] = field(default_factory=dict)
     delivered: float = 0
 
 
-async def counts(port: int) -> Counts | None:
-    """The counters of the service with its health pages on this port; None when it does not answer."""
+async def read_counters(port: int) -> ServiceCounters | None:
+    """Read the counters of the instance on a port of this machine; None if it does not answer."""
     try:
         status, page = await get(port, "/metrics")
     except OSError:
@@ -37,21 +37,21 @@ async def counts(port: int) -> Counts | None:
     return _read(page.decode())
 
 
-async def counts_of(ports: Iterable[int]) -> dict[int, Counts | None]:
-    """As `counts`, of several at once."""
+async def read_all_counters(ports: Iterable[int]) -> dict[int, ServiceCounters | None]:
+    """Read the counters of several instances concurrently, by port."""
     ports = list(ports)
-    return dict(zip(ports, await asyncio.gather(*map(counts, ports)), strict=True))
+    return dict(zip(ports, await asyncio.gather(*map(read_counters, ports)), strict=True))
 
 
-def per_second(before: Counts | None, after: Counts | None, name: str) -> float | None:
-    """How fast a counter grew between two readings; None when that is not known (also after a restart)."""
+def per_second(before: ServiceCounters | None, after: ServiceCounters | None, name: str) -> float | None:
+    """Return the increase of a counter per second; None if a reading is missing or the service restarted."""
     if before is None or after is None or after.at_s <= before.at_s:
         return None
     grown = after.totals.get(name, 0) - before.totals.get(name, 0)
     return grown / (after.at_s - before.at_s) if grown >= 0 else None
 
 
-def _read(text: str) -> Counts:
+def _read(text: str) -> ServiceCounters:
     totals: dict[str, float] = {}
     delivered = 0.0
     for family in text_string_to_metric_families(text):
@@ -60,4 +60,4 @@ def _read(text: str) -> Counts:
                 totals[sample.name] = totals.get(sample.name, 0) + sample.value
                 if sample.name == OUTCOMES and sample.labels.get("outcome") == "delivered":
                     delivered += sample.value
-    return Counts(time.monotonic(), totals, delivered)
+    return ServiceCounters(time.monotonic(), totals, delivered)

@@ -1,4 +1,4 @@
-"""Which mesh a command is about: the one that runs on a data folder, or one that options name."""
+"""Find the mesh that a command works on: the one that runs on a data folder, or one given by options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from hifi_infra.mesh.running import RunningMesh
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A mesh. `running` None: it is not one of this machine's data folder."""
+    """A mesh. `running` is None if it was given by --kafka and not by a data folder."""
 
     kafka: str
     topics: Topics
@@ -20,49 +20,49 @@ class Target:
 
 
 def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
-    """The Kafka and the stream to talk to.
+    """Return the Kafka cluster and the stream to use.
 
     Raises:
-        Misconfigured: none is named and no mesh runs on the folder.
+        Misconfigured: no cluster is given and no mesh runs on the folder.
     """
     if kafka:
         return Target(kafka, _topics(stream or "hifi"), None)
     mesh = running.find(data)
     if mesh is None or not mesh.kafka:
         raise Misconfigured(
-            f"no mesh runs on {data}: start one with `hifi up`, name its folder with --data, "
-            "or name a Kafka cluster with --kafka"
+            f"no mesh is running on {data}: start one with `hifi up`, give its folder with --data, "
+            "or give a Kafka cluster with --kafka"
         )
     return Target(mesh.kafka, _topics(stream or mesh.stream), mesh)
 
 
 def _topics(stream: str) -> Topics:
-    """Of a stream, with the retry tiers that HIFI_TIERS tells every service."""
+    """Return the topics of a stream, with the retry tiers set by HIFI_TIERS."""
     return Topics(stream, load(StreamSettings).tiers)
 
 
 def ingest_url(data: Path, url: str | None) -> str:
-    """Where to send events to.
+    """Return the address of ingest.
 
     Raises:
-        Misconfigured: none is named and no mesh runs on the folder.
+        Misconfigured: no address is given and no mesh runs on the folder.
     """
     if url:
         return url.rstrip("/")
-    return _mesh(data, "or say where ingest is with --url").url
+    return _mesh(data, "or give the address of ingest with --url").url
 
 
 def observe_url(data: Path, url: str | None) -> str:
-    """Where observe's API is.
+    """Return the address of observe.
 
     Raises:
-        Misconfigured: none is named and no mesh with observe runs on the folder.
+        Misconfigured: no address is given and no mesh with observe runs on the folder.
     """
     if url:
         return url.rstrip("/")
-    console = _mesh(data, "or say where observe is with --url").console
+    console = _mesh(data, "or give the address of observe with --url").console
     if console is None:
-        raise Misconfigured(f"the mesh on {data} runs without observe: start it without `--scale observe=0`")
+        raise Misconfigured(f"the mesh on {data} runs without observe; start it without `--scale observe=0`")
     return console
 
 
@@ -70,6 +70,6 @@ def _mesh(data: Path, otherwise: str) -> RunningMesh:
     mesh = running.find(data)
     if mesh is None:
         raise Misconfigured(
-            f"no mesh runs on {data}: start one with `hifi up`, name its folder with --data, {otherwise}"
+            f"no mesh is running on {data}: start one with `hifi up`, give its folder with --data, {otherwise}"
         )
     return mesh

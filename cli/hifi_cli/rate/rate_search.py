@@ -1,76 +1,76 @@
-"""Which rate to try next. Pure."""
+"""Choose the next rate to try. Pure."""
 
 import math
 from dataclasses import dataclass, field
 from typing import Final
 
 CLOSE: Final = 1.12
-"""The search ends when what failed is less than this factor above what held."""
+"""The search ends when the lowest failed rate is at most this factor above the highest sustained one."""
 DEEPEST: Final = 32
-"""A search that begins too high goes down to this part of its first rate."""
+"""If the first rate fails, the search goes down to this fraction of it."""
 
 
 @dataclass(slots=True)
-class Ladder:
-    """Climbs by a factor until a rate fails, then halves the distance (as a ratio) between held and failed.
+class RateSearch:
+    """Raises the rate by a factor until one fails, then bisects (by ratio) between sustained and failed rates.
 
-    Where the first rate fails it climbs down until one holds. A rate has failed when it failed twice in a row: a
-    machine's other work, or a compiler's, takes a second now and then, and all rates above are given up for it. Once
-    the search is close, the lowest rate that failed is tried for the last time: where a warmer mesh holds it by now,
-    the search goes on above.
+    If the first rate fails, the search goes down until one is sustained. A rate fails only after two failures in a row,
+    because other work on the machine or the JIT compiler can take a second, and a failure rules out all higher rates.
+    At the end the lowest failed rate is tried once more: if the mesh, now warmer, sustains it, the search continues
+    above it.
 
     Attributes:
-        first: the first rate, events a second.
-        factor: from one rung to the next, above 1.
-        most_tries: rates to try at most.
+        first: first rate, events a second.
+        factor: factor between two rates, above 1.
+        max_tries: maximum number of rates to try.
     """
 
     first: float
     factor: float
-    most_tries: int = 20
-    held: float | None = None
-    """The highest rate that held so far."""
+    max_tries: int = 20
+    sustained: float | None = None
+    """The highest rate sustained so far."""
     _failures: set[float] = field(default_factory=set, init=False)
-    _sure: bool = field(default=False, init=False)
-    """The lowest rate that failed did so when it was tried for the last time, too."""
+    _confirmed: bool = field(default=False, init=False)
+    """Whether the lowest failed rate failed again when it was tried once more at the end."""
     _tries: int = field(default=0, init=False)
-    _again: float | None = field(default=None, init=False)
-    """The rate that failed once."""
+    _retry: float | None = field(default=None, init=False)
+    """The rate that has failed once and is tried again."""
 
     @property
     def failed(self) -> float | None:
-        """The lowest rate that failed so far and has not held since."""
+        """The lowest rate that failed and has not been sustained since."""
         return min(self._failures, default=None)
 
     def next(self) -> float | None:
-        """The rate to try; None: the search is over."""
-        if self._tries >= self.most_tries:
+        """Return the rate to try; None when the search is finished."""
+        if self._tries >= self.max_tries:
             return None
-        return self._again or self._new()
+        return self._retry or self._new()
 
     def _new(self) -> float | None:
-        if self.held is None:
+        if self.sustained is None:
             if self.failed is None:
                 return self.first
             lower = self.failed / self.factor
             return lower if lower >= self.first / DEEPEST else None
         if self.failed is None:
-            return self.held * self.factor
-        if self.failed / self.held <= CLOSE:
-            return None if self._sure else self.failed
-        return math.sqrt(self.held * self.failed)
+            return self.sustained * self.factor
+        if self.failed / self.sustained <= CLOSE:
+            return None if self._confirmed else self.failed
+        return math.sqrt(self.sustained * self.failed)
 
-    def took(self, rate: float, *, held: bool) -> None:
-        """Note what came of a rate."""
+    def record(self, rate: float, *, sustained: bool) -> None:
+        """Record whether a rate was sustained."""
         self._tries += 1
-        if held:
-            self.held = max(rate, self.held or 0)
+        if sustained:
+            self.sustained = max(rate, self.sustained or 0)
             self._failures.discard(rate)
         elif rate in self._failures:
-            self._sure = True
-        elif rate != self._again:
-            self._again = rate
+            self._confirmed = True
+        elif rate != self._retry:
+            self._retry = rate
             return
         else:
             self._failures.add(rate)
-        self._again = None
+        self._retry = None

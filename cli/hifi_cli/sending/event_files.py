@@ -1,4 +1,4 @@
-"""Events from a file: JSON lines, a JSON array, or CSV. Pure but for reading."""
+"""Read events from a file: JSON lines, a JSON array, or CSV."""
 
 import csv
 import io
@@ -13,11 +13,11 @@ import orjson
 from hifi.errors import Misconfigured
 
 _SUFFIXES: Final = {".csv": "csv", ".json": "json", ".ndjson": "ndjson", ".jsonl": "ndjson"}
-_WORDS: Final = {"true": True, "false": False, "null": None, "": None}
+_CSV_CONSTANTS: Final = {"true": True, "false": False, "null": None, "": None}
 
 
 class FileFormat(StrEnum):
-    """What a file of events holds."""
+    """Format of a file of events."""
 
     AUTO = "auto"
     NDJSON = "ndjson"
@@ -26,34 +26,34 @@ class FileFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One event as it is sent, and where it came from: the line, or the place in an array, from 1."""
+class FileEvent:
+    """One event as it is sent, and its number: the line, or the position in the array, counted from 1."""
 
     number: int
     data: bytes
 
 
-class Unreadable(Exception):
-    """One item cannot be sent."""
+class UnreadableEvent(Exception):
+    """An event of the file that cannot be sent."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.number = number
 
 
-def items(
+def read_events(
     source: io.BufferedReader, name: str, file_format: FileFormat, *, types: bool = False
-) -> Iterator[Item | Unreadable]:
-    """The events of a file.
+) -> Iterator[FileEvent | UnreadableEvent]:
+    """Read the events of a file.
 
     Args:
-        source: opened for reading bytes.
-        name: of the file, whose suffix tells the format where `file_format` does not.
-        file_format: `auto`: by suffix, else by the first character.
-        types: CSV values that look like numbers, `true`, `false`, `null` or nothing become that in JSON.
+        source: the file, opened for reading bytes.
+        name: name of the file; its suffix gives the format if `file_format` is `auto`.
+        file_format: `auto` detects the format by the suffix, otherwise by the first character.
+        types: convert CSV values that are numbers, `true`, `false`, `null` or empty to JSON types.
 
     Raises:
-        Misconfigured: the file as a whole is not what it is said to be.
+        Misconfigured: the file as a whole does not have the format.
     """
     kind = file_format if file_format is not FileFormat.AUTO else _guess(source, name)
     if kind is FileFormat.CSV:
@@ -74,24 +74,24 @@ def _guess(reader: io.BufferedReader, name: str) -> FileFormat:
     return {b"[": FileFormat.JSON, b"{": FileFormat.NDJSON}.get(first, FileFormat.CSV)
 
 
-def _lines(lines: Iterable[bytes]) -> Iterator[Item | Unreadable]:
+def _lines(lines: Iterable[bytes]) -> Iterator[FileEvent | UnreadableEvent]:
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if text:
             yield _checked(number, text)
 
 
-def _checked(number: int, text: bytes) -> Item | Unreadable:
-    """The bytes as they are, when they are one JSON object: ingest keeps them so."""
+def _checked(number: int, text: bytes) -> FileEvent | UnreadableEvent:
+    """Return the bytes unchanged if they are one JSON object: ingest keeps them byte for byte."""
     try:
         if not isinstance(orjson.loads(text), dict):
-            return Unreadable(number, "not a JSON object")
+            return UnreadableEvent(number, "not a JSON object")
     except orjson.JSONDecodeError as error:
-        return Unreadable(number, f"not JSON: {error}")
-    return Item(number, text)
+        return UnreadableEvent(number, f"not JSON: {error}")
+    return FileEvent(number, text)
 
 
-def _array(content: bytes, name: str) -> Iterator[Item | Unreadable]:
+def _array(content: bytes, name: str) -> Iterator[FileEvent | UnreadableEvent]:
     try:
         whole = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -102,38 +102,38 @@ def _array(content: bytes, name: str) -> Iterator[Item | Unreadable]:
         raise Misconfigured(f"{name} is not JSON: {error}") from None
     for number, one in enumerate(whole if isinstance(whole, list) else [whole], 1):
         yield (
-            Item(number, orjson.dumps(one))
+            FileEvent(number, orjson.dumps(one))
             if isinstance(one, dict)
-            else Unreadable(number, "not a JSON object")
+            else UnreadableEvent(number, "not a JSON object")
         )
 
 
-def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[Item | Unreadable]:
+def _csv(reader: io.BufferedReader, *, types: bool) -> Iterator[FileEvent | UnreadableEvent]:
     rows = csv.reader(io.TextIOWrapper(reader, "utf-8-sig", newline=""), strict=True)
     try:
         header = next(rows, None)
         if not header or len(set(header)) < len(header):
-            raise Misconfigured("the first line of a CSV file names the columns, each once")
+            raise Misconfigured("the first line of a CSV file must name the columns, each only once")
         for row in rows:
             if not row:
                 continue
             if len(row) != len(header):
-                yield Unreadable(
-                    rows.line_num, f"{len(row)} values, and the header names {len(header)} columns"
+                yield UnreadableEvent(
+                    rows.line_num, f"{len(row)} values, but the header has {len(header)} columns"
                 )
                 continue
             values: list[Any] = [_typed(value) for value in row] if types else list(row)
-            yield Item(rows.line_num, orjson.dumps(dict(zip(header, values, strict=True))))
+            yield FileEvent(rows.line_num, orjson.dumps(dict(zip(header, values, strict=True))))
     except csv.Error as error:
-        raise Misconfigured(f"line {rows.line_num} is not CSV: {error}") from None
+        raise Misconfigured(f"line {rows.line_num} is not valid CSV: {error}") from None
     except UnicodeDecodeError as error:
         raise Misconfigured(f"the CSV file is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _typed(value: str) -> Any:
-    if value.lower() in _WORDS:
-        return _WORDS[value.lower()]
-    # As JSON writes numbers: "007" and "1_000" stay text, and so does what a double cannot hold.
+    if value.lower() in _CSV_CONSTANTS:
+        return _CSV_CONSTANTS[value.lower()]
+    # Only JSON numbers are converted: "007", "1_000" and numbers that a double cannot hold stay text.
     try:
         number = orjson.loads(value)
     except orjson.JSONDecodeError:

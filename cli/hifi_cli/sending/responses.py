@@ -1,4 +1,4 @@
-"""What an answer of ingest means for each item of a batch. Pure."""
+"""Decide what to do with each event of a request after a response of ingest. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,34 +7,34 @@ from typing import Any, Final
 import orjson
 
 from hifi.errors import Misconfigured
-from hifi_cli.sending.batches import Batch
-from hifi_cli.sending.event_files import Item
+from hifi_cli.sending.batches import RequestBatch
+from hifi_cli.sending.event_files import FileEvent
 
-MOST_WAIT_S: Final = 30.0
+MAX_WAIT_S: Final = 30.0
 
 
 @dataclass(slots=True)
-class Meaning:
-    """What to do after an answer."""
+class ResponseDecision:
+    """What to do after a response."""
 
     accepted: int = 0
-    again: list[Batch] = field(default_factory=list)
-    """Send these next: the same batch under its key, or what is left of it."""
+    retry: list[RequestBatch] = field(default_factory=list)
+    """Requests to send next: the same batch with its key, or new batches of the events that were not accepted."""
     wait_s: float = 0
     refused: list[tuple[int, str]] = field(default_factory=list)
-    """Number of an item that will never be taken, and why."""
-    unknown: list[tuple[Item, str]] = field(default_factory=list)
-    """Item that Kafka may or may not have, and the id that it has there."""
+    """Number of an event that is refused for good, and the reason."""
+    unknown: list[tuple[FileEvent, str]] = field(default_factory=list)
+    """Event that may or may not be in Kafka, and the id that it has there."""
 
 
-def meaning(batch: Batch, status: int, headers: Mapping[str, str], body: bytes) -> Meaning:
-    """Read an answer.
+def decide(batch: RequestBatch, status: int, headers: Mapping[str, str], body: bytes) -> ResponseDecision:
+    """Decide by the status and the body of a response.
 
     Raises:
-        Misconfigured: no repetition will help any item: wrong key, pipe or address.
+        Misconfigured: sending the request again cannot help: wrong key, pipe or address.
     """
     if status == 202:
-        return Meaning(accepted=len(batch.items))
+        return ResponseDecision(accepted=len(batch.items))
     problem = _problem(body)
     detail = str(problem.get("detail", f"status {status}"))
     listed = problem.get("events") or []
@@ -45,47 +45,49 @@ def meaning(batch: Batch, status: int, headers: Mapping[str, str], body: bytes) 
     if status == 413 and len(batch.items) > 1:
         return _halved(batch)
     if status in (400, 413, 422) and len(batch.items) == 1:
-        return Meaning(refused=[(batch.items[0].number, detail)])
+        return ResponseDecision(refused=[(batch.items[0].number, detail)])
     raise Misconfigured(f"ingest answers {status}: {detail}")
 
 
-def _later(batch: Batch, listed: list[dict[str, Any]], wait_s: float) -> Meaning:
+def _later(batch: RequestBatch, listed: list[dict[str, Any]], wait_s: float) -> ResponseDecision:
     outcomes = {one["index"]: one for one in listed}
     accepted = sum(one["outcome"] == "accepted" for one in listed)
     if not accepted:
-        return Meaning(again=[batch], wait_s=wait_s)  # the ids are made of key and index: nothing comes twice
+        return ResponseDecision(
+            retry=[batch], wait_s=wait_s
+        )  # ids are derived from key and index: no duplicates
     refused = [item for index, item in enumerate(batch.items) if outcomes[index]["outcome"] == "refused"]
     unknown = [
         (item, str(outcomes[index]["id"]))
         for index, item in enumerate(batch.items)
         if outcomes[index]["outcome"] == "unknown"
     ]
-    return Meaning(accepted, _rest(batch, refused), wait_s, unknown=unknown)
+    return ResponseDecision(accepted, _rest(batch, refused), wait_s, unknown=unknown)
 
 
-def _without(batch: Batch, listed: list[dict[str, Any]]) -> Meaning:
+def _without(batch: RequestBatch, listed: list[dict[str, Any]]) -> ResponseDecision:
     bad = {one["index"]: str(one["detail"]) for one in listed}
     refused = [(item.number, bad[index]) for index, item in enumerate(batch.items) if index in bad]
     rest = [item for index, item in enumerate(batch.items) if index not in bad]
-    return Meaning(refused=refused, again=_rest(batch, rest))
+    return ResponseDecision(refused=refused, retry=_rest(batch, rest))
 
 
-def _halved(batch: Batch) -> Meaning:
+def _halved(batch: RequestBatch) -> ResponseDecision:
     half = len(batch.items) // 2
-    return Meaning(again=[*_rest(batch, batch.items[:half]), *_rest(batch, batch.items[half:])])
+    return ResponseDecision(retry=[*_rest(batch, batch.items[:half]), *_rest(batch, batch.items[half:])])
 
 
-def _rest(batch: Batch, items: list[Item]) -> list[Batch]:
-    """A new batch of items that were not taken: other places in the request, so another key."""
+def _rest(batch: RequestBatch, items: list[FileEvent]) -> list[RequestBatch]:
+    """Make a batch of the remaining events. Their positions in the request change, so the batch needs a new key."""
     if not items:
         return []
     size = sum(len(item.data) + 1 for item in items)
-    return [Batch(f"{batch.key}.{items[0].number}.{len(items)}", items, size)]
+    return [RequestBatch(f"{batch.key}.{items[0].number}.{len(items)}", items, size)]
 
 
 def _wait_s(headers: Mapping[str, str]) -> float:
     try:
-        return min(float(headers.get("retry-after", "1")), MOST_WAIT_S)
+        return min(float(headers.get("retry-after", "1")), MAX_WAIT_S)
     except ValueError:
         return 1.0
 

@@ -1,7 +1,7 @@
 import socket
 
-from hifi_cli import scrape
-from hifi_cli.mesh_state.service_metrics import ACCEPTED, Counts, _read, per_second
+from hifi_cli.mesh_state import service_metrics
+from hifi_cli.mesh_state.service_metrics import ACCEPTED, ServiceCounters, _read, per_second
 
 PAGE = """\
 # TYPE hifi_ingest_accepted_events counter
@@ -18,18 +18,20 @@ other_total 9.0
 
 def test_counters_are_summed_over_pipes():
     counts = _read(PAGE)
-    assert counts.totals == {ACCEPTED: 7.0, scrape.OUTCOMES: 7.0}
+    assert counts.totals == {ACCEPTED: 7.0, service_metrics.OUTCOMES: 7.0}
     assert counts.delivered == 5.0
 
 
 def test_a_rate_needs_two_readings_of_the_same_process():
-    assert per_second(Counts(10, {"n": 100}), Counts(12, {"n": 300}), "n") == 100
-    assert per_second(Counts(10), Counts(12, {"n": 300}), "n") == 150
-    assert per_second(None, Counts(12, {"n": 300}), "n") is None
-    assert per_second(Counts(10, {"n": 500}), Counts(12, {"n": 3}), "n") is None, "it was restarted"
+    assert per_second(ServiceCounters(10, {"n": 100}), ServiceCounters(12, {"n": 300}), "n") == 100
+    assert per_second(ServiceCounters(10), ServiceCounters(12, {"n": 300}), "n") == 150
+    assert per_second(None, ServiceCounters(12, {"n": 300}), "n") is None
+    assert per_second(ServiceCounters(10, {"n": 500}), ServiceCounters(12, {"n": 3}), "n") is None, (
+        "it was restarted"
+    )
 
 
 async def test_a_service_that_does_not_answer_has_no_counts():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        assert await scrape.counts(closed.getsockname()[1]) is None
+        assert await service_metrics.read_counters(closed.getsockname()[1]) is None

@@ -5,9 +5,9 @@ import orjson
 import pytest
 from ruamel.yaml import YAML
 
-from hifi_cli import reference
+from hifi_cli.reference import __main__ as reference
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLES = sorted((DOCS.parent / "examples").glob("*/*.yaml"))
 
 

@@ -4,16 +4,16 @@ import orjson
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_cli.sending.event_files import FileFormat, Item, Unreadable, items
+from hifi_cli.sending.event_files import FileEvent, FileFormat, UnreadableEvent, read_events
 
 
 def read(content, name="-", file_format=FileFormat.AUTO, **options):
     source = io.BufferedReader(io.BytesIO(content))
-    return list(items(source, name, file_format, **options))
+    return list(read_events(source, name, file_format, **options))
 
 
 def told(found):
-    return [(one.number, one.data if isinstance(one, Item) else str(one)) for one in found]
+    return [(one.number, one.data if isinstance(one, FileEvent) else str(one)) for one in found]
 
 
 def test_json_lines_are_kept_byte_for_byte_with_their_line_numbers():
@@ -23,7 +23,7 @@ def test_json_lines_are_kept_byte_for_byte_with_their_line_numbers():
 
 def test_bad_lines_are_told_and_the_others_go_on():
     found = read(b'{"a":1}\nnope\n[1]\n{"a":2}', "x.jsonl")
-    assert [type(one) for one in found] == [Item, Unreadable, Unreadable, Item]
+    assert [type(one) for one in found] == [FileEvent, UnreadableEvent, UnreadableEvent, FileEvent]
     assert "not JSON" in str(found[1])
     assert str(found[2]) == "not a JSON object"
     assert [one.number for one in found] == [1, 2, 3, 4]
@@ -62,7 +62,7 @@ def test_csv_values_are_text_unless_types_are_wanted():
 def test_csv_rows_of_another_length_are_told_with_their_line():
     found = read(b'a,b\n"x\ny",2\n1\n3,4\n', "x.csv")
     assert told(found)[0] == (3, b'{"a":"x\\ny","b":"2"}')
-    assert told(found)[1] == (4, "1 values, and the header names 2 columns")
+    assert told(found)[1] == (4, "1 values, but the header has 2 columns")
     assert told(found)[2] == (5, b'{"a":"3","b":"4"}')
 
 

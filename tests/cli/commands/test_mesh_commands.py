@@ -54,16 +54,16 @@ def up(start_hifi, tmp_path_factory, outside_destination, traces):
         HIFI_OBSERVE_OTLP_SHARE="0",
     )
     command.data, command.port, command.console, command.pipes = data, own[1], own[3], pipes
-    command.wait_for("events go to")
+    command.wait_for("Send events to")
     return command
 
 
 def test_says_where_events_go_how_to_send_one_and_what_one_broker_means(up):
     output = up.text()
-    assert f"events go to http://127.0.0.1:{up.port}" in output
+    assert f"Send events to http://127.0.0.1:{up.port}" in output
     assert "/v1/pipes/count/events" in output
-    assert "survives the death of any process" in output
-    assert "not that of the disk" in output
+    assert "survive the crash of any process" in output
+    assert "not the loss of the disk" in output
 
 
 def test_an_outside_destination_gets_each_event_of_an_outside_sender_once_as_it_was_sent(
@@ -157,7 +157,7 @@ def test_send_tells_bad_lines_and_sends_the_others(up, hifi, tmp_path):
     ("arguments", "why"),
     [
         (("count", "-", "--key", "wrong"), "ingest answers 401"),
-        (("nothing", "-", "--key", "hello"), "there is no pipe 'nothing'; there are count"),
+        (("nothing", "-", "--key", "hello"), "there is no pipe 'nothing'; published pipes: count"),
         (("count", "missing.csv", "--key", "hello"), "missing.csv cannot be read: No such file"),
         (("count", "-"), "give --key, or set HIFI_KEY"),
     ],
@@ -170,7 +170,7 @@ def test_send_says_in_one_message_what_is_wrong(up, hifi, arguments, why):
 
 
 def test_what_became_of_events_is_shown_by_top_minutes_and_lost(up, hifi, outside, outside_destination):
-    assert f"shown at http://127.0.0.1:{up.console}" in up.text()
+    assert f"Open the console at http://127.0.0.1:{up.console}" in up.text()
     assert "count" in hifi("top", "--once", "--data", up.data)[1]
     assert [one["pipe"] for one in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
         "count"
@@ -334,7 +334,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, outside, outs
     assert "one" not in output.split("hifi_detail")[0].split("ce_id")[0], "no data unless it is asked for"
     assert '{"id":"bad","n":"one"}' in hifi("dead", "show", name, "--data", up.data, "--value")[1]
 
-    assert hifi("dead", "replay", "--data", up.data)[0] == 1, "it wants to know which"
+    assert hifi("dead", "replay", "--data", up.data)[0] == 1, "it needs a selection"
     file.write_text(STRICT.format(kind="string", **pipe))
     assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
     code, output, _ = hifi("dead", "replay", "--pipe", "strict", "--data", up.data)
@@ -372,11 +372,11 @@ def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi
 
 def test_down_stops_it_in_order_and_leaves_nothing(up, hifi):
     code, output, _ = hifi("down", "--data", up.data)
-    assert (code, output) == (0, "the mesh is down\n")
+    assert (code, output) == (0, "The mesh has stopped.\n")
     assert up.wait(10) == 0
     up.wait_gone()
     assert is_free(up.port)
-    assert hifi("down", "--data", up.data)[1].startswith("no mesh runs on")
+    assert hifi("down", "--data", up.data)[1].startswith("No mesh is running on")
     code, _, errors = hifi("status", "--data", up.data)
     assert code == 1
     assert "start one with `hifi up`" in errors

@@ -7,7 +7,7 @@ import pytest
 from hifi.pipe import loader
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES, Expected
-from hifi_cli.demo.workspace import PIPE, Stage
+from hifi_cli.demo.workspace import PIPE, Workspace
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_each_flight_goes_where_the_pipe_says(rows, expected):
     assert set(places) == {
         frozenset({DEPARTURES}), frozenset({DEPARTURES, ALERTS}), frozenset({CANCELLATIONS, ALERTS})
     }  # fmt: skip
-    cancelled = sum(row["dep_time"] == flights.NOTHING for row in rows.values())
+    cancelled = sum(row["dep_time"] == flights.MISSING for row in rows.values())
     assert places[frozenset({CANCELLATIONS, ALERTS})] == cancelled > 0
 
 
@@ -54,11 +54,11 @@ def test_one_flight_as_it_must_arrive(expected):
 
 
 def test_the_pipe_of_the_demo_is_whole(tmp_path):
-    stage = Stage.at(tmp_path)
-    [pipe] = stage.pipes()
+    workspace = Workspace.at(tmp_path)
+    [pipe] = workspace.pipes()
     assert pipe.pipe == "flights"
     assert {str(one.url) for one in pipe.destinations} == {
-        f"http://127.0.0.1:{stage.destination_port}{path}" for path in (DEPARTURES, CANCELLATIONS, ALERTS)
+        f"http://127.0.0.1:{workspace.destination_port}{path}" for path in (DEPARTURES, CANCELLATIONS, ALERTS)
     }
     assert (PIPE / "flights.yaml").read_text().startswith("# yaml-language-server: $schema=")
     assert loader.load(PIPE)[1] == []

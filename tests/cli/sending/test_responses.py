@@ -2,14 +2,14 @@ import orjson
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_cli.sending.batches import Batch
-from hifi_cli.sending.event_files import Item
-from hifi_cli.sending.responses import meaning
+from hifi_cli.sending.batches import RequestBatch
+from hifi_cli.sending.event_files import FileEvent
+from hifi_cli.sending.responses import decide
 
 
 def batch(count=4):
-    found = [Item(number, b'{"n":%d}' % number) for number in range(1, count + 1)]
-    return Batch("run-1", found, 40)
+    found = [FileEvent(number, b'{"n":%d}' % number) for number in range(1, count + 1)]
+    return RequestBatch("run-1", found, 40)
 
 
 def listed(*outcomes):
@@ -20,29 +20,29 @@ def listed(*outcomes):
 
 
 def test_accepted_is_done():
-    meant = meaning(batch(), 202, {}, b"{}")
-    assert (meant.accepted, meant.again, meant.refused, meant.unknown) == (4, [], [], [])
+    meant = decide(batch(), 202, {}, b"{}")
+    assert (meant.accepted, meant.retry, meant.refused, meant.unknown) == (4, [], [], [])
 
 
 @pytest.mark.parametrize("status", [429, 503, 408])
 def test_a_request_of_which_nothing_was_taken_is_repeated_under_its_key(status):
     one = batch()
-    meant = meaning(one, status, {"retry-after": "3"}, b'{"detail": "later"}')
-    assert meant.again == [one]
+    meant = decide(one, status, {"retry-after": "3"}, b'{"detail": "later"}')
+    assert meant.retry == [one]
     assert meant.wait_s == 3
 
 
 def test_waits_no_longer_than_a_bound_and_a_second_where_nothing_is_said():
-    assert meaning(batch(), 503, {"retry-after": "86400"}, b"").wait_s == 30
-    assert meaning(batch(), 503, {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}, b"").wait_s == 1
-    assert meaning(batch(), 503, {}, b"").wait_s == 1
+    assert decide(batch(), 503, {"retry-after": "86400"}, b"").wait_s == 30
+    assert decide(batch(), 503, {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}, b"").wait_s == 1
+    assert decide(batch(), 503, {}, b"").wait_s == 1
 
 
 def test_of_a_request_taken_in_part_only_the_rest_is_repeated():
-    meant = meaning(batch(), 503, {}, listed("accepted", "refused", "unknown", "refused"))
+    meant = decide(batch(), 503, {}, listed("accepted", "refused", "unknown", "refused"))
     assert meant.accepted == 1
-    assert [[item.number for item in one.items] for one in meant.again] == [[2, 4]]
-    assert meant.again[0].key != "run-1", (
+    assert [[item.number for item in one.items] for one in meant.retry] == [[2, 4]]
+    assert meant.retry[0].key != "run-1", (
         "other places in the request would give other ids under the same key"
     )
     assert [(item.number, name) for item, name in meant.unknown] == [(3, "id-2")]
@@ -50,7 +50,7 @@ def test_of_a_request_taken_in_part_only_the_rest_is_repeated():
 
 def test_a_request_whose_fate_is_all_unknown_is_repeated_as_it_is_for_its_ids_to_be_the_same():
     one = batch(2)
-    assert meaning(one, 503, {}, listed("unknown", "refused")).again == [one]
+    assert decide(one, 503, {}, listed("unknown", "refused")).retry == [one]
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -58,22 +58,22 @@ def test_bad_events_are_left_out_and_the_others_go_on(status):
     problem = orjson.dumps(
         {"events": [{"index": 1, "detail": "no object"}, {"index": 3, "detail": "too large"}]}
     )
-    meant = meaning(batch(), status, {}, problem)
+    meant = decide(batch(), status, {}, problem)
     assert meant.refused == [(2, "no object"), (4, "too large")]
-    assert [[item.number for item in one.items] for one in meant.again] == [[1, 3]]
+    assert [[item.number for item in one.items] for one in meant.retry] == [[1, 3]]
 
 
 def test_a_request_that_is_too_large_is_halved_down_to_the_single_event():
-    meant = meaning(batch(3), 413, {}, b'{"detail": "the body exceeds"}')
-    assert [[item.number for item in one.items] for one in meant.again] == [[1], [2, 3]]
-    alone = meaning(batch(1), 413, {}, b'{"detail": "the body exceeds"}')
+    meant = decide(batch(3), 413, {}, b'{"detail": "the body exceeds"}')
+    assert [[item.number for item in one.items] for one in meant.retry] == [[1], [2, 3]]
+    alone = decide(batch(1), 413, {}, b'{"detail": "the body exceeds"}')
     assert alone.refused == [(1, "the body exceeds")]
-    assert alone.again == []
+    assert alone.retry == []
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 415, 500, 302])
 def test_what_no_repetition_can_help_ends_the_command_with_ingests_own_words(status):
     with pytest.raises(Misconfigured, match=f"ingest answers {status}: a valid key"):
-        meaning(batch(), status, {}, b'{"detail": "a valid key"}')
+        decide(batch(), status, {}, b'{"detail": "a valid key"}')
     with pytest.raises(Misconfigured, match=f"ingest answers {status}"):
-        meaning(batch(), status, {}, b"<html>")
+        decide(batch(), status, {}, b"<html>")

@@ -11,17 +11,17 @@ import pytest
 
 from hifi.errors import Misconfigured
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
-from hifi_cli.demo.verify import Arrival, Books, Sent, Verdict, sent
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.verify import Arrival, Comparison, RequestLogReader, SentEvent, read_send_log
+from hifi_cli.demo.workspace import Workspace
 from hifi_cli.rate.capacity import bottleneck, needs
 from hifi_cli.rate.chart import chart
-from hifi_cli.rate.event_load import NOTES, Load, read_sizes
-from hifi_cli.rate.rate_search import Ladder
-from hifi_cli.rate.step import Used, as_numbers, measured, why_not
+from hifi_cli.rate.event_load import NOTES, EventLoad, read_sizes
+from hifi_cli.rate.rate_search import RateSearch
+from hifi_cli.rate.step import ResourceUse, failure_reason, measure_step, step_report
 
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000
-USED = Used(
+USED = ResourceUse(
     seconds=10,
     cpu_seconds={"ingest": 2, "enrich": 4, "kafka": 1},
     sending_cpu_seconds={"ingest": 2, "enrich": 4, "kafka": 1},
@@ -36,48 +36,48 @@ USED = Used(
 
 def climb(limit, first=100.0, factor=2.0):
     """What is tried, each rate once in the list, by a mesh that holds `limit`."""
-    ladder, tried = Ladder(first, factor), []
-    while (rate := ladder.next()) is not None:
+    search, tried = RateSearch(first, factor), []
+    while (rate := search.next()) is not None:
         if not tried or tried[-1] != round(rate):
             tried.append(round(rate))
-        ladder.took(rate, held=rate <= limit)
-    return tried, ladder
+        search.record(rate, sustained=rate <= limit)
+    return tried, search
 
 
 @pytest.mark.parametrize("limit", [100, 130, 777, 12_345])
 def test_the_search_comes_close_to_the_limit_from_below(limit):
-    tried, ladder = climb(limit)
-    assert ladder.held <= limit < ladder.failed <= ladder.held * 1.12
+    tried, search = climb(limit)
+    assert search.sustained <= limit < search.failed <= search.sustained * 1.12
     assert tried[0] == 100
     assert len(tried) < 15
 
 
 def test_a_search_that_begins_too_high_goes_down():
-    tried, ladder = climb(30)
+    tried, search = climb(30)
     assert tried[:3] == [100, 50, 25]
-    assert ladder.held <= 30 < ladder.failed <= ladder.held * 1.12
-    assert climb(1)[1].held is None
+    assert search.sustained <= 30 < search.failed <= search.sustained * 1.12
+    assert climb(1)[1].sustained is None
 
 
 def test_a_rate_has_failed_when_it_failed_twice_in_a_row():
-    ladder = Ladder(100, 2)
+    search = RateSearch(100, 2)
     for rate, held in [(100, True), (200, False), (200, True), (400, False), (400, False)]:
-        assert ladder.next() == rate
-        ladder.took(rate, held=held)
-    assert (ladder.held, ladder.failed) == (200, 400)
-    assert 200 < ladder.next() < 400
+        assert search.next() == rate
+        search.record(rate, sustained=held)
+    assert (search.sustained, search.failed) == (200, 400)
+    assert 200 < search.next() < 400
 
 
 def test_what_failed_while_the_mesh_was_cold_is_tried_again_in_the_end():
-    ladder, limit, tried = Ladder(100, 2), 150, []
-    while (rate := ladder.next()) is not None:
+    search, limit, tried = RateSearch(100, 2), 150, []
+    while (rate := search.next()) is not None:
         tried.append(round(rate))
-        ladder.took(rate, held=rate <= limit)
+        search.record(rate, sustained=rate <= limit)
         limit = 300 if len(tried) == 5 else limit
     assert tried[:3] == [100, 200, 200]
     assert tried.count(200) == 3, "it holds the third time, and what is above is looked at"
-    assert ladder.held <= 300 < ladder.failed <= ladder.held * 1.12
-    assert tried[-1] == round(ladder.failed), "the last try was of what failed, and it failed again"
+    assert search.sustained <= 300 < search.failed <= search.sustained * 1.12
+    assert tried[-1] == round(search.failed), "the last try was of what failed, and it failed again"
 
 
 def test_a_mesh_that_never_fails_is_not_tried_for_ever():
@@ -87,24 +87,24 @@ def test_a_mesh_that_never_fails_is_not_tried_for_ever():
 def make(count=100, lag_ms=10, rate=10.0, used=USED, growth_ms=0, missing=()):
     """Event n is due at n / rate and arrives `lag_ms`, and `growth_ms` for each before it, later."""
     books = {
-        f"e{n}": Sent(due, due, due + MS_NS, 202)
+        f"e{n}": SentEvent(due, due, due + MS_NS, 202)
         for n in range(count)
         for due in [round((n / rate + 1) * SECOND_NS)]
     }
     expected = {name: {DEPARTURES: {"id": name}} for name in books}
-    verdict = Verdict()
+    comparison = Comparison()
     for number, (name, one) in enumerate(books.items()):
         if name not in missing:
             at_ns = one.due_ns + round((lag_ms + number * growth_ms) * MS_NS)
-            verdict.take(Arrival(DEPARTURES, name, at_ns, {"id": name}, True), expected[name])
-    return measured(rate, books, expected, verdict, used)
+            comparison.add(Arrival(DEPARTURES, name, at_ns, {"id": name}, True), expected[name])
+    return measure_step(rate, books, expected, comparison, used)
 
 
 def test_a_step_in_which_all_is_well_holds():
     step = make()
     assert step.whole
     assert step.lag_ms["p95"] == 10
-    assert why_not(step, 1000) is None
+    assert failure_reason(step, 1000) is None
     assert step.per_million["ingest"] == pytest.approx(20_000)
 
 
@@ -120,26 +120,26 @@ def test_a_step_in_which_all_is_well_holds():
     ],
 )
 def test_why_a_rate_is_not_held(step, why):
-    assert why_not(step, 1000).startswith(why)
+    assert failure_reason(step, 1000).startswith(why)
 
 
 def test_a_backlog_that_grows_fails_before_the_lag_does():
     step = make(growth_ms=40, lag_ms=1)
     assert step.arrived_share < 0.85
-    assert why_not(step, 60_000).startswith("a backlog grows")
+    assert failure_reason(step, 60_000).startswith("a backlog grows")
 
 
 def test_one_late_micro_batch_of_a_short_step_is_no_backlog():
     short = replace(make(growth_ms=40, lag_ms=1), used=replace(USED, seconds=3))
     assert short.arrived_share < 0.85
-    assert why_not(short, 60_000) is None
+    assert failure_reason(short, 60_000) is None
 
 
 def test_latency_counts_from_the_moment_that_was_scheduled():
-    books = {"a": Sent(0, 500 * MS_NS, 600 * MS_NS, 202)}
-    verdict = Verdict()
-    verdict.take(Arrival(DEPARTURES, "a", 700 * MS_NS, {}, True), {DEPARTURES: {}})
-    assert measured(1, books, {"a": {DEPARTURES: {}}}, verdict, USED).lag_ms["p95"] == 700
+    books = {"a": SentEvent(0, 500 * MS_NS, 600 * MS_NS, 202)}
+    comparison = Comparison()
+    comparison.add(Arrival(DEPARTURES, "a", 700 * MS_NS, {}, True), {DEPARTURES: {}})
+    assert measure_step(1, books, {"a": {DEPARTURES: {}}}, comparison, USED).lag_ms["p95"] == 700
 
 
 def limit(**changes):
@@ -166,7 +166,8 @@ def test_one_instance_fewer_still_carries_the_load():
 
 def test_the_chart_is_a_picture():
     steps = [
-        as_numbers(make(rate=rate, lag_ms=lag), 1000) for rate, lag in ((10.0, 12), (20.0, 340), (40.0, 2000))
+        step_report(make(rate=rate, lag_ms=lag), 1000)
+        for rate, lag in ((10.0, 12), (20.0, 340), (40.0, 2000))
     ]
     numbers = {"slo_ms": 1000, "rated": steps[1], "steps": steps}
     root = ET.fromstring(chart(numbers, "a < b"))
@@ -189,10 +190,10 @@ def test_sizes_that_are_none(text):
 
 
 def test_larger_events_are_made_of_other_flights_and_expected_whole(tmp_path):
-    stage = Stage.at(tmp_path)
-    load = Load(100, 200, 65536)
-    expected = load.write(stage, 400, first=0)
-    events = [orjson.loads(line) for line in stage.events.read_bytes().splitlines()]
+    workspace = Workspace.at(tmp_path)
+    load = EventLoad(100, 200, 65536)
+    expected = load.write(workspace, 400, first=0)
+    events = [orjson.loads(line) for line in workspace.events.read_bytes().splitlines()]
     sizes = sorted(len(orjson.dumps(event)) for event in events)
     assert sizes[0] < 600
     assert 40_000 < sizes[-1] <= 66_000
@@ -202,27 +203,27 @@ def test_larger_events_are_made_of_other_flights_and_expected_whole(tmp_path):
     for event in events:
         for path, data in expected[event["id"]].items():
             assert path == ALERTS or data.get(NOTES) == event.get(NOTES)
-    [pipe] = load.shape(stage.pipes())
+    [pipe] = load.shape(workspace.pipes())
     assert {one.batch.size for one in pipe.destinations} == {100}
     assert NOTES in pipe.normalize.fields
 
 
 async def test_batches_are_in_both_books_event_by_event(tmp_path):
-    stage = Stage.at(tmp_path)
-    destination = stage.destination()
+    workspace = Workspace.at(tmp_path)
+    destination = workspace.destination()
     await destination.start()
-    await stage.wait_for_destination()
-    rows = stage.write_events(250)
+    await workspace.wait_for_destination()
+    rows = workspace.write_events(250)
     # The destination stands in for ingest here.
-    direct = Stage(tmp_path, stage.destination_port, stage.destination_port, write_key="key")
+    direct = Workspace(tmp_path, workspace.destination_port, workspace.destination_port, write_key="key")
     sender = direct.sender(float("inf"), 100)
     await sender.start()
     assert await sender.wait() == 0
-    assert await stage.counts() == 3, "requests"
-    written = sent(stage.sender_books)
+    assert await workspace.counts() == 3, "requests"
+    written = read_send_log(workspace.send_log)
     assert written.keys() == rows.keys()
     assert {one.status for one in written.values()} == {204}
-    arrivals = list(Books(stage.destination_books).read())
+    arrivals = list(RequestLogReader(workspace.request_log).read())
     assert sorted(one.id for one in arrivals) == sorted(rows)
     assert all(one.well_formed and one.data["id"] == one.id for one in arrivals)
     assert set(json.loads(sender.tail(1))) == {"late_max_ms", "late_share", "cpu_seconds"}
@@ -234,7 +235,7 @@ async def test_a_batch_of_bare_data_is_read_too(tmp_path):
     body = b'[{"id":"a"},{"id":"b"}]'
     head = {"path": CANCELLATIONS, "first_ns": 1, "answered_ns": 2, "headers": {}, "bytes": len(body)}
     file.write_bytes(orjson.dumps(head) + b"\n" + body + b"\n")
-    assert [(one.id, one.well_formed) for one in Books(file).read()] == [("a", True), ("b", True)]
+    assert [(one.id, one.well_formed) for one in RequestLogReader(file).read()] == [("a", True), ("b", True)]
 
 
 def folders():
@@ -257,7 +258,7 @@ def test_a_mesh_is_rated(start_hifi, tmp_path):
     assert report["ended"] != "no rate failed"
     assert set(report["needs"]) == {"ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka"}
     assert report["headroom"]["rate"] > report["rated"]["rate"]
-    assert f"rated {report['rated']['rate']:,.0f} ev/s with p95" in command.text()
+    assert f"Sustained {report['rated']['rate']:,.0f} ev/s with p95" in command.text()
     assert "<svg" in picture.read_text()
     command.wait_gone()
     assert folders() == before, "the temporary folder is removed"

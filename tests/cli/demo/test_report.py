@@ -1,9 +1,9 @@
 import pytest
 
 from hifi_cli.demo.expected import ALERTS, DEPARTURES
-from hifi_cli.demo.report import Run, is_good, quantiles, report, tables
-from hifi_cli.demo.topic_lags import Hops
-from hifi_cli.demo.verify import Arrival, Sent, Verdict
+from hifi_cli.demo.report import DemoRun, is_good, quantiles, report, tables
+from hifi_cli.demo.topic_lags import TopicLags
+from hifi_cli.demo.verify import Arrival, Comparison, SentEvent
 
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000
@@ -12,19 +12,21 @@ MS_NS = 1_000_000
 def make(count=4, **changes):
     """A run in which all went well: event n is due at n s, sent 1 ms, answered 3 ms and arrives 10 ms later."""
     sent = {
-        f"e{n}": Sent(n * SECOND_NS, n * SECOND_NS + MS_NS, n * SECOND_NS + 4 * MS_NS, 202)
+        f"e{n}": SentEvent(n * SECOND_NS, n * SECOND_NS + MS_NS, n * SECOND_NS + 4 * MS_NS, 202)
         for n in range(1, count + 1)
     }
     expected = {name: {DEPARTURES: {"id": name}} for name in sent}
-    verdict = Verdict()
+    comparison = Comparison()
     for name, one in sent.items():
-        verdict.take(Arrival(DEPARTURES, name, one.due_ns + 11 * MS_NS, {"id": name}, True), expected[name])
-    hops = Hops({"raw": [2.0] * count}, {name: (one.sent_ns + MS_NS) // 1000 for name, one in sent.items()})
+        comparison.add(Arrival(DEPARTURES, name, one.due_ns + 11 * MS_NS, {"id": name}, True), expected[name])
+    lags = TopicLags(
+        {"raw": [2.0] * count}, {name: (one.sent_ns + MS_NS) // 1000 for name, one in sent.items()}
+    )
     run = {
-        "sent": sent, "expected": expected, "verdict": verdict, "hops": hops, "rate": 1, "seconds": 5.0,
+        "sent": sent, "expected": expected, "comparison": comparison, "topic_lags": lags, "rate": 1, "seconds": 5.0,
         "trigger": "micro-batch", "start_seconds": 9.0, "cpu_seconds": {"ingest": 1.234}, "rss_bytes": {"ingest": 5},
     }  # fmt: skip
-    return Run(**(run | changes))
+    return DemoRun(**(run | changes))
 
 
 def test_a_run_in_which_all_went_well():
@@ -55,8 +57,8 @@ def test_an_event_that_misses_one_of_its_destinations_is_lost():
 
 def test_a_dead_letter_is_not_lost_and_not_good():
     run = make()
-    del run.verdict.arrived[DEPARTURES, "e1"]
-    run.hops.dead.add("e1")
+    del run.comparison.arrived[DEPARTURES, "e1"]
+    run.topic_lags.dead.add("e1")
     numbers = report(run)
     assert (numbers["delivered"], numbers["lost"], numbers["dead_lettered"]) == (3, 0, 1)
     assert not is_good(numbers)
@@ -64,8 +66,8 @@ def test_a_dead_letter_is_not_lost_and_not_good():
 
 def test_what_was_not_accepted_is_not_missed():
     run = make()
-    run.sent["e3"] = Sent(0, 0, 0, 503)
-    run.sent["e4"] = Sent(0, 0, 0, 0)
+    run.sent["e3"] = SentEvent(0, 0, 0, 503)
+    run.sent["e4"] = SentEvent(0, 0, 0, 0)
     numbers = report(run)
     assert (numbers["accepted"], numbers["delivered"], numbers["refused"], numbers["unanswered"]) == (
         2,
@@ -86,18 +88,18 @@ def test_what_was_not_accepted_is_not_missed():
 )
 def test_every_arrival_that_should_not_be_counts(arrival, counted):
     run = make()
-    run.verdict.take(arrival, run.expected.get(arrival.id))
-    assert getattr(run.verdict, counted) == 1
+    run.comparison.add(arrival, run.expected.get(arrival.id))
+    assert getattr(run.comparison, counted) == 1
     assert not is_good(report(run))
 
 
 def test_a_wrong_value_is_told():
-    verdict = Verdict()
-    verdict.take(
+    comparison = Comparison()
+    comparison.add(
         Arrival(DEPARTURES, "e1", 0, {"id": "e1", "delay": 3}, True), {DEPARTURES: {"id": "e1", "delay": 2}}
     )
-    assert verdict.mismatched == 1
-    assert verdict.examples == ["/departures got e1 with delay 3 instead of 2"]
+    assert comparison.mismatched == 1
+    assert comparison.examples == ["/departures got e1 with delay 3 instead of 2"]
 
 
 def test_nothing_at_all_is_not_good():

@@ -6,19 +6,19 @@ import collections
 import pytest
 
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
-from hifi_cli.demo.verify import Books, sent
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.verify import RequestLogReader, read_send_log
+from hifi_cli.demo.workspace import Workspace
 from hifi_infra.mesh.health_probe import get
 from hifi_infra.ports import free_port
 
 
 @pytest.fixture
-async def stage(tmp_path):
-    stage = Stage.at(tmp_path)
-    destination = stage.destination()
+async def workspace(tmp_path):
+    workspace = Workspace.at(tmp_path)
+    destination = workspace.destination()
     await destination.start()
-    await stage.wait_for_destination()
-    yield stage
+    await workspace.wait_for_destination()
+    yield workspace
     await destination.kill()
 
 
@@ -31,20 +31,20 @@ async def post(port, path, body, headers=""):
     return answer
 
 
-async def test_everything_that_is_sent_is_in_both_books_once(stage):
-    rows = stage.write_events(300)
+async def test_everything_that_is_sent_is_in_both_books_once(workspace):
+    rows = workspace.write_events(300)
     # The destination stands in for ingest here.
-    to_destination = Stage(
-        stage.data, stage.destination_port, stage.destination_port, write_key=stage.write_key
+    to_destination = Workspace(
+        workspace.data, workspace.destination_port, workspace.destination_port, write_key=workspace.write_key
     )
     sender = to_destination.sender(600)
     await sender.start()
     assert await sender.wait() == 0
-    assert await stage.counts() == 300
-    written = sent(stage.sender_books)
+    assert await workspace.counts() == 300
+    written = read_send_log(workspace.send_log)
     assert written.keys() == rows.keys()
     assert {one.status for one in written.values()} == {204}
-    arrived = collections.Counter(arrival.id for arrival in Books(stage.destination_books).read())
+    arrived = collections.Counter(arrival.id for arrival in RequestLogReader(workspace.request_log).read())
     assert arrived == dict.fromkeys(rows, 1)
     dues = sorted(one.due_ns for one in written.values())
     assert (dues[-1] - dues[0]) / 1e9 == pytest.approx(299 / 600, abs=0.001), "each event has its moment"
@@ -52,26 +52,26 @@ async def test_everything_that_is_sent_is_in_both_books_once(stage):
 
 
 async def test_what_gets_no_answer_is_in_the_books_too(tmp_path):
-    stage = Stage(tmp_path, free_port(), free_port())
-    stage.write_events(5)
-    sender = stage.sender(100)
+    workspace = Workspace(tmp_path, free_port(), free_port())
+    workspace.write_events(5)
+    sender = workspace.sender(100)
     await sender.start()
     assert await sender.wait() == 0
-    assert [one.status for one in sent(stage.sender_books).values()] == [0] * 5
+    assert [one.status for one in read_send_log(workspace.send_log).values()] == [0] * 5
 
 
-async def test_the_destinations_books_keep_bodies_and_attributes_as_they_came(stage):
+async def test_the_destinations_books_keep_bodies_and_attributes_as_they_came(workspace):
     body = b'{"id": "a",\n "x": "\xc3\xa9"}'
     attributes = "ce-id: a\r\nce-source: /flights\r\nce-type: flight\r\nCE-Time: 2013-01-01T00:00:00Z\r\n"
-    assert (await post(stage.destination_port, DEPARTURES, body, attributes)).startswith(b"HTTP/1.1 204 ")
+    assert (await post(workspace.destination_port, DEPARTURES, body, attributes)).startswith(b"HTTP/1.1 204 ")
     envelope = (
         b'{"specversion":"1.0","id":"b","source":"/flights","type":"flight","time":"t","data":{"id":"b"}}'
     )
-    await post(stage.destination_port, ALERTS, envelope)
-    await post(stage.destination_port, CANCELLATIONS, b'{"id":"c"}')
-    await post(stage.destination_port, DEPARTURES, b"not json", "ce-id: d\r\n")
-    assert await stage.counts() == 4
-    books = Books(stage.destination_books)
+    await post(workspace.destination_port, ALERTS, envelope)
+    await post(workspace.destination_port, CANCELLATIONS, b'{"id":"c"}')
+    await post(workspace.destination_port, DEPARTURES, b"not json", "ce-id: d\r\n")
+    assert await workspace.counts() == 4
+    books = RequestLogReader(workspace.request_log)
     first, second, third, fourth = books.read()
     assert (first.path, first.id, first.data, first.well_formed) == (
         DEPARTURES,
@@ -83,15 +83,15 @@ async def test_the_destinations_books_keep_bodies_and_attributes_as_they_came(st
     assert (third.id, third.data, third.well_formed) == ("c", {"id": "c"}, True)
     assert (fourth.data, fourth.well_formed) == (None, False)
     assert list(books.read()) == [], "each arrival is read once"
-    await post(stage.destination_port, CANCELLATIONS, b'{"id":"e"}')
-    await stage.counts()
+    await post(workspace.destination_port, CANCELLATIONS, b'{"id":"e"}')
+    await workspace.counts()
     assert [arrival.id for arrival in books.read()] == ["e"]
 
 
 async def test_a_half_written_line_is_read_when_it_is_whole(tmp_path):
     file = tmp_path / "books"
     whole = b'{"path":"/cancellations","first_ns":1,"answered_ns":2,"headers":{},"bytes":10}\n{"id":"c"}\n'
-    books = Books(file)
+    books = RequestLogReader(file)
     for cut in (5, len(whole) - 5, len(whole) - 1):
         file.write_bytes(whole[:cut])
         assert list(books.read()) == []
@@ -99,8 +99,8 @@ async def test_a_half_written_line_is_read_when_it_is_whole(tmp_path):
     assert [arrival.id for arrival in books.read()] == ["c"]
 
 
-async def test_counts_can_be_had_on_one_connection_with_requests_split_anywhere(stage):
-    reader, writer = await asyncio.open_connection("127.0.0.1", stage.destination_port)
+async def test_counts_can_be_had_on_one_connection_with_requests_split_anywhere(workspace):
+    reader, writer = await asyncio.open_connection("127.0.0.1", workspace.destination_port)
     request = b'POST /cancellations HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{"id":"z"}'
     for byte in range(len(request)):
         writer.write(request[byte : byte + 1])
@@ -110,6 +110,6 @@ async def test_counts_can_be_had_on_one_connection_with_requests_split_anywhere(
     for _ in range(4):
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 204 No Content\r\n\r\n"
     writer.close()
-    status, page = await get(stage.destination_port, "/books")
+    status, page = await get(workspace.destination_port, "/counts")
     assert status == 200
     assert b'"arrivals": 4' in page

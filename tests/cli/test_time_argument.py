@@ -1,7 +1,7 @@
 import pytest
 
 from hifi.errors import Misconfigured
-from hifi_cli.time_argument import milliseconds_since_1970
+from hifi_cli.time_argument import parse_time_ms
 
 
 @pytest.mark.parametrize(
@@ -15,10 +15,10 @@ from hifi_cli.time_argument import milliseconds_since_1970
     ],
 )
 def test_a_moment_is_a_duration_ago_or_a_time(text, expected):
-    assert milliseconds_since_1970(text, 1_000_000) == expected
+    assert parse_time_ms(text, 1_000_000) == expected
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "5", "2013-13-01"])
 def test_what_is_neither_is_refused_with_examples(text):
     with pytest.raises(Misconfigured, match="2h or 7d"):
-        milliseconds_since_1970(text, 0)
+        parse_time_ms(text, 0)

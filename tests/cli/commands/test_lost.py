@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from hifi_cli.commands.minutes import lost_table
+from hifi_cli.commands.lost import lost_table
 
 
 def test_ids_are_shown_as_they_are():

@@ -33,7 +33,7 @@ def test_everything_acknowledged_is_delivered(
     (pipes / "count.yaml").write_text(PIPE.format(url=outside_destination.url))
     arguments = ("up", "--pipes", pipes, "--data", data, "--port", port, "--console-port", console)
     mesh = start_hifi(*arguments)
-    mesh.wait_for("events go to", 300)
+    mesh.wait_for("Send events to", 300)
     sender = outside.Sender(port, "hello", rate=200)
     sender.start()
     time.sleep(6)
@@ -46,7 +46,7 @@ def test_everything_acknowledged_is_delivered(
     under_way = set(sender.acknowledged[:before]) - set(counts)
 
     again = start_hifi(*arguments)
-    again.wait_for("events go to", 300)
+    again.wait_for("Send events to", 300)
     time.sleep(3)
     sender.stop()
     assert len(sender.acknowledged) > before, "it takes events again"

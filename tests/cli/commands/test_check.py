@@ -49,7 +49,7 @@ def check(*arguments):
 
 
 def test_says_that_all_is_well(pipes):
-    assert check("--quick", pipes()) == (0, "1 pipe(s) are well: orders\n")
+    assert check("--quick", pipes()) == (0, "1 valid pipe(s): orders\n")
 
 
 @pytest.mark.parametrize(
