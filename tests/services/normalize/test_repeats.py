@@ -56,8 +56,8 @@ async def test_what_is_sent_again_ends_as_duplicate_and_what_differs_passes(kafk
             passed = await stream.read(stream.topics.normalized, 8)
             receipts = await stream.read(stream.topics.receipts, 4)
             dead = await stream.read(stream.topics.dead_letter, 1)
-            assert metric(one, "hifi_client_retries_total") == 4
-            assert metric(one, "hifi_reused_ids_total") == 1
+            assert metric(one, "hifi_normalize_client_retries_total") == 4
+            assert metric(one, "hifi_normalize_reused_ids_total") == 1
             assert await one.stop() == 0
         assert len(await stream.all(stream.topics.receipts)) == 4
     names = list(sequences)
@@ -138,13 +138,13 @@ async def test_beyond_the_window_the_same_id_is_a_new_event(kafka: str, log: Pat
 
 async def test_a_window_that_memory_cuts_short_is_told(kafka: str, log: Path) -> None:
     async with new_stream(kafka, pipe("p")) as stream, normalize(stream, log, normalize_ids=1000) as one:
-        assert metric(one, "hifi_id_window_seconds") == 600
+        assert metric(one, "hifi_normalize_id_window_seconds") == 600
         for partition in range(4):
             await stream.put(partition, *(sent(stream, b"%d" % n) for n in range(900)))
         await stream.read(stream.topics.normalized, 3600)
         body = await one.until(200, ["client retries"])
         assert "HIFI_NORMALIZE_IDS" in body["warnings"]["client retries"]
-        assert metric(one, "hifi_id_window_seconds") < 600
-        assert metric(one, "hifi_known_ids") <= 1000
+        assert metric(one, "hifi_normalize_id_window_seconds") < 600
+        assert metric(one, "hifi_normalize_known_ids") <= 1000
         assert ids(await stream.all(stream.topics.normalized)) != []
         assert await one.stop() == 0
