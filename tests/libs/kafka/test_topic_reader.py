@@ -16,7 +16,7 @@ class FakeRecord:
 
 
 class FakeConsumer:
-    """Holds offsets of partitions, some of which compaction has removed; the record at offset n was appended at 10 n."""
+    """Offsets by partition, of which some were removed by compaction; record n was appended at 10 n."""
 
     def __init__(self, offsets: dict[TopicPartition, list[int]]) -> None:
         self.offsets = offsets
@@ -44,7 +44,8 @@ class FakeConsumer:
 
     async def getmany(self, *tps: TopicPartition, **_: int) -> dict[TopicPartition, list[FakeRecord]]:
         for offsets in self.offsets.values():
-            offsets += [] if self.grown or not offsets else [offsets[-1] + 1]  # others go on writing
+            if offsets and not self.grown:  # others go on writing
+                offsets.append(offsets[-1] + 1)
         self.grown = True
         found = {tp: [n for n in self.offsets[tp] if n >= self.positions[tp]][:3] for tp in tps}
         self.positions |= {tp: offsets[-1] + 1 for tp, offsets in found.items() if offsets}
