@@ -56,15 +56,15 @@ IDEMPOTENCY_WINDOW_SECONDS = Gauge(
 )
 # Egest
 OUTCOMES = Counter("hifi_egest_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
-ANSWERS = Histogram(
+REQUEST_SECONDS = Histogram(
     "hifi_egest_request_duration_seconds",
-    "From the first byte of a request to the status line of its response.",
+    "First byte of a request sent to its status line received.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
-DELIVERY_SECONDS = Histogram(
-    "hifi_egest_delivery_duration_seconds",
-    "From the acceptance by ingest to the destination's 2xx.",
+DELIVERY_LAG_SECONDS = Histogram(
+    "hifi_egest_delivery_lag_seconds",
+    "Accepted by ingest to the destination's 2xx.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )

@@ -24,7 +24,7 @@ from hifi_infra.ports import free_port
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 sys.path.insert(0, str(Path(__file__).parent))
 import dashboard
-from fake_destination import OK, Destination, Request, answer, destination
+from fake_destination import OK, FakeDestination, ReceivedRequest, answer, destination
 
 pytestmark = pytest.mark.timeout(500)
 KEY = "write-key"
@@ -36,7 +36,7 @@ WITHIN_S = 150
 class Running:
     """A mesh, its sender and its destination, each with books of its own."""
 
-    def __init__(self, mesh: Mesh, books: Destination, session: aiohttp.ClientSession) -> None:
+    def __init__(self, mesh: Mesh, books: FakeDestination, session: aiohttp.ClientSession) -> None:
         self.mesh, self.books, self.session = mesh, books, session
         self.accepted: dict[str, int] = {}
         """Id to the minute of the event's own time."""
@@ -116,7 +116,7 @@ class Running:
 async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
     first: dict[str, float] = {}
 
-    async def reply(request: Request) -> bytes:
+    async def reply(request: ReceivedRequest) -> bytes:
         (name,) = request.ids
         since_s = time.monotonic() - first.setdefault(name, time.monotonic())
         return answer(503) if name.startswith(("forgotten", "late")) and since_s < BACK_AFTER_S else OK
