@@ -9,10 +9,10 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed  ## make the environment, find or install Java, get the jars; leaves .venv/bin/hifi
-	.venv/bin/python -m hifi_infra.java
-	.venv/bin/python -m hifi_infra.jars
-	.venv/bin/python -m hifi_infra.archive
-	.venv/bin/python -m hifi_enrich.archive
+	.venv/bin/python -m hifi_infra.java.jdk
+	.venv/bin/python -m hifi_infra.java.jars
+	.venv/bin/python -m hifi_infra.kafka.class_archive
+	.venv/bin/python -m hifi_enrich.spark.make_class_archive
 
 demo: setup  ## send real flights through a real mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)
@@ -55,14 +55,14 @@ lint: .venv/.installed  ## check style, format and that every public name is doc
 	.venv/bin/interrogate --config pyproject.toml libs services infra cli
 
 audit: .venv/.installed  ## look the pinned packages up for known vulnerabilities, where the package index knows any
-	.venv/bin/python -m hifi_infra.audit
+	.venv/bin/python -m hifi_infra.vulnerability_audit
 
 types: .venv/.installed  ## check types, strictly
 	.venv/bin/mypy
 
 lock: .venv/.installed  ## resolve all pins anew: Python packages and jars
 	requirements/lock.sh
-	.venv/bin/python -m hifi_infra.jars --lock
+	.venv/bin/python -m hifi_infra.java.jars --lock
 
 clean:  ## remove the environment and all caches of tools; no data of any mesh
 	rm -rf .venv .venv-bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from platformdirs import user_state_path
 
-from hifi_infra.plan import Trigger
+from hifi_infra.mesh.plan import Trigger
 
 DEFAULT_DATA: Final = user_state_path("hifi", appauthor=False)
 

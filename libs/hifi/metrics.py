@@ -13,7 +13,9 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 REQUESTS = Counter("hifi_ingest_requests_total", "HTTP requests answered.", ["status"])
 ACCEPTED = Counter("hifi_ingest_accepted_events_total", "Events acknowledged to senders.", ["pipe"])
 INGEST_SECONDS = Histogram(
-    "hifi_ingest_seconds", "Last byte of a request in to first byte of its answer out.", buckets=_SECONDS
+    "hifi_ingest_request_duration_seconds",
+    "Last byte of a request received to first byte of the response sent.",
+    buckets=_SECONDS,
 )
 # Every asyncio service
 READ = Counter("hifi_records_read_total", "Records read from a topic.", ["topic"])
@@ -35,19 +37,19 @@ CONSUMER_RESTARTS = Counter(
 BUFFERED_BYTES = Gauge("hifi_producer_buffered_bytes", "Bytes not yet acknowledged by Kafka.")
 # Normalize
 CLIENT_RETRIES = Counter(
-    "hifi_client_retries_total",
-    "Events that a client sent once more within the window, ended as duplicate.",
+    "hifi_normalize_duplicates_total",
+    "Events that a client sent again within the idempotency window, ended as duplicate.",
     ["pipe"],
 )
 REUSED_IDS = Counter(
-    "hifi_reused_ids_total",
-    "Events with the id of an earlier one within the window and other data, passed on.",
+    "hifi_normalize_reused_ids_total",
+    "Events with the id of an earlier event in the idempotency window but other data, passed on.",
     ["pipe"],
 )
-KNOWN_IDS = Gauge("hifi_known_ids", "Ids that clients gave their events and this instance remembers.")
-ID_WINDOW_SECONDS = Gauge(
-    "hifi_id_window_seconds",
-    "How far back ids are remembered, in the partition where it is least; below the declared window: shortened.",
+FINGERPRINTS = Gauge("hifi_normalize_fingerprints", "Event fingerprints kept to recognize repeated events.")
+IDEMPOTENCY_WINDOW_SECONDS = Gauge(
+    "hifi_normalize_idempotency_window_seconds",
+    "Time for which repeated events are recognized, lowest of all partitions; below the configured one if shortened.",
 )
 # Egest
 OUTCOMES = Counter("hifi_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])

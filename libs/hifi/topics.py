@@ -1,4 +1,4 @@
-"""Every topic of a stream, declared in this one place."""
+"""The topics of a stream: names, partitions, retention. All topics are declared here."""
 
 import re
 from collections.abc import Iterable
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from hifi.pipe.units import seconds
+from hifi.units import seconds
 
 DAY_MS: Final = 24 * 3600 * 1000
 EVENT_RETENTION_MS: Final = 7 * DAY_MS
 DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
 WARM_UP_RETENTION_MS: Final = 3600 * 1000
 IDS_RETENTION_MS: Final = 2 * 3600 * 1000
-"""Above the longest window in which an event that a client sends again is known, by an hour to spare."""
+"""An hour above the longest window in which normalize recognizes an event that a client sends again."""
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
-"""`max.message.bytes` of every topic: at least twice ingest's limit of one event (1 MiB)."""
+"""`max.message.bytes` of every topic: at least twice ingest's limit for an event (1 MiB)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A delay that a failed delivery waits for in a retry topic of its own."""
+    """A retry tier: a delay with a topic of its own, in which failed deliveries wait."""
 
     name: str
     delay_s: float
@@ -35,26 +35,34 @@ DEFAULT_TIERS: Final = (
 )
 
 
-def parse_tiers(text: str | Iterable[Tier]) -> tuple[Tier, ...]:
-    """Read `5s,30s,2m`: delays in ascending order, each the name of a topic too.
+def parse_tier(name: str) -> Tier:
+    """Read a delay such as `5s`, which is also the end of the tier's topic name.
 
     Raises:
-        ValueError: the text is no such list.
+        ValueError: it is not a delay.
+    """
+    if not re.fullmatch(r"[0-9]+(ms|s|m|h|d)", name):
+        raise ValueError(f"{name!r} is not a delay; write for example 5s,30s,2m,10m,1h")
+    return Tier(name, float(seconds(name)))
+
+
+def parse_tiers(text: str | Iterable[Tier]) -> tuple[Tier, ...]:
+    """Read `5s,30s,2m`: delays in ascending order.
+
+    Raises:
+        ValueError: it is not such a list.
     """
     if not isinstance(text, str):
         return tuple(text)
-    names = [name.strip() for name in text.split(",")]
-    if bad := [name for name in names if not re.fullmatch(r"[0-9]+(ms|s|m|h|d)", name)]:
-        raise ValueError(f"{bad[0]!r} is not a delay; write for example 5s,30s,2m,10m,1h")
-    tiers = tuple(Tier(name, float(seconds(name))) for name in names)
+    tiers = tuple(parse_tier(name.strip()) for name in text.split(","))
     if any(later.delay_s <= tier.delay_s for tier, later in pairwise(tiers)):
-        raise ValueError("the delays must ascend")
+        raise ValueError("the delays must be in ascending order")
     return tiers
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic to create. `partitions` None: as many as the stream has."""
+    """A topic to create. `partitions` None: the stream's partition count."""
 
     name: str
     partitions: int | None = None
@@ -62,7 +70,7 @@ class Topic:
     retention_ms: int = EVENT_RETENTION_MS
 
     def configs(self) -> dict[str, str]:
-        """Kafka's settings of the topic, as text."""
+        """The topic's configuration in Kafka."""
         settings = {
             "message.timestamp.type": "LogAppendTime",
             "max.message.bytes": str(MAX_RECORD_BYTES),
@@ -74,7 +82,7 @@ class Topic:
             "cleanup.policy": "delete",
             "retention.ms": str(self.retention_ms),
             "retention.bytes": "-1",
-            # Without it a topic that is never silent would keep its newest segment for a week.
+            # Otherwise Kafka would keep the newest segment of a topic with steady traffic for a week.
             "segment.ms": str(min(self.retention_ms, EVENT_RETENTION_MS)),
         }
 
@@ -88,32 +96,32 @@ class Topics:
 
     @property
     def raw(self) -> str:
-        """What ingest accepted, data byte for byte."""
+        """Events as ingest accepted them, data byte for byte."""
         return f"{self.stream}.raw"
 
     @property
     def normalized(self) -> str:
-        """What passed normalize."""
+        """Events that normalize has checked and transformed."""
         return f"{self.stream}.normalized"
 
     @property
     def enriched(self) -> str:
-        """What passed enrich, with the destinations that want it. Only enrich writes it."""
+        """Events with their lookups and destinations. Only enrich writes it."""
         return f"{self.stream}.enriched"
 
     @property
     def retry_out(self) -> str:
-        """Deliveries that are due again."""
+        """Deliveries whose retry delay is over."""
         return f"{self.stream}.retry-out"
 
     @property
     def dead_letter(self) -> str:
-        """What no service could pass on, with the reason."""
+        """Dead letters: events and deliveries that cannot go on, with the reason."""
         return f"{self.stream}.dead-letter"
 
     @property
     def replays(self) -> str:
-        """Which dead letters were replayed, so that repeating a replay is harmless."""
+        """Offsets of the dead letters that were replayed, so that repeating a replay changes nothing."""
         return f"{self.stream}.replays"
 
     @property
@@ -123,49 +131,63 @@ class Topics:
 
     @property
     def accepted(self) -> str:
-        """What ingest acknowledged, as ranges."""
+        """Ack reports: the sequences that ingest acknowledged, as ranges."""
         return f"{self.stream}.accepted"
 
     @property
     def ids(self) -> str:
-        """Digests of the ids that clients gave their events: what the next owner of a partition has to know."""
+        """Fingerprints of client ids, which the next owner of a partition reads to recognize events sent again."""
         return f"{self.stream}.ids"
 
     @property
     def pipes(self) -> str:
-        """The declared pipes and the stream's partition count."""
+        """The pipes in force and the stream's partition count."""
         return f"{self.stream}.pipes"
 
     @property
     def minutes(self) -> str:
-        """What observe knows of each minute."""
+        """Minutes as observe has counted them."""
         return f"{self.stream}.minutes"
 
     @property
     def alarms(self) -> str:
-        """Alarms with their start, end and cause."""
+        """Alarms with start, end and cause."""
         return f"{self.stream}.alarms"
 
     @property
     def enrich_leader(self) -> str:
-        """One partition, no records: its group elects the active driver of enrich."""
+        """One partition without records; its consumer group elects the active instance of enrich."""
         return f"{self.stream}.enrich-leader"
 
     @property
     def enrich_warm_up(self) -> str:
-        """Made-up records that an instance of enrich lets go round in it before it is ready. Nobody else reads it."""
+        """Synthetic records with which an instance of enrich warms up before it is ready."""
         return f"{self.stream}.enrich-warm-up"
 
     def retry_in(self, tier: Tier) -> str:
         """Deliveries that wait for the delay of a tier."""
-        return f"{self.stream}.retry-in.{tier.name}"
+        return self.retry_in_prefix + tier.name
+
+    @property
+    def retry_in_prefix(self) -> str:
+        """What the names of all retry topics begin with."""
+        return f"{self.stream}.retry-in."
+
+    def tier_of(self, topic: str) -> Tier | None:
+        """The tier of a retry topic, configured or not; None: it is no retry topic of the stream."""
+        if not topic.startswith(self.retry_in_prefix):
+            return None
+        try:
+            return parse_tier(topic.removeprefix(self.retry_in_prefix))
+        except ValueError:
+            return None
 
     def group(self, service: str) -> str:
-        """The consumer group of a service."""
+        """The id of a service's consumer group."""
         return f"{self.stream}.{service}"
 
     def all(self) -> list[Topic]:
-        """Every topic of the stream, to be created at its start."""
+        """Every topic of the stream, to create it."""
         events = [self.raw, self.normalized, self.enriched, self.retry_out, self.receipts, self.accepted]
         events += [self.retry_in(tier) for tier in self.tiers]
         return [

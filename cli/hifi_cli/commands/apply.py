@@ -14,7 +14,7 @@ from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
-from hifi_infra.stream import put_in_force
+from hifi_infra.kafka.stream_setup import put_in_force
 
 _COLOURS: Final = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
 
@@ -48,8 +48,8 @@ def apply(
         folder,
         trigger,
         quick=quick,
-        seen=data / "checked" if target.running else None,
-        places=target.running.python_path if target.running else None,
+        passed=data / "checked" if target.running else None,
+        function_folders=target.running.python_path if target.running else None,
     )
     changes, versions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing))
     if as_json:

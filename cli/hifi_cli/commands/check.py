@@ -8,11 +8,11 @@ import typer
 
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe
-from hifi_cli.checking import check_folder
+from hifi.pipe_check import check_folder
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson
-from hifi_infra.plan import Trigger
+from hifi_infra.mesh.plan import Trigger
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of pipes, one YAML file for each pipe.")]
 Quick = Annotated[
@@ -68,11 +68,13 @@ def load_checked_pipes(
     trigger: Trigger,
     *,
     quick: bool,
-    seen: Path | None = None,
-    places: Sequence[Path] | None = None,
+    passed: Path | None = None,
+    function_folders: Sequence[Path] | None = None,
 ) -> list[Pipe]:
     """Return the pipes of a folder; if there are problems, print them and exit with status 1."""
-    pipes, problems = check_folder(folder, trigger, sql=not quick, seen=seen, places=places)
+    pipes, problems = check_folder(
+        folder, trigger, sql=not quick, passed=passed, function_folders=function_folders
+    )
     if problems:
         print_problems(problems)
         raise typer.Exit(FAILED)

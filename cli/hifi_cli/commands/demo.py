@@ -22,8 +22,8 @@ from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, TriggerOf
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
 
 
 @report_errors

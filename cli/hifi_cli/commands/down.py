@@ -11,7 +11,7 @@ from hifi.errors import HifiError, Misconfigured
 from hifi_cli.display.console import console
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.options import DEFAULT_DATA, Data
-from hifi_infra import running
+from hifi_infra.mesh import running
 
 DOWN_S: Final = 300.0
 """Time limit. Each service drains within 55 s, so a mesh that takes longer than all of them together hangs."""
@@ -31,13 +31,13 @@ def down(
       hifi down
       hifi down --data /srv/hifi
     """
-    if not running.held(data):
+    if not running.is_locked(data):
         console.print(f"No mesh is running on {data}.", highlight=False)
         return
     signalled = 0
     end = time.monotonic() + DOWN_S
     with console.status("waiting for the services to shut down"):
-        while running.held(data):
+        while running.is_locked(data):
             mesh = running.find(data)
             if mesh is not None and mesh.pid != signalled:  # a mesh that is starting publishes its pid later
                 signalled = mesh.pid
@@ -51,7 +51,7 @@ def down(
     console.print("The mesh has stopped.", highlight=False)
 
 
-def _signal(mesh: running.Running, number: signal.Signals) -> None:
+def _signal(mesh: running.RunningMesh, number: signal.Signals) -> None:
     try:
         os.kill(mesh.pid, number)
     except ProcessLookupError:

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
-from hifi.pipe.units import seconds as read_seconds
+from hifi.units import seconds as read_seconds
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.workspace import Workspace
@@ -28,8 +28,8 @@ from hifi_cli.rate.rate_search import RateSearch
 from hifi_cli.rate.report import is_whole, line, notes, report, sentence, tables
 from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import RateStep
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, read_scale
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, read_scale
 from hifi_infra.ports import free_port
 
 

@@ -20,8 +20,8 @@ from hifi_cli.mesh_state import service_metrics
 from hifi_cli.mesh_state.backlog import ConsumerBacklog, read_backlog
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
-from hifi_infra.probe import readiness
-from hifi_infra.running import RunningInstance
+from hifi_infra.mesh.health_probe import readiness
+from hifi_infra.mesh.running import RunningInstance
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from hifi_cli.display.mesh_view import View
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
-from hifi_cli.mesh_state.backlog import read_backlog
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream, TriggerOf
-from hifi_infra import running
-from hifi_infra.autoscale import Policy
-from hifi_infra.autoscaler import Autoscaler, read_autoscale
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, read_scale
+from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
+from hifi_infra.autoscaler.due_backlog import due_backlog
+from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.mesh import running
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, read_scale
 
 
 @report_errors
@@ -104,7 +104,7 @@ def up(
             "--brokers starts a Kafka cluster and --kafka uses an existing one: give one of them"
         )
     policies = read_autoscale(autoscale or [])
-    found = load_checked_pipes(pipes, trigger, quick=False, seen=plan.data / "checked") if pipes else []
+    found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
@@ -135,7 +135,7 @@ async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) ->
 
 @contextlib.asynccontextmanager
 async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterator[None]:
-    scaler = Autoscaler(mesh, policies, lambda: _waiting(mesh))
+    scaler = Autoscaler(mesh, policies, lambda: due_backlog(mesh.bootstrap, mesh.topics))
     task = asyncio.create_task(scaler.run(), name="autoscale") if policies else None
     try:
         yield
@@ -143,10 +143,6 @@ async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterat
         scaler.stop()
         if task is not None:
             await task
-
-
-async def _waiting(mesh: Mesh) -> Mapping[str, int]:
-    return (await read_backlog(mesh.bootstrap, mesh.topics)).waiting
 
 
 async def _stop(mesh: Mesh, interrupts: Interrupts) -> None:
@@ -205,6 +201,6 @@ def example_request(url: str, pipe: Pipe) -> str:
 
 def _python_path(pipes: Path | None, data: Path) -> list[Path]:
     """Return the folders to import functions from: this folder of pipes, and those of the pipes published earlier."""
-    before = running.last(data)
+    before = running.read(data)
     known = [pipes.resolve()] if pipes else []
     return known + [one for one in (before.python_path if before else []) if one not in known]

@@ -12,8 +12,8 @@ from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.mesh_state.backlog import read_backlog
-from hifi_infra.mesh import Mesh
-from hifi_infra.process import Process
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.process.process import Process
 
 READY_S: Final = 300.0
 QUIET_S: Final = 60.0

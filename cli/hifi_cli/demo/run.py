@@ -13,7 +13,7 @@ from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.report import DemoRun, report
 from hifi_cli.demo.verify import RequestLogReader, read_send_log
 from hifi_cli.demo.workspace import Workspace
-from hifi_infra.mesh import Mesh
+from hifi_infra.mesh.mesh import Mesh
 
 MEASURE_S: Final = 2.0
 

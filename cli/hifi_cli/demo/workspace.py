@@ -17,9 +17,9 @@ from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi_cli.demo import flights
 from hifi_cli.demo.flights import Row
+from hifi_infra.mesh.health_probe import get
 from hifi_infra.ports import free_port
-from hifi_infra.probe import get
-from hifi_infra.process import Process
+from hifi_infra.process.process import Process
 
 PIPE: Final = Path(__file__).with_name("pipe")
 """`examples/flights` of the repository."""

@@ -14,9 +14,9 @@ from rich.text import Text
 from hifi_cli.display.tables import fit, table
 from hifi_cli.display.units import count, local_clock, mebibytes
 from hifi_cli.mesh_state import service_metrics
-from hifi_infra.instance import Instance
-from hifi_infra.journal import Happening
-from hifi_infra.mesh import Mesh
+from hifi_infra.mesh.instance import Instance
+from hifi_infra.mesh.journal import JournalEntry
+from hifi_infra.mesh.mesh import Mesh
 
 REDRAW_S: Final = 0.25
 MEASURE_S: Final = 2.0
@@ -60,7 +60,7 @@ class View:
                 live.stop()
             self._mesh.journal.listener = None
 
-    def _happened(self, happening: Happening) -> None:
+    def _happened(self, happening: JournalEntry) -> None:
         if not self._console.is_terminal or happening.bad:
             colour = "yellow" if happening.bad else "dim"
             self._console.print(
@@ -82,12 +82,12 @@ class View:
         while True:
             before = self._counts
             self._counts = await service_metrics.read_all_counters(
-                one.place.port for one in self._mesh.all() if one.process.running
+                one.spec.port for one in self._mesh.all() if one.process.running
             )
             for instance in self._mesh.all():
-                port = instance.place.port
+                port = instance.spec.port
                 counter = (
-                    service_metrics.ACCEPTED if instance.place.service == "ingest" else service_metrics.READ
+                    service_metrics.ACCEPTED if instance.spec.service == "ingest" else service_metrics.READ
                 )
                 self._rates[port] = service_metrics.per_second(
                     before.get(port), self._counts.get(port), counter
@@ -108,7 +108,7 @@ class View:
         rows = table("=instance", "=state", ">rate\nev/s", ">memory", ">restarts", "waiting for")
         for instance in mesh.all():
             rows.add_row(*self._row(instance))
-        happenings = list(mesh.journal.happenings)[-SHOWN_HAPPENINGS:]
+        happenings = list(mesh.journal.entries)[-SHOWN_HAPPENINGS:]
         fit(rows, self._console.width)
         latest = [
             Text(f"{local_clock(one.at_s)} {one.text}", style="yellow" if one.bad else "dim")
@@ -120,12 +120,12 @@ class View:
     def _row(self, instance: Instance) -> list[str]:
         readiness = instance.readiness
         state = f"[green]{readiness.state}[/]" if instance.ready else f"[yellow]{readiness.state}[/]"
-        rate = self._rates.get(instance.place.port)
+        rate = self._rates.get(instance.spec.port)
         return [
             instance.name,
             state,
             count(rate),
             mebibytes(self._memory.get(instance.name, 0)),
             str(instance.restarts),
-            escape(instance.refused or "; ".join(readiness.waiting.values())),
+            escape(instance.misconfiguration or "; ".join(readiness.waiting.values())),
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hifi_infra.probe import get
+from hifi_infra.mesh.health_probe import get
 
 ACCEPTED = "hifi_ingest_accepted_events_total"
 READ = "hifi_records_read_total"

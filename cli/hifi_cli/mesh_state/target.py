@@ -6,8 +6,8 @@ from pathlib import Path
 from hifi.errors import Misconfigured
 from hifi.settings import StreamSettings, load
 from hifi.topics import Topics
-from hifi_infra import running
-from hifi_infra.running import Running
+from hifi_infra.mesh import running
+from hifi_infra.mesh.running import RunningMesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Target:
 
     kafka: str
     topics: Topics
-    running: Running | None
+    running: RunningMesh | None
 
 
 def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
@@ -66,7 +66,7 @@ def observe_url(data: Path, url: str | None) -> str:
     return console
 
 
-def _mesh(data: Path, otherwise: str) -> Running:
+def _mesh(data: Path, otherwise: str) -> RunningMesh:
     mesh = running.find(data)
     if mesh is None:
         raise Misconfigured(

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.errors import Misconfigured
-from hifi.pipe.model import Batch, Pipe
+from hifi.pipe.model import BatchPolicy, Pipe
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.flights import Row
@@ -59,7 +59,7 @@ class EventLoad:
     def _shaped(self, pipe: Pipe) -> Pipe:
         destinations = pipe.destinations
         if self.batch > 1:
-            batch = Batch(size=max(2, self.batch))
+            batch = BatchPolicy(size=max(2, self.batch))
             destinations = [one.model_copy(update={"batch": batch}) for one in destinations]
         normalize = pipe.normalize
         if self.max_bytes:

@@ -1,4 +1,4 @@
-"""The one producer and the one consumer loop of every asyncio service."""
+"""The producer and the consumer of every asyncio service."""
 
 from hifi.kafka.uvloop_patch import apply
 

@@ -1,76 +1,85 @@
-"""Asking Kafka for records as seldom as nobody notices."""
+"""A fetcher that sends fewer requests to Kafka while records flow."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from types import FunctionType
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import Fetcher
 from aiokafka.consumer.subscription_state import Assignment
 
+from aiokafka_cooperative import check_compatibility, start_with_classes
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
+
+_USED: Final[Mapping[type, Mapping[str, str]]] = {
+    Fetcher: {
+        "_get_actions_per_node": "tps state_value _records _fetch_max_wait_ms",
+        "_proc_fetch_request": "topics state_value has_valid_position highwater",
+    },
+}
+
+
+def check_fetcher() -> None:
+    """Check that AdaptiveFetcher fits the installed aiokafka.
+
+    Raises:
+        IncompatibleAiokafkaError: it does not; the message names the differences.
+    """
+    check_compatibility(_USED, __name__)
 
 
 class AdaptiveConsumer(AIOKafkaConsumer):  # type: ignore[misc]
-    """An AIOKafkaConsumer whose `fetch_max_wait_ms` means what AdaptiveFetcher says."""
+    """An AIOKafkaConsumer with AdaptiveFetcher, which gives `fetch_max_wait_ms` another meaning."""
 
     async def start(self) -> None:
         """Connect."""
-        await start_with({"Fetcher": AdaptiveFetcher})(self)
+        await start_with_classes({"Fetcher": AdaptiveFetcher})(self)
 
 
 class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
-    """A Fetcher that asks Kafka as seldom as nobody notices: requests cost, records hardly do.
+    """A Fetcher that gathers records before it fetches them, because requests cost more than records.
 
-    A lone record comes at once. Where records just came, more will: then the next fetch is sent after the time of
-    `hifi.kafka.fetch_interval`, or `fetch_max_wait_ms` where that is longer, and takes all that came meanwhile; at once where
-    more was there than the last one could take. The time is waited for here: a fetch that waits for many bytes at the
-    broker is looked at again, with all its partitions, for each batch that is appended to any of them. Where none came,
-    asking again and again would be all that an idle mesh does; but a broker answers one fetch at a time, and a
-    partition whose records are still being worked on is not in it, so while there is one the fetch must end soon.
+    - A single record is fetched at once.
+    - After a fetch that returned records, the next one is sent after the fetch interval (hifi.kafka.fetch_interval),
+      or after `fetch_max_wait_ms` if that is longer, and returns all records that arrived meanwhile. If the last fetch
+      left records behind, the next one is sent at once.
+    - The wait is here rather than at the broker: a fetch that waits there for a number of bytes is evaluated again,
+      with all of its partitions, for each batch appended to any of them.
+    - Without records, a fetch waits at the broker for IDLE_WAIT_MS, so that an idle mesh does not poll all the time. It
+      waits only for the fetch interval while fetched records are still being processed: their partitions are not part
+      of it, and a broker answers one fetch at a time.
     """
 
     IDLE_WAIT_MS: Final = 200
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._least_wait_ms: int = options["fetch_max_wait_ms"]
-        self._flows = False
+        self._min_wait_ms: int = options["fetch_max_wait_ms"]
+        self._records_flow = False
 
     def _get_actions_per_node(self, assignment: Assignment) -> Any:
-        idle_ms = max(self.IDLE_WAIT_MS, self._least_wait_ms)
-        self._fetch_max_wait_ms = round(self._brief_s * 1000) if self._records else idle_ms
+        idle_ms = max(self.IDLE_WAIT_MS, self._min_wait_ms)
+        self._fetch_max_wait_ms = round(self._interval_s * 1000) if self._records else idle_ms
         return super()._get_actions_per_node(assignment)
 
     async def _proc_fetch_request(self, assignment: Assignment, node_id: int, request: Any) -> Any:
-        if self._flows and not _more_is_there(assignment, request):
+        if self._records_flow and not _has_more(assignment, request):
             try:
-                await asyncio.sleep(self._brief_s)
+                await asyncio.sleep(self._interval_s)
             except asyncio.CancelledError:
-                return False  # as the method below does
-        self._flows = await super()._proc_fetch_request(assignment, node_id, request)
-        return self._flows
+                return False  # as the overridden method does
+        self._records_flow = await super()._proc_fetch_request(assignment, node_id, request)
+        return self._records_flow
 
     @property
-    def _brief_s(self) -> float:
-        return max(FETCH_INTERVAL.seconds, self._least_wait_ms / 1000)
+    def _interval_s(self) -> float:
+        return max(FETCH_INTERVAL.seconds, self._min_wait_ms / 1000)
 
 
-def _more_is_there(assignment: Assignment, request: Any) -> bool:
-    """A partition had more records at the last fetch than that one took."""
+def _has_more(assignment: Assignment, request: Any) -> bool:
+    """Whether the last fetch left records of some partition behind."""
     return any(
         (assignment.state_value(TopicPartition(topic, partition)).highwater or 0) > offset
         for topic, partitions in request.topics
         for partition, offset, _ in partitions
     )
-
-
-def start_with(parts: Mapping[str, Callable[..., Any]]) -> Callable[[Any], Awaitable[None]]:
-    """AIOKafkaConsumer's `start`, in which the names of some classes mean these; the original stays as it is.
-
-    `start` names the classes and offers no way in. The names could be changed in its module for a while, but
-    that would be for every consumer that happens to start then.
-    """
-    start: Any = AIOKafkaConsumer.start
-    return FunctionType(start.__code__, {**start.__globals__, **parts})

@@ -1,6 +1,8 @@
-"""Creating a stream's topics, and refusing a stream whose partitions do not fit."""
+"""Create a stream's topics, and find out which topics exist with how many partitions."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -9,56 +11,64 @@ from aiokafka.errors import KafkaError, for_code
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.health import Health
+from hifi.kafka.clients import connect
 from hifi.topics import Topics
 
 _ALREADY_EXISTS = 36
 _PARTITIONS = "partitions"
 _RECORD_LIMIT = "max.message.bytes"
-_LOOK_AGAIN_S = 2.0
+_CHECK_INTERVAL_S = 2.0
 
 
 async def create_topics(
     bootstrap: str, topics: Topics, *, partitions: int, replication: int, timeout_s: float = 30
 ) -> list[str]:
-    """Create what is missing of a stream; repeating it changes nothing.
+    """Create the missing topics of a stream; calling it again changes nothing.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: the stream's topics.
-        partitions: of each event topic; fixed for the stream's life.
-        replication: copies of each partition; min ISR is one less, at least one.
+        partitions: of each event topic; fixed when the stream is created.
+        replication: replicas of each partition; min ISR is one less, at least one.
         timeout_s: bound on waiting until Kafka answers and knows every topic, seconds.
 
     Returns:
         The names of the topics that were created now.
 
     Raises:
-        Misconfigured: a topic exists with another partition count or takes less than an event, or Kafka refuses one.
+        Misconfigured: a topic exists with another partition count or a smaller record limit, or Kafka refuses one.
         Retryable: Kafka did not answer in time.
     """
     async with asyncio.timeout(timeout_s):
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         try:
-            await _start(admin)
-            return await _create(admin, topics, partitions, replication)
+            async with _admin(bootstrap) as admin:
+                return await _create(admin, topics, partitions, replication)
         except KafkaError as error:
             raise Retryable(f"Kafka at {bootstrap} did not create the topics: {error!r}") from error
-        finally:
-            await admin.close()
 
 
 async def partition_counts(bootstrap: str, names: list[str]) -> dict[str, int]:
-    """Partitions of those of the topics that exist."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    try:
-        await _start(admin)
+    """Partitions by name of those topics that exist. Waits, without a time limit, until a broker answers.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka refused.
+    """
+    async with _admin(bootstrap) as admin:
         return await _counts(admin, names)
-    finally:
-        await admin.close()
+
+
+async def topic_names(bootstrap: str, prefix: str) -> list[str]:
+    """Names of the existing topics that begin with a prefix, sorted. Waits, without a time limit, for a broker.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka refused.
+    """
+    async with _admin(bootstrap) as admin:
+        return sorted(name for name in await admin.list_topics() if name.startswith(prefix))
 
 
 async def matching_partitions(bootstrap: str, names: list[str], partitions: int, health: Health) -> None:
-    """Return once all of the topics have as many partitions as the stream says; not ready until then."""
+    """Wait until all topics have the stream's partition count; the service is not ready until then."""
     while True:
         try:
             counts = await partition_counts(bootstrap, names)
@@ -71,17 +81,18 @@ async def matching_partitions(bootstrap: str, names: list[str], partitions: int,
                 f"the stream has {partitions} partitions, but {wrong}; a stream never grows: start a new one",
             )
         except (KafkaError, OSError) as error:
-            health.block(_PARTITIONS, f"Kafka does not tell the partitions: {error!r}")
-        await asyncio.sleep(_LOOK_AGAIN_S)
+            health.block(_PARTITIONS, f"the partition counts cannot be read from Kafka: {error!r}")
+        await asyncio.sleep(_CHECK_INTERVAL_S)
 
 
-async def _start(admin: Any) -> None:
-    while True:
-        try:
-            await admin.start()
-            return
-        except KafkaError:
-            await asyncio.sleep(0.2)
+@contextlib.asynccontextmanager
+async def _admin(bootstrap: str) -> AsyncIterator[Any]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        await connect(admin.start)
+        yield admin
+    finally:
+        await admin.close()
 
 
 async def _counts(admin: Any, names: list[str]) -> dict[str, int]:
@@ -90,7 +101,7 @@ async def _counts(admin: Any, names: list[str]) -> dict[str, int]:
 
 
 async def _record_limits(admin: Any, names: list[str]) -> dict[str, int]:
-    """Bytes of the largest record that each topic takes, where we may know them."""
+    """Bytes of the largest record that each topic allows; topics whose settings may not be read are left out."""
     if not names:
         return {}
     wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {_RECORD_LIMIT: None}) for name in names]
@@ -103,24 +114,9 @@ async def _record_limits(admin: Any, names: list[str]) -> dict[str, int]:
 
 
 async def _create(admin: Any, topics: Topics, partitions: int, replication: int) -> list[str]:
-    declared = {topic.name: topic for topic in topics.all()}
-    existing = await _counts(admin, list(declared))
-    for name, count in existing.items():
-        wanted = declared[name].partitions or partitions
-        if count != wanted:
-            raise Misconfigured(
-                f"the topic {name} has {count} partitions and the stream {topics.stream} needs {wanted}; "
-                "the count is fixed when a stream is created: start a new stream (HIFI_STREAM) or use the old count"
-            )
-    for name, limit in (await _record_limits(admin, list(existing))).items():
-        wanted = int(declared[name].configs()[_RECORD_LIMIT])
-        if limit < wanted:
-            raise Misconfigured(
-                f"the topic {name} takes records of {limit} bytes and an event may have {wanted}: "
-                f"run kafka-configs.sh --alter --entity-type topics --entity-name {name} "
-                f"--add-config {_RECORD_LIMIT}={wanted}"
-            )
-    missing = [topic for topic in declared.values() if topic.name not in existing]
+    existing = await _counts(admin, [topic.name for topic in topics.all()])
+    await _check_existing(admin, topics, existing, partitions)
+    missing = [topic for topic in topics.all() if topic.name not in existing]
     if missing:
         min_isr = {"min.insync.replicas": str(max(1, replication - 1))}
         answer = await admin.create_topics(
@@ -139,6 +135,31 @@ async def _create(admin: Any, topics: Topics, partitions: int, replication: int)
                 raise Misconfigured(
                     f"Kafka refuses the topic {name}: {for_code(code).__name__} {rest[0] if rest else ''}"
                 )
-    while len(await _counts(admin, list(declared))) < len(declared):
+    names = [topic.name for topic in topics.all()]
+    while len(await _counts(admin, names)) < len(names):
         await asyncio.sleep(0.1)
     return [topic.name for topic in missing]
+
+
+async def _check_existing(admin: Any, topics: Topics, existing: dict[str, int], partitions: int) -> None:
+    """Refuse topics that do not fit the stream.
+
+    Raises:
+        Misconfigured: another partition count, or a record limit below the largest event.
+    """
+    declared = {topic.name: topic for topic in topics.all()}
+    for name, count in existing.items():
+        wanted = declared[name].partitions or partitions
+        if count != wanted:
+            raise Misconfigured(
+                f"the topic {name} has {count} partitions and the stream {topics.stream} needs {wanted}; "
+                "the count is fixed when a stream is created: start a new stream (HIFI_STREAM) or use the old count"
+            )
+    for name, limit in (await _record_limits(admin, list(existing))).items():
+        wanted = int(declared[name].configs()[_RECORD_LIMIT])
+        if limit < wanted:
+            raise Misconfigured(
+                f"the topic {name} allows records of {limit} bytes and an event may have {wanted}: "
+                f"run kafka-configs.sh --alter --entity-type topics --entity-name {name} "
+                f"--add-config {_RECORD_LIMIT}={wanted}"
+            )

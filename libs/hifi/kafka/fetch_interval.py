@@ -1,58 +1,56 @@
-"""How long to gather records before Kafka is asked: longer while cores are short.
+"""The time between two Kafka requests: 5 ms when CPUs are free, up to 120 ms when they are saturated.
 
-A request to Kafka costs about the same with one record in it as with a hundred. Where there are cores to spare, many
-small requests make a record early; where there are none, they take from everybody the time in which records could be
-worked on, and make all of them late. How long this process has waited for a core says which it is (Linux tells;
-elsewhere the time stays the shortest).
+A request costs about the same with one record as with a hundred. With free CPUs, frequent small requests make records
+early. Without, they take the time in which other processes would handle records, and make all of them late. The share
+of time that this process waits for a CPU tells which it is (Linux only; elsewhere the interval stays at its shortest).
 """
 
 import math
-import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
+
+from hifi.cpu_time import CpuTime, thread_cpu_time
 
 SHORTEST_S: Final = 0.005
 LONGEST_S: Final = 0.12
 _CALM: Final = 0.3
-"""A process that waits for a core in up to this share of the time in which it could run gathers shortest."""
-_SHORT: Final = 0.7
-"""From this share on it gathers longest. Between the two each step is the same factor: 24 ms in the middle."""
+"""Up to this share of waiting, of the time in which the process could run, the interval is the shortest."""
+_SATURATED: Final = 0.7
+"""From this share on it is the longest. Between the two it grows exponentially: 24 ms in the middle."""
 _SAMPLE_S: Final = 0.25
-_MEMORY: Final = 0.75
-"""What is left of the share of before after one more sample: it follows a change within about a second."""
-
-
-def thread_cpu_times() -> tuple[int, int]:
-    """Nanoseconds that this thread has run, and that it has waited for a core."""
-    ran, waited, _ = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()
-    return int(ran), int(waited)
+_SMOOTHING: Final = 0.75
+"""Weight of the previous share at each sample: the interval follows a change within about a second."""
 
 
 class FetchInterval:
-    """The time to gather, seconds, by how short cores are. One for a process is enough: see `FETCH_INTERVAL`."""
+    """The interval of one process, by its CPU pressure. See `FETCH_INTERVAL`."""
 
     def __init__(
         self,
-        read: Callable[[], tuple[int, int]] = thread_cpu_times,
+        read: Callable[[], CpuTime] = thread_cpu_time,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`read` gives the nanoseconds run and waited so far; OSError or ValueError: nobody knows."""
+        """Measure from the first use on.
+
+        Args:
+            read: CPU time so far; OSError or ValueError: it is unknown.
+            now_s: a monotonic clock, seconds.
+        """
         self._read = read
         self._now_s = now_s
         self._next_s = 0.0
-        self._last: tuple[int, int] | None = None
+        self._last: CpuTime | None = None
         self._share = 0.0
 
     @property
     def seconds(self) -> float:
-        """Ask each time; a sample is taken four times a second at most."""
+        """The interval now. Read it each time; a sample is taken at most four times a second."""
         now_s = self._now_s()
         if now_s >= self._next_s:
             self._next_s = now_s + _SAMPLE_S
             self._sample()
-        over = min(max(self._share - _CALM, 0) / (_SHORT - _CALM), 1)
+        over = min(max(self._share - _CALM, 0) / (_SATURATED - _CALM), 1)
         return SHORTEST_S * math.pow(LONGEST_S / SHORTEST_S, over)
 
     def _sample(self) -> None:
@@ -64,10 +62,10 @@ class FetchInterval:
         last, self._last = self._last, found
         if last is None:
             return
-        ran, waited = found[0] - last[0], found[1] - last[1]
-        if ran + waited > 0:
-            self._share = _MEMORY * self._share + (1 - _MEMORY) * waited / (ran + waited)
+        ran_ns, waited_ns = found.ran_ns - last.ran_ns, found.waited_ns - last.waited_ns
+        if ran_ns + waited_ns > 0:
+            self._share = _SMOOTHING * self._share + (1 - _SMOOTHING) * waited_ns / (ran_ns + waited_ns)
 
 
 FETCH_INTERVAL: Final = FetchInterval()
-"""Of this process: its event loop runs in one thread."""
+"""The interval of this process, whose event loop runs in one thread."""

@@ -1,12 +1,12 @@
-"""Which offsets of a partition are finished: pure bookkeeping behind every commit."""
+"""Which offsets of a partition are complete, and so may be committed. Pure."""
 
 from collections import deque
 
 
 class OffsetTracker:
-    """Offsets started in order and finished in any order; what may be committed has no gap below it.
+    """Offsets begun in order and completed in any order; the committable offset has no gap below it.
 
-    Memory is proportional to what is pending between the oldest unfinished offset and the newest started one.
+    Memory is proportional to the offsets between the oldest incomplete one and the newest one begun.
     """
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class OffsetTracker:
         self._committable: int | None = None
 
     def start(self, offset: int) -> None:
-        """Take up an offset; offsets come in ascending order.
+        """Begin an offset; offsets come in ascending order.
 
         Raises:
             ValueError: the offset is not above the last one.
@@ -25,7 +25,7 @@ class OffsetTracker:
         self._order.append(offset)
 
     def finish(self, offset: int) -> None:
-        """An offset's outputs are acknowledged. Finishing it again changes nothing."""
+        """Complete an offset: its outputs are acknowledged. Completing it again changes nothing."""
         order, finished = self._order, self._finished
         if not order or offset < order[0]:
             return
@@ -38,7 +38,7 @@ class OffsetTracker:
             self._committable = order.popleft() + 1
 
     def finish_through(self, offset: int) -> None:
-        """All offsets up to and with this one are finished."""
+        """Complete all offsets up to and including this one."""
         order, finished = self._order, self._finished
         while order and (order[0] <= offset or order[0] in finished):
             finished.discard(order[0])
@@ -46,10 +46,10 @@ class OffsetTracker:
 
     @property
     def committable(self) -> int | None:
-        """The next offset to read after a restart, or None as long as nothing is finished."""
+        """The offset to commit, which a restart reads first; None until one is complete."""
         return self._committable
 
     @property
     def pending(self) -> int:
-        """How many offsets were started and cannot be committed yet."""
+        """How many offsets were begun and cannot be committed yet."""
         return len(self._order)

@@ -1,14 +1,14 @@
-"""The one producer: acks=all, idempotent, batches built for each partition, bounded memory.
+"""The producer of every service: acks=all, idempotent, batches built for each partition, bounded memory.
 
-Records for a partition collect while its last batch is on the way and until the next moment at which batches go out,
-so requests grow with the load and a lone record waits for next to nothing. Between two such moments is the time of
-`hifi.kafka.fetch_interval`: what is ready goes together, as one request a broker. aiokafka loses count of its sequences when
-a batch expires (its issue 1017) and then refuses everything until it is made anew; so every failed batch makes the
-producer anew, and what was not acknowledged is sent again by it, in order.
+Records of a partition are queued while its last batch is in flight and until the next send round. All partitions send
+in the same rounds, one request a broker, so that requests grow in size with the load and a single record hardly waits.
+The time between two rounds is the fetch interval (hifi.kafka.fetch_interval).
+
+After a batch has expired, aiokafka's sequence numbers are wrong and it refuses every later batch (its issue 1017). So a
+failed batch replaces the aiokafka producer, and the new one sends again, in order, what was not acknowledged.
 """
 
 import asyncio
-import contextlib
 import itertools
 from collections import deque
 from collections.abc import Sequence
@@ -18,27 +18,29 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from hifi import log, metrics
+from hifi.backoff import backoff_s
 from hifi.errors import Overloaded, Rejected, Unacknowledged
 from hifi.event import Record
 from hifi.health import Health
+from hifi.kafka.clients import close, connect
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.topics import MAX_RECORD_BYTES
 
 MAX_BATCH_BYTES: Final = 512 * 1024
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _FRAMING_BYTES: Final = 32
-"""About what a record costs beyond its content, here and in Kafka's format."""
+"""Approximate overhead of a record, in memory and in Kafka's format."""
 _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 _GATHER_S: Final = 0.001
-"""A record waits so long for those of other partitions: a step mostly works on several at the same time."""
+"""Least wait before a send round: handlers mostly produce to several partitions at the same time."""
 _CONDITION: Final = "producer"
-_BACKOFF_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_CLOSE_S: Final = 1
 
 logger = log.get(__name__)
 
 
 class Sending:
-    """Records on their way to one partition, acknowledged together."""
+    """Records for one partition, queued or in flight, acknowledged together."""
 
     __slots__ = ("acknowledged", "handed_over", "records", "size_bytes")
 
@@ -47,16 +49,16 @@ class Sending:
         self.size_bytes = size_bytes
         self.acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.handed_over = False
-        """Kafka may have some of it: giving up now leaves the outcome unknown."""
+        """Kafka may have received some of it: abandoning it now leaves its outcome unknown."""
 
     def abandon(self) -> bool:
-        """Send it no more. True: Kafka never saw it. False: it may be there, acknowledged or not."""
+        """Do not send it (again). True: Kafka never received it. False: Kafka may have stored it."""
         self.acknowledged.cancel()
         return not self.handed_over
 
 
 class Producer:
-    """Produces to named partitions. Start it before use, stop it to flush."""
+    """Produces to given partitions. Start it before use; stop it to flush."""
 
     def __init__(
         self,
@@ -72,8 +74,8 @@ class Producer:
         Args:
             bootstrap: `HOST:PORT,…`.
             client_id: name in the broker's logs.
-            buffer_bytes: bound on what is not acknowledged yet, bytes.
-            ack_timeout_s: a batch without acknowledgement for so long is sent again by a new producer, seconds.
+            buffer_bytes: bound on unacknowledged records, bytes.
+            ack_timeout_s: a batch that is not acknowledged in this time is sent again by a new producer, seconds.
             compression: `lz4`, `zstd` or None.
         """
         self._options: dict[str, Any] = {
@@ -91,13 +93,13 @@ class Producer:
         self._ack_timeout_s = ack_timeout_s
         self._buffer_bytes = buffer_bytes
         self._buffered_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
-        self._lanes: dict[tuple[str, int], _Lane] = {}
-        self._next_s = 0.0
-        self._next: asyncio.Future[None] | None = None
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._queues: dict[tuple[str, int], _PartitionQueue] = {}
+        self._next_round_s = 0.0
+        self._round: asyncio.Future[None] | None = None
         self._client: AIOKafkaProducer | None = None
-        self._broken: asyncio.Future[None] | None = None
+        self._replaced: asyncio.Future[None] | None = None
         self._rebuilding = asyncio.Lock()
         self._stopped = False
 
@@ -107,22 +109,16 @@ class Producer:
         Raises:
             aiokafka.errors.KafkaError: no broker answers.
         """
-        self._client = await self._connect()
+        self._client = await self._new_client()
 
     async def connect(self, health: Health) -> None:
-        """Connect, however long Kafka stays away; the service is not ready meanwhile."""
-        for turn in itertools.count():
-            try:
-                await self.start()
-                break
-            except (KafkaError, OSError) as error:
-                health.block(_CONDITION, f"no broker answers: {error!r}")
-                await asyncio.sleep(_BACKOFF_S[min(turn, len(_BACKOFF_S) - 1)])
+        """Connect, however long Kafka is away; the service is not ready until then."""
+        await connect(self.start, lambda error: health.block(_CONDITION, f"no broker answers: {error!r}"))
         health.unblock(_CONDITION)
 
     async def stop(self, timeout_s: float = 10) -> bool:
-        """Flush and disconnect. False: after `timeout_s` seconds something was still unacknowledged."""
-        running = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        """Flush and disconnect; False: after `timeout_s` seconds some records were still unacknowledged."""
+        running = [queue.task for queue in self._queues.values() if queue.task is not None]
         late: set[asyncio.Task[None]] = set()
         if running:
             _, late = await asyncio.wait(running, timeout=timeout_s)
@@ -132,20 +128,20 @@ class Producer:
         if late:
             await asyncio.wait(late)
         if self._client is not None:
-            await _close(self._client)
+            await close(self._client, _CLOSE_S)
         return not late
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that Kafka has not acknowledged yet."""
+        """Bytes of records that Kafka has not acknowledged yet."""
         return self._buffered_bytes
 
     def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
-        """Queue records for a partition, in order; await `.acknowledged` of what is returned.
+        """Queue records for a partition, in order; await `.acknowledged` of the result.
 
         Raises:
-            Overloaded: the buffer is full; nothing was taken.
-            Rejected: a record is larger than the topics take; nothing was taken.
+            Overloaded: the buffer is full; nothing was queued.
+            Rejected: a record is larger than the topics allow; nothing was queued.
         """
         if self._stopped:
             raise Overloaded("the producer is stopping")
@@ -153,21 +149,27 @@ class Producer:
         if max(sizes, default=0) > _LARGEST_RECORD_BYTES:
             raise Rejected(
                 "too-large",
-                f"a record of {max(sizes)} bytes; {_LARGEST_RECORD_BYTES} is the most a topic takes",
+                f"a record of {max(sizes)} bytes; the limit of a topic is {_LARGEST_RECORD_BYTES}",
             )
         size = sum(sizes)
         if self._buffered_bytes and self._buffered_bytes + size > self._buffer_bytes:
-            raise Overloaded("the buffer towards Kafka is full")
+            raise Overloaded("the producer's buffer is full")
         self._count(size)
         sending = Sending(records, size)
-        lane = self._lanes.get((topic, partition))
-        if lane is None:
-            lane = self._lanes[topic, partition] = _Lane(self, topic, partition)
-        lane.add(sending)
+        queue = self._queues.get((topic, partition))
+        if queue is None:
+            queue = self._queues[topic, partition] = _PartitionQueue(self, topic, partition)
+        queue.add(sending)
         return sending
 
     async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
-        """Send records and wait, as long as it takes, until Kafka has acknowledged all of them."""
+        """Send records and wait, without a time limit, until Kafka has acknowledged all of them.
+
+        Raises:
+            Overloaded: the producer was stopped.
+            Rejected: a record is larger than the topics allow.
+            Unacknowledged: the producer was stopped before the acknowledgement.
+        """
         while True:
             try:
                 sending = self.send(topic, partition, records)
@@ -175,77 +177,78 @@ class Producer:
             except Overloaded:
                 if self._stopped:
                     raise
-                self._room.clear()  # there may be room for others, only not for this much
-                await self._room.wait()
+                self._has_room.clear()  # there may be room, but not enough for these records
+                await self._has_room.wait()
         await sending.acknowledged
 
     def stalled_s(self, now_s: float) -> float:
-        """How long the oldest batch has been waiting for its acknowledgement, seconds; `now_s` of the loop's clock."""
+        """How long the oldest batch in flight has waited for its acknowledgement, at `now_s` of the loop's clock."""
         return max(
-            (now_s - lane.since_s for lane in self._lanes.values() if lane.since_s is not None), default=0.0
+            (now_s - queue.since_s for queue in self._queues.values() if queue.since_s is not None),
+            default=0.0,
         )
 
-    async def _turn(self) -> None:
-        """Wait for the next moment at which batches go out."""
-        if self._next is None:
+    async def _next_round(self) -> None:
+        """Wait for the next send round."""
+        if self._round is None:
             loop = asyncio.get_running_loop()
-            self._next = loop.create_future()
-            loop.call_at(max(self._next_s, loop.time() + _GATHER_S), self._go)
-        await asyncio.shield(self._next)
+            self._round = loop.create_future()
+            loop.call_at(max(self._next_round_s, loop.time() + _GATHER_S), self._begin_round)
+        await asyncio.shield(self._round)
 
-    def _go(self) -> None:
-        self._next_s = asyncio.get_running_loop().time() + FETCH_INTERVAL.seconds
-        turn, self._next = self._next, None
-        if turn is not None:
-            turn.set_result(None)
+    def _begin_round(self) -> None:
+        self._next_round_s = asyncio.get_running_loop().time() + FETCH_INTERVAL.seconds
+        begun, self._round = self._round, None
+        if begun is not None:
+            begun.set_result(None)
 
     def _count(self, change_bytes: int) -> None:
         self._buffered_bytes += change_bytes
         metrics.BUFFERED_BYTES.set(self._buffered_bytes)
         if self._buffered_bytes * 2 <= self._buffer_bytes:
-            self._room.set()
+            self._has_room.set()
         else:
-            self._room.clear()
+            self._has_room.clear()
 
-    async def _connect(self) -> AIOKafkaProducer:
+    async def _new_client(self) -> AIOKafkaProducer:
         client = AIOKafkaProducer(**self._options)
         try:
             await client.start()
         except BaseException:
-            await _close(client)
+            await close(client, _CLOSE_S)
             raise
         return client
 
-    def _given_up(self) -> asyncio.Future[None]:
-        """What is done as soon as the client of this moment is given up; one for all batches, and no task each."""
-        if self._broken is None:
-            self._broken = asyncio.get_running_loop().create_future()
-        return self._broken
+    def _client_replaced(self) -> asyncio.Future[None]:
+        """Done when the current client is replaced; one future for all batches, so that they need no task each."""
+        if self._replaced is None:
+            self._replaced = asyncio.get_running_loop().create_future()
+        return self._replaced
 
     async def _rebuild(self, failed: AIOKafkaProducer | None) -> None:
         async with self._rebuilding:
             if self._client is not failed:
                 return
-            if self._broken is not None:
-                self._broken.set_result(None)
-            self._broken = None
+            if self._replaced is not None:
+                self._replaced.set_result(None)
+            self._replaced = None
             self._client = None
             metrics.PRODUCER_REBUILDS.inc()
             if failed is not None:
-                await _close(failed)
-            for turn in range(1_000_000_000):
-                try:
-                    self._client = await self._connect()
-                    break
-                except (KafkaError, OSError) as error:
-                    if turn == 0:
-                        logger.warning("kafka-unreachable", error=repr(error))
-                    await asyncio.sleep(_BACKOFF_S[min(turn, len(_BACKOFF_S) - 1)])
+                await close(failed, _CLOSE_S)
+            failures: list[Exception] = []
+
+            def report_first(error: Exception) -> None:
+                if not failures:
+                    logger.warning("kafka-unreachable", error=repr(error))
+                failures[:] = [error]
+
+            await connect(self.start, report_first)
             logger.warning("producer-rebuilt")
 
     async def _send_batch(self, batch: list[Sending], topic: str, partition: int) -> None:
-        """One batch until it is acknowledged, over as many producers as it takes."""
-        for turn in itertools.count():
+        """Send one batch until it is acknowledged, with as many clients as it takes."""
+        for failures in itertools.count():
             batch[:] = [sending for sending in batch if not sending.acknowledged.cancelled()]
             if not batch:
                 return
@@ -255,9 +258,11 @@ class Producer:
                 continue
             for sending in batch:
                 sending.handed_over = True
-            acknowledged = asyncio.ensure_future(self._attempt(client, batch, topic, partition))
+            acknowledged = asyncio.ensure_future(self._send_once(client, batch, topic, partition))
             try:
-                await asyncio.wait({acknowledged, self._given_up()}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {acknowledged, self._client_replaced()}, return_when=asyncio.FIRST_COMPLETED
+                )
             finally:
                 if not acknowledged.done():
                     acknowledged.cancel()
@@ -268,11 +273,11 @@ class Producer:
                 if not isinstance(error, KafkaError | OSError | asyncio.TimeoutError | AssertionError):
                     raise error
                 logger.warning("batch-failed", topic=topic, partition=partition, error=repr(error))
-                if turn:
-                    await asyncio.sleep(_BACKOFF_S[min(turn - 1, len(_BACKOFF_S) - 1)])
+                if failures:
+                    await asyncio.sleep(backoff_s(failures - 1))
                 await self._rebuild(client)
 
-    async def _attempt(
+    async def _send_once(
         self, client: AIOKafkaProducer, batch: list[Sending], topic: str, partition: int
     ) -> None:
         builders = [client.create_batch()]
@@ -289,8 +294,8 @@ class Producer:
                 await future
 
 
-class _Lane:
-    """The queue of one partition: one batch on the way, the rest collecting behind it."""
+class _PartitionQueue:
+    """The records of one partition: one batch in flight, the others queued behind it."""
 
     __slots__ = ("_partition", "_producer", "_queue", "_topic", "since_s", "task")
 
@@ -311,7 +316,7 @@ class _Lane:
         loop = asyncio.get_running_loop()
         try:
             while self._queue:
-                await self._producer._turn()  # noqa: SLF001 - the lane is a part of the producer
+                await self._producer._next_round()  # noqa: SLF001 - the queue is a part of the producer
                 taken = self._take()
                 batch = list(taken)
                 self.since_s = loop.time()
@@ -325,7 +330,7 @@ class _Lane:
                     for sending in taken:
                         if not sending.acknowledged.done():
                             sending.acknowledged.set_exception(Unacknowledged(repr(error)))
-                            sending.acknowledged.exception()  # whoever waits sees it; nobody waiting is no error
+                            sending.acknowledged.exception()  # it is no error if nobody waits for it
                     raise
                 finally:
                     self._producer._count(-sum(sending.size_bytes for sending in taken))  # noqa: SLF001
@@ -342,9 +347,3 @@ class _Lane:
             taken.append(self._queue.popleft())
             size += taken[-1].size_bytes
         return taken
-
-
-async def _close(client: AIOKafkaProducer) -> None:
-    """Close an aiokafka producer within a bound: its own stop hangs while Kafka is down (its issue 1101)."""
-    with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
-        await asyncio.wait_for(client.stop(), timeout=1)

@@ -1,9 +1,9 @@
-"""Makes aiokafka see a closed connection under uvloop, too.
+"""Make aiokafka notice a closed connection under uvloop.
 
-asyncio ignores a write on a transport that has just been closed, and the reader tells of the end in a moment. uvloop
-raises a RuntimeError instead, which aiokafka expects nowhere (its issue 1038). The task that keeps a client's metadata
-ends of it, silently, and from then on that client waits for metadata for ever: a service stood still when its broker had
-been restarted.
+asyncio ignores a write to a transport that has just been closed; the reader reports the end a moment later. uvloop
+raises a RuntimeError instead, which aiokafka handles nowhere (its issue 1038). The task that refreshes a client's
+metadata then ends silently, and the client waits for metadata for ever: a service stopped working after a restart of
+its broker.
 """
 
 import functools
@@ -14,20 +14,20 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 
 def apply() -> None:
-    """Have every connection of aiokafka in this process say it in the way that aiokafka handles; once is enough."""
+    """Patch all aiokafka connections of this process to raise KafkaConnectionError; calling it again does nothing."""
     if not hasattr(AIOKafkaConnection.send, "__wrapped__"):
-        AIOKafkaConnection.send = _telling(AIOKafkaConnection.send)
+        AIOKafkaConnection.send = _raise_connection_error(AIOKafkaConnection.send)
 
 
-def _telling(send: Any) -> Any:
+def _raise_connection_error(send: Any) -> Any:
     @functools.wraps(send)
-    def told(self: Any, *arguments: Any, **options: Any) -> Any:
+    def patched(self: Any, *arguments: Any, **options: Any) -> Any:
         try:
             return send(self, *arguments, **options)
-        except KafkaError:  # a RuntimeError as well
+        except KafkaError:  # is a RuntimeError as well
             raise
         except RuntimeError as error:
             self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
             raise KafkaConnectionError(f"Connection at {self.host}:{self.port} closed: {error}") from error
 
-    return told
+    return patched

@@ -6,9 +6,9 @@ import contextlib
 from hifi import log
 from hifi.http import server
 from hifi.service import Service, run
-from hifi_observe.api import application
 from hifi_observe.observatory import Observatory
 from hifi_observe.settings import ObserveSettings
+from hifi_observe.web.api import application
 
 logger = log.get(__name__)
 

@@ -14,20 +14,24 @@ from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
-from hifi_observe import conditions, figures, metrics
-from hifi_observe.alarm import Alarm
-from hifi_observe.availability import Limits
-from hifi_observe.follower import Follower
-from hifi_observe.herald import Herald
-from hifi_observe.owner import Owner
-from hifi_observe.publish import Publisher
-from hifi_observe.reader import Reader
+from hifi_observe import metrics
+from hifi_observe.alarms import conditions, gauges
+from hifi_observe.alarms.alarm import Alarm
+from hifi_observe.alarms.alarm_notifier import AlarmNotifier
+from hifi_observe.kafka.minutes_follower import MinutesFollower
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.kafka.topic_reader import TopicReader
+from hifi_observe.live import figures
+from hifi_observe.live.recent_series import RecentSeries
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.merger import MinuteMerger
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.open_minute import OpenMinuteReporter
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.store import Store
-from hifi_observe.traces import Traces
+from hifi_observe.traces.event_tracer import EventTracer
 
 if TYPE_CHECKING:
-    from hifi_observe.otlp import Exporter
+    from hifi_observe.traces.otlp_exporter import OtlpExporter
 
 _AGAIN_S: Final = 2.0
 _TELL_S: Final = 1.0
@@ -44,19 +48,20 @@ class Observatory:
         self.settings = settings
         self.health = health
         self.topics = settings.topics
-        self.store = Store()
-        self.herald = Herald(settings)
+        self.store = MinuteStore()
+        self.recent = RecentSeries()
+        self.notifier = AlarmNotifier(settings)
         self.registry = PipeRegistry(settings.kafka, self.topics, health)
         self.producer = Producer(settings.kafka, settings.instance, compression="zstd")
         self.publisher: Publisher | None = None
-        self.reader: Reader | None = None
-        self.follower = Follower(settings, self.topics, self.store, self.herald.read)
-        self.exporter: Exporter | None = None
-        self.traces: Traces | None = None
+        self.reader: TopicReader | None = None
+        self.follower = MinutesFollower(settings, self.topics, self.store, self.notifier.read)
+        self.exporter: OtlpExporter | None = None
+        self.traces: EventTracer | None = None
         if settings.observe_otlp_endpoint:
             self._follow()
         self.since_us = now_us()
-        health.block("books", "the topics have not been read yet")
+        health.block("ledgers", "the topics have not been read yet")
 
     @property
     def partitions(self) -> int:
@@ -66,16 +71,16 @@ class Observatory:
     @property
     def mine(self) -> set[int]:
         """Partition numbers that this instance observes."""
-        return set(self.reader.books) if self.reader is not None else set()
+        return set(self.reader.ledgers) if self.reader is not None else set()
 
-    def limits(self) -> dict[str, Limits]:
+    def limits(self) -> dict[str, SloLimits]:
         """Pipe to what it promises."""
         return {known.pipe.pipe: self._limits(known.pipe) for known in self.registry.all()}
 
-    def _limits(self, pipe: Pipe) -> Limits:
-        return Limits(round(pipe.slo.p95 * 1e6), pipe.slo.loss, self.settings.observe_silence_s)
+    def _limits(self, pipe: Pipe) -> SloLimits:
+        return SloLimits(round(pipe.slo.p95 * 1e6), pipe.slo.loss, self.settings.observe_heartbeat_gap_s)
 
-    def _limits_of(self, name: str) -> Limits | None:
+    def _limits_of(self, name: str) -> SloLimits | None:
         known = self.registry.get(name)
         return self._limits(known.pipe) if known is not None else None
 
@@ -87,7 +92,7 @@ class Observatory:
 
     def alarms(self) -> list[Alarm]:
         """Active alarms, as the topic tells them, so that every instance says the same."""
-        return [alarm for alarm in self.herald.told if alarm.ended_us is None]
+        return [alarm for alarm in self.notifier.told if alarm.ended_us is None]
 
     async def start(self) -> None:
         """Load the pipes and connect; as long as it takes."""
@@ -110,7 +115,8 @@ class Observatory:
             tasks.create_task(self._merge())
             tasks.create_task(self._figures())
             tasks.create_task(self._tell())
-            tasks.create_task(self.herald.post())
+            tasks.create_task(self._sample())
+            tasks.create_task(self.notifier.post())
 
     async def stop(self) -> None:
         """Flush and disconnect."""
@@ -120,12 +126,12 @@ class Observatory:
             await asyncio.to_thread(self.exporter.stop, 3)
 
     def _follow(self) -> None:
-        from hifi_observe.otlp import Exporter
+        from hifi_observe.traces.otlp_exporter import OtlpExporter
 
         settings = self.settings
-        self.exporter = Exporter(settings.observe_otlp_endpoint, settings.stream)
-        share, most_per_s = settings.observe_otlp_share, settings.observe_otlp_most
-        self.traces = Traces(self.topics, share, most_per_s, self.exporter.put, self.hides_id)
+        self.exporter = OtlpExporter(settings.observe_otlp_endpoint, settings.stream)
+        share, most_per_s = settings.observe_otlp_share, settings.observe_otlp_max_per_s
+        self.traces = EventTracer(self.topics, share, most_per_s, self.exporter.put, self.hides_id)
 
     def hides_id(self, pipe: str) -> bool:
         """Whether the ids of its events are taken from a field that it masks."""
@@ -145,23 +151,23 @@ class Observatory:
 
     async def _read(self) -> None:
         assert self.publisher is not None
-        self.reader = Reader(self.settings, self.topics, self.publisher, self.traces)
+        self.reader = TopicReader(self.settings, self.topics, self.publisher, self.traces)
         running = asyncio.create_task(self.reader.run())
         joined = asyncio.create_task(self.reader.joined.wait())
         await asyncio.wait({running, joined}, return_when=asyncio.FIRST_COMPLETED)
         joined.cancel()
         if not running.done():
-            self.health.unblock("books")
+            self.health.unblock("ledgers")
         try:
             await running
         finally:
             running.cancel()
-            self.reader.books.clear()
+            self.reader.ledgers.clear()
 
     async def _merge(self) -> None:
         assert self.publisher is not None
         settings = self.settings
-        owner = Owner(
+        owner = MinuteMerger(
             self.store,
             self.partitions,
             self._limits_of,
@@ -175,25 +181,38 @@ class Observatory:
                 records = owner.merge(pipe)
                 if records:
                     await self.publisher.pipe(pipe, records)
-            await asyncio.sleep(min(1.0, settings.observe_amend_every_s))
+            await asyncio.sleep(min(1.0, settings.observe_amend_interval_s))
 
     async def _figures(self) -> None:
         assert self.publisher is not None
-        windows: dict[int, figures.Window] = {}
+        windows: dict[int, figures.LagWindow] = {}
+        reporters: dict[int, OpenMinuteReporter] = {}
         while True:
-            await asyncio.sleep(self.settings.observe_live_s)
-            for partition, book in list((self.reader.books if self.reader else {}).items()):
-                window = windows.setdefault(partition, figures.Window(_LIVE_LOOKS))
-                made = figures.of_book(book, now_us(), window.put(book.live.take_lags()))
+            await asyncio.sleep(self.settings.observe_live_interval_s)
+            for partition, ledger in list((self.reader.ledgers if self.reader else {}).items()):
+                window = windows.setdefault(partition, figures.LagWindow(_LIVE_LOOKS))
+                made = figures.of_ledger(ledger, now_us(), window.put(ledger.live.take_lags()))
                 await self.publisher.live(partition, made)
-                metrics.CELLS.labels(str(partition)).set(len(book.cells))
+                reporter = reporters.setdefault(partition, OpenMinuteReporter())
+                if rows := reporter.report(ledger.pipe_minutes.values()):
+                    await self.publisher.open_minutes(partition, rows)
+                metrics.PIPE_MINUTES.labels(str(partition)).set(len(ledger.pipe_minutes))
+
+    async def _sample(self) -> None:
+        """Take one sample a second for the charts of the last five minutes."""
+        while True:
+            await asyncio.sleep(1)
+            pipes = (known.pipe.pipe for known in self.registry.all())
+            at_s = now_us() // 1_000_000
+            for pipe in self.recent.watched(pipes, monotonic_s()):
+                self.recent.add(pipe, at_s, figures.of_pipe(pipe, self.store.live, self.store.before))
 
     async def _tell(self) -> None:
         """The instance that holds partition 0 tells alarms; without Kafka, whoever held it last."""
         telling, shown_s = False, -math.inf
         thresholds = conditions.Thresholds(
-            max(15.0, self.settings.observe_look_s * 5 + self.settings.observe_live_s),
-            self.settings.observe_silence_s,
+            max(15.0, self.settings.observe_snapshot_interval_s * 5 + self.settings.observe_live_interval_s),
+            self.settings.observe_heartbeat_gap_s,
             self.settings.observe_rating,
             self.settings.observe_rating_share,
         )
@@ -203,14 +222,14 @@ class Observatory:
             if not telling:
                 continue
             if not before:
-                self.herald.restore()
+                self.notifier.restore()
             found = conditions.holding(
                 self.store, self.limits(), self.destinations(), now_us(), self.partitions, thresholds
             )
-            await self.herald.step(found, self.publisher if self.mine else None)
+            await self.notifier.step(found, self.publisher if self.mine else None)
             if monotonic_s() - shown_s >= _SHOW_S:  # with many pipes it costs more than all the rest
                 shown_s = monotonic_s()
-                metrics.show(self.store, self.limits(), self.herald.alarms.active)
+                gauges.update_gauges(self.store, self.limits(), self.notifier.alarms.active)
 
     @property
     def silent_s(self) -> float:

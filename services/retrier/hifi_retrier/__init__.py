@@ -1,1 +1,1 @@
-"""Holds deliveries that failed until they are due again."""
+"""Keeps failed deliveries until they are due again."""

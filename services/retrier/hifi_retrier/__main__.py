@@ -1,29 +1,41 @@
-"""retrier: retry-in.<delay> > waits until each delivery is due > retry-out, at the same partition."""
+"""retrier: retry-in.<delay> > waits until each delivery is due > retry-out, same partition."""
+
+import asyncio
 
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.service import Service, run
 from hifi.settings import ServiceSettings
-from hifi_retrier.due import turn_s
-from hifi_retrier.step import SERVICE, Retrier
+from hifi.topics import Tier
+from hifi_retrier.due import round_interval_s
+from hifi_retrier.retrier import SERVICE, Retrier
+from hifi_retrier.tiers import CONDITION, load_tiers
 
 
 async def retrier(service: Service, settings: ServiceSettings) -> None:
     """Bring deliveries back until the service stops."""
     topics = settings.topics
     producer = Producer(settings.kafka, settings.instance)
-    bringer = Retrier(topics, producer)
-    # What waits is read little by little, so that hours of backlog cost no memory.
-    reading = ConsumerOptions(
-        [topics.retry_in(tier) for tier in topics.tiers],
-        topics.group(SERVICE),
-        batch_records=500,
-        pending_records=1,
-        partition_fetch_bytes=128 * 1024,
-        gather_s=turn_s(topics.tiers),
-    )
-    consumer = Consumer(service, settings, reading, bringer.step, bringer.poisoned)
-    if await service.unless_stopped(producer.connect(service.health)):
+    service.health.block(CONDITION, "they have not been listed yet")
+
+    async def connect() -> dict[str, Tier]:
+        await producer.connect(service.health)
+        return await load_tiers(settings.kafka, topics, service.health)
+
+    connecting = asyncio.create_task(connect())
+    if await service.unless_stopped(connecting):
+        tiers = connecting.result()
+        bringer = Retrier(topics, tiers, producer)
+        options = ConsumerOptions(
+            list(tiers),
+            topics.group(SERVICE),
+            batch_records=500,
+            # Waiting deliveries are read in small steps, so that a backlog of hours needs no memory.
+            pending_records=1,
+            partition_fetch_bytes=128 * 1024,
+            gather_s=round_interval_s(topics.tiers),
+        )
+        consumer = Consumer(service, settings, options, bringer.handle, bringer.handle_poison)
         service.health.state = "running"
         await consumer.run()
     await producer.stop()

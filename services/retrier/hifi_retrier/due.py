@@ -1,4 +1,4 @@
-"""When a waiting delivery is due: pure."""
+"""When a waiting delivery is due, and in which round it is brought back. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -7,15 +7,15 @@ from typing import Final
 from hifi.clock import MICROSECONDS
 from hifi.topics import Tier
 
-_TURN_S: Final = 0.25
-_TURNS_A_DELAY: Final = 20
+_ROUND_S: Final = 0.25
+_ROUNDS_A_DELAY: Final = 20
 
 
 def due_s(appended_ms: int, delay_s: float, now_us: int, monotonic_s: float) -> float:
-    """The moment, on the monotonic clock, at which a record is due.
+    """The moment on the monotonic clock at which a record is due: its append time plus the tier's delay.
 
-    It is the append time plus the delay, but never later than the delay from now: if the wall clock of this machine
-    or of the broker was set back, nothing waits for longer than its delay once more.
+    It is at most the delay from now. So if the wall clock of this machine or of the broker was set back, a record waits
+    for its delay once more at most.
 
     Args:
         appended_ms: Kafka's append time of the record, milliseconds since 1970 UTC.
@@ -27,21 +27,21 @@ def due_s(appended_ms: int, delay_s: float, now_us: int, monotonic_s: float) -> 
     return monotonic_s + min(max(0.0, wait_s), delay_s)
 
 
-def turn_s(tiers: Sequence[Tier]) -> float:
-    """How far apart the moments are at which deliveries are brought back, seconds.
+def round_interval_s(tiers: Sequence[Tier]) -> float:
+    """Time between two rounds in which deliveries are brought back, seconds: at most 1/20 of the shortest delay.
 
-    What is due between two of them goes at the second one, from all partitions in one request: each by itself would
-    cost everybody else more than it is worth after such a delay. A twentieth of the shortest delay at most.
+    Records of all partitions that became due since the last round go to Kafka in one request. One request a record
+    would cost other services more than the precision is worth after such a delay.
     """
-    return min([_TURN_S, *(tier.delay_s / _TURNS_A_DELAY for tier in tiers)])
+    return min([_ROUND_S, *(tier.delay_s / _ROUNDS_A_DELAY for tier in tiers)])
 
 
-def next_turn_s(when_s: float, now_s: float, turn_s: float) -> float:
-    """The first such moment that is not before `when_s`; what is late already, as a backlog is, waits for none.
+def next_round_s(due_s: float, now_s: float, interval_s: float) -> float:
+    """The first round that is not before `due_s`; records that are late already wait for no round.
 
     Args:
-        when_s: of the monotonic clock, seconds.
-        now_s: of the same.
-        turn_s: how far apart they are, seconds; 0: every moment is one.
+        due_s: on the monotonic clock, seconds.
+        now_s: on the same clock, seconds.
+        interval_s: between two rounds, seconds; 0: no rounds.
     """
-    return math.ceil(when_s / turn_s) * turn_s if when_s > now_s and turn_s else when_s
+    return math.ceil(due_s / interval_s) * interval_s if due_s > now_s and interval_s else due_s

@@ -1,14 +1,12 @@
 import json
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from typer.testing import CliRunner
 
 from hifi_cli.app import app
-from hifi_cli.checking import check_folder
 from hifi_cli.commands.up import _python_path
-from hifi_infra.running import Running, write
+from hifi_infra.mesh.running import RunningMesh, write
 
 GOOD = """
 pipe: orders
@@ -105,20 +103,11 @@ def test_a_function_beside_the_pipe_is_found(pipes):
     assert "the module beside has no 'mend'" in output
 
 
-def test_a_function_where_the_running_mesh_does_not_look_is_not_found(pipes, tmp_path):
-    text = GOOD.replace("enrich:", "normalize: {function: 'elsewhere:fix'}\nenrich:")
-    folder = Path(pipes(text, elsewhere__py="def fix(data):\n    return data\n"))
-    other = tmp_path / "other"
-    [problem] = check_folder(folder, "micro-batch", sql=False, places=[other])[1]
-    assert f"is it in {other} or on PYTHONPATH?" in problem.message
-    assert check_folder(folder, "micro-batch", sql=False, places=[other, folder])[1] == []
-
-
 def test_functions_of_pipes_published_earlier_are_found(tmp_path):
     now, before = tmp_path / "now", tmp_path / "before"
     assert _python_path(None, tmp_path) == []
     assert _python_path(now, tmp_path) == [now]
-    said = Running(
+    said = RunningMesh(
         pid=1,
         created=1.0,
         stream="s",

@@ -8,8 +8,8 @@ import pytest
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
 from hifi_cli.demo.verify import RequestLogReader, read_send_log
 from hifi_cli.demo.workspace import Workspace
+from hifi_infra.mesh.health_probe import get
 from hifi_infra.ports import free_port
-from hifi_infra.probe import get
 
 
 @pytest.fixture

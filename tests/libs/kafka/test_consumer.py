@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.errors import KafkaTimeoutError
 from aiokafka.protocol.fetch import FetchRequest
 
 from hifi import metrics
@@ -20,7 +21,7 @@ from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOpti
 from hifi.kafka.producer import Producer
 from hifi.service import Service
 from hifi.settings import ServiceSettings
-from hifi_infra.broker import KafkaCluster
+from hifi_infra.kafka.cluster import KafkaCluster
 
 
 async def until(condition: Callable[[], bool], within_s: float = 40) -> None:
@@ -76,8 +77,9 @@ class CopyService:
         )
         work.complete_through(records[-1].offset)
 
-    async def put_away(self, _: AssignedPartition, record: ConsumerRecord, __: Exception) -> None:
+    async def put_away(self, work: AssignedPartition, record: ConsumerRecord, _: Exception) -> None:
         self.poisoned.append(record.value)
+        work.complete(record.offset)
 
 
 @contextlib.asynccontextmanager
@@ -191,13 +193,13 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
     group, gate = "g." + source, asyncio.Event()
     first = await CopyService(kafka, source, target, group, "n1").start()
     second = await CopyService(kafka, source, target, group, "n2").start()
-    step = second.consumer._step
+    step = second.consumer._reader.handle
 
     async def held(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
         await step(work, records)
 
-    monkeypatch.setattr(second.consumer, "_step", held)
+    monkeypatch.setattr(second.consumer._reader, "handle", held)
     await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
     [own] = second.consumer.assigned
     async with sender(kafka, source, 2, 100):
@@ -229,6 +231,36 @@ async def test_one_poisoned_record_is_put_away_and_its_neighbours_pass(kafka: st
     await service.stop()
     assert service.poisoned == [b"57"]
     assert (await stored(kafka, target, 1))[0] == [n for n in range(100) if n != 57]
+
+
+async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(), await topic()
+    await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(10)])
+    service = CopyService(kafka, source, target, "g." + source, "n1")
+    handled: list[AssignedPartition] = []
+
+    async def one_by_one(work: AssignedPartition, records: Batch) -> None:
+        if any(record.value == b"4" for record in records):
+            raise RuntimeError("cannot digest it")
+        for record in records:
+            service.seen.append((work.partition, record.offset))
+            work.complete(record.offset)
+
+    async def later(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
+        handled.append(work)
+
+    monkeypatch.setattr(service.consumer._reader, "handle_poison", later)
+    monkeypatch.setattr(service.consumer._reader, "handle", one_by_one)
+    await service.start()
+    await until(lambda: len(service.seen) == 9)
+    [work] = handled
+    await asyncio.sleep(5 * service.settings.commit_interval_s)
+    assert work.offsets.committable == 4, "deliveries of the record may still be under way"
+    work.complete(4)
+    await until(lambda: work.committed == 10)
+    await service.stop()
 
 
 async def test_a_restart_goes_on_where_the_commits_ended(kafka: str, topic: Any) -> None:
@@ -331,7 +363,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
         await step(work, records)
 
     monkeypatch.setattr(AdaptiveFetcher, "_proc_fetch_request", noted)
-    monkeypatch.setattr(service.consumer, "_step", slow)
+    monkeypatch.setattr(service.consumer._reader, "handle", slow)
     await service.start()
     await service.producer.send_and_wait(source, 0, [Record(b"k", b"1", [])])
     await works.wait()
@@ -442,3 +474,46 @@ async def test_kafka_killed_and_back_loses_nothing(tmp_path: Path) -> None:
         found = await stored(cluster.bootstrap, "to", 2)
         counts = Counter(found[0] + found[1])
         assert set(sent) <= set(counts)
+
+
+async def test_a_consumer_that_gets_no_answer_while_kafka_answers_others_is_replaced(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(), await topic()
+    service = await CopyService(kafka, source, target, "g." + source, "n", stuck_s=1).start()
+    await append(kafka, source, [Record(b"k", b"0", [])])
+    await until(lambda: len(service.seen) == 1)
+    stuck = service.consumer.member
+
+    async def no_answer(*_: Any, **__: Any) -> Any:
+        await asyncio.sleep(1)
+        raise KafkaTimeoutError
+
+    async def no_records(*_: Any, **__: Any) -> Any:
+        await asyncio.sleep(1)
+        return {}
+
+    monkeypatch.setattr(stuck, "end_offsets", no_answer)
+    monkeypatch.setattr(stuck, "getmany", no_records)
+    await append(kafka, source, [Record(b"k", b"1", [])])
+    await until(lambda: len(service.seen) == 2)
+    assert service.consumer.member is not stuck
+    await service.stop()
+
+
+async def test_a_consumer_waits_while_kafka_answers_nobody(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(), await topic()
+    service = await CopyService(kafka, source, target, "g." + source, "n", stuck_s=0.2).start()
+    member, asked = service.consumer.member, 0
+
+    async def no_answer(*_: Any, **__: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(AIOKafkaConsumer, "end_offsets", no_answer)
+    await until(lambda: asked > 8)
+    assert service.consumer.member is member
+    await service.stop()

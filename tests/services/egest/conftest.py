@@ -10,7 +10,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from egesting import Stream
+from egest_stream import Stream
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from destination import OK, Reply, Request, answer, destination
-from egesting import Stream, egesting, outcomes, pipe_to, until
+from egest_stream import Stream, outcomes, pipe_to, running_egest, until
+from fake_destination import OK, Reply, Request, answer, destination
 
 from hifi import event
 
@@ -54,7 +54,7 @@ async def test_a_sick_destination_is_not_noticed_by_the_others(stream: Stream, s
             {"name": "well", "url": well.url},
             {"name": "sick", "url": other.url, "timeout": "500ms", "concurrency": 2},
         )
-        async with egesting(stream, declared, lane_events=20, send_within_s=1):
+        async with running_egest(stream, declared, egest_lane_events=20, egest_send_within_s=1):
             alone = await paced(stream, "well", 100, 2)
             before = await stream.receipts(alone)
             both = await paced(stream, "well,sick", 100, 2)
@@ -77,7 +77,7 @@ async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrie
         await stream.publish(declared)
         records = [stream.record("one,two", key=f"k{n % 50}") for n in range(3000)]
         await stream.enriched(*records)
-        async with egesting(stream, lane_events=100):
+        async with running_egest(stream, egest_lane_events=100):
             receipts = await stream.receipts(6000)
     assert outcomes(receipts) == ["delivered"] * 6000
     for there in (one, two):
@@ -94,7 +94,7 @@ async def test_the_commit_goes_on_while_one_request_hangs(stream: Stream) -> Non
             {"name": "sick", "url": sick.url, "timeout": "1s", "retry": {"local_attempts": 1}},
             {"name": "well", "url": well.url},
         )
-        async with egesting(stream, declared):
+        async with running_egest(stream, declared):
             await stream.send(1, to="sick")
             await stream.send(500, to="well")
             await until(lambda: len(well.requests) == 500)
@@ -113,8 +113,8 @@ async def test_memory_does_not_grow_with_what_a_dead_destination_is_owed(stream:
             "breaker": {"failures": 2, "probe": "60s"},
             "retry": {"local_attempts": 1},
         }
-        async with egesting(
-            stream, pipe_to("flights", {"name": "d", "url": sick.url, **declared}), held_events=50
+        async with running_egest(
+            stream, pipe_to("flights", {"name": "d", "url": sick.url, **declared}), egest_in_flight_events=50
         ):
             await stream.send(2000)
             receipts = await stream.receipts(2000)

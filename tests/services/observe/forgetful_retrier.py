@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from aiokafka import ConsumerRecord
+from hifi_retrier.step import Retrier
 
 from hifi.kafka.consumer import AssignedPartition
 from hifi.topics import Tier
 from hifi_retrier.__main__ import main
-from hifi_retrier.step import Retrier
 
 bring_back = Retrier._bring_back
 

@@ -16,15 +16,15 @@ import orjson
 import pytest
 
 from hifi.pipe.model import Pipe
-from hifi_infra import fleet
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan, command
+from hifi_infra.mesh import fleet
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, command
 from hifi_infra.ports import free_port
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 sys.path.insert(0, str(Path(__file__).parent))
 import dashboard
-from destination import OK, Destination, Request, answer, destination
+from fake_destination import OK, Destination, Request, answer, destination
 
 pytestmark = pytest.mark.timeout(500)
 KEY = "write-key"
@@ -136,7 +136,7 @@ async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
             port=(port := free_port()),
             console_port=free_port(but={port}),
             scale={"observe": 2},
-            env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AMEND_EVERY_S": "0.5"},
+            env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AMEND_INTERVAL_S": "0.5"},
         )
         mesh = Mesh(plan)
         mesh.prepare()

@@ -16,7 +16,7 @@ from hifi import event
 from hifi.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream import Stream, new_stream
+from stream_double import Stream, new_stream
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi.topics import Tier
-from hifi_retrier.due import due_s, next_turn_s, turn_s
+from hifi_retrier.due import due_s, next_round_s, round_interval_s
 
 NOW_US = 1_800_000_000_000_000
 DELAYS = st.floats(0.2, 7200)
@@ -29,20 +29,20 @@ def test_the_head_is_always_the_next_that_is_due(ages_ms: list[int], delay_s: fl
 
 
 @given(when_s=st.floats(0, 1e6), delays=st.lists(DELAYS, min_size=1, max_size=5))
-def test_what_is_due_waits_for_the_next_turn_and_never_long(when_s: float, delays: list[float]) -> None:
-    turn = turn_s([Tier(f"{number}", delay_s) for number, delay_s in enumerate(delays)])
-    assert turn <= min(0.25, min(delays) / 20)
-    later_s = next_turn_s(when_s, when_s - 1, turn)
-    assert -1e-6 <= later_s - when_s <= turn + 1e-6
-    number = later_s / turn
+def test_what_is_due_waits_for_the_next_round_and_never_long(when_s: float, delays: list[float]) -> None:
+    interval_s = round_interval_s([Tier(f"{number}", delay_s) for number, delay_s in enumerate(delays)])
+    assert interval_s <= min(0.25, min(delays) / 20)
+    later_s = next_round_s(when_s, when_s - 1, interval_s)
+    assert -1e-6 <= later_s - when_s <= interval_s + 1e-6
+    number = later_s / interval_s
     assert abs(number - round(number)) < 1e-3  # the same moments for all partitions
 
 
-def test_a_tier_without_a_delay_waits_for_no_turn() -> None:
-    turn = turn_s([Tier("0s", 0), Tier("5s", 5)])
-    assert next_turn_s(12.34, 12, turn) == 12.34
+def test_a_tier_without_a_delay_waits_for_no_round() -> None:
+    interval_s = round_interval_s([Tier("0s", 0), Tier("5s", 5)])
+    assert next_round_s(12.34, 12, interval_s) == 12.34
 
 
-def test_a_backlog_waits_for_no_turn() -> None:
-    assert next_turn_s(12.34, 12.35, 0.25) == 12.34
-    assert next_turn_s(12.34, 12.33, 0.25) == 12.5
+def test_a_backlog_waits_for_no_round() -> None:
+    assert next_round_s(12.34, 12.35, 0.25) == 12.34
+    assert next_round_s(12.34, 12.33, 0.25) == 12.5

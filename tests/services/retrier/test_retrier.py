@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aiokafka import ConsumerRecord
-from destination import OK, Request, answer, destination
-from egesting import Stream, egesting, outcomes, pipe, texts, until
+from egest_stream import Stream, outcomes, pipe, running_egest, texts, until
+from fake_destination import OK, Request, answer, destination
 
 from hifi import event
 from hifi.event import Record, with_headers
@@ -24,9 +24,8 @@ async def retrying(stream: Stream, **settings: Any) -> AsyncIterator[Service]:
     declared = ServiceSettings(
         kafka=stream.kafka,
         stream=stream.topics.stream,
-        tiers=stream.topics.tiers,
         commit_interval_s=0.1,
-        **settings,
+        **({"tiers": stream.topics.tiers} | settings),
     )
     service = Service("retrier", declared)
     task = asyncio.create_task(retrier(service, declared))
@@ -64,6 +63,14 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: Stream) -> None:
     for one, appended_ms, delay_ms in zip(found, fast + slow, [200] * 3 + [1000] * 3, strict=True):
         waited_ms = one.timestamp - appended_ms
         assert delay_ms - 2 <= waited_ms < delay_ms + 1500
+
+
+async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(stream: Stream) -> None:
+    (appended_ms,) = await put(stream, 1, 1)
+    async with retrying(stream, tiers=stream.topics.tiers[:1]):
+        (found,) = await back(stream, 1)
+    assert texts(found)[event.RETRY] == "1s:0"
+    assert found.timestamp - appended_ms >= 1000 - 2
 
 
 async def test_it_comes_back_as_it_was_with_one_more_trip(stream: Stream) -> None:
@@ -143,7 +150,11 @@ async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Stre
         return answer(503) if len(calls) < 4 else OK
 
     declared = {"retry": {"local_attempts": 2}}
-    async with destination(at_last) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+    async with (
+        destination(at_last) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         await stream.send(1)
         receipts = await stream.receipts(2)
     assert outcomes(receipts) == ["retry", "delivered"]
@@ -157,7 +168,7 @@ async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: Strea
         calls.append(request)
         return answer(429, "Retry-After: 2") if len(calls) == 1 else OK
 
-    async with destination(not_so_fast) as there, retrying(stream), egesting(stream, pipe(there.url)):
+    async with destination(not_so_fast) as there, retrying(stream), running_egest(stream, pipe(there.url)):
         await stream.send(1)
         async with asyncio.timeout(20):
             while "delivered" not in outcomes(await stream.receipts(2)):
@@ -174,7 +185,11 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
         return OK
 
     declared = {"breaker": {"failures": 3, "probe": "300ms"}, "retry": {"local_attempts": 1}, "rate": "200/s"}
-    async with destination(down) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+    async with (
+        destination(down) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         old = await stream.send(300)
         await stream.receipts(300)
         assert len(there.requests) < 30, "a dead destination is left in peace"
@@ -197,7 +212,11 @@ async def test_limits_end_it(stream: Stream) -> None:
         return answer(500)
 
     declared = {"retry": {"local_attempts": 1, "max_attempts": 3}}
-    async with destination(never) as there, retrying(stream), egesting(stream, pipe(there.url, **declared)):
+    async with (
+        destination(never) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         await stream.send(1)
         receipts = await stream.receipts(3)
     assert outcomes(receipts) == ["retry", "retry", "dead-letter"]

@@ -1,0 +1,14 @@
+"""Cooperative rebalancing (KIP-429) for aiokafka: see README.md beside this file."""
+
+from aiokafka_cooperative.compatibility import IncompatibleAiokafkaError, check_compatibility
+from aiokafka_cooperative.consumer import CooperativeConsumer
+from aiokafka_cooperative.coordinator import GroupMembership
+from aiokafka_cooperative.injection import start_with_classes
+
+__all__ = [
+    "CooperativeConsumer",
+    "GroupMembership",
+    "IncompatibleAiokafkaError",
+    "check_compatibility",
+    "start_with_classes",
+]

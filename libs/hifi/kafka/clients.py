@@ -1,0 +1,105 @@
+"""Kafka clients with hifi's options: members of a group, readers without a group; connect and close within bounds."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
+
+from aiokafka_cooperative import CooperativeConsumer, IncompatibleAiokafkaError
+from hifi.backoff import backoff_s
+from hifi.errors import Misconfigured
+from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, check_fetcher
+from hifi.settings import ServiceSettings
+
+_HEARTBEATS_A_SESSION = 5
+_NO_POLL_LIMIT_MS = 2**31 - 1
+"""The watchdog of the consumer (hifi.kafka.watchdog) replaces aiokafka's limit on the time between polls."""
+
+
+def group_consumer(settings: ServiceSettings, group: str, **options: Any) -> CooperativeConsumer:
+    """A member of a consumer group, not started: cooperative, explicit commits, from the earliest offset.
+
+    Args:
+        settings: bootstrap servers, client id and the group's time-outs.
+        group: the group's id.
+        options: more options of AIOKafkaConsumer, or other values for those set here.
+
+    Raises:
+        Misconfigured: the installed aiokafka is not supported.
+    """
+    defaults: dict[str, Any] = {
+        "bootstrap_servers": settings.kafka,
+        "client_id": settings.instance,
+        "group_id": group,
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": int(settings.session_timeout_s * 1000),
+        "heartbeat_interval_ms": int(settings.session_timeout_s * 1000 / _HEARTBEATS_A_SESSION),
+        "rebalance_timeout_ms": int(settings.rebalance_timeout_s * 1000),
+        "max_poll_interval_ms": _NO_POLL_LIMIT_MS,
+        "fetcher_class": AdaptiveFetcher,
+        "fetch_max_wait_ms": 0,
+    }
+    try:
+        check_fetcher()
+        return CooperativeConsumer(**(defaults | options))
+    except IncompatibleAiokafkaError as error:
+        raise Misconfigured(str(error)) from None
+
+
+@contextlib.asynccontextmanager
+async def topic_consumer(
+    bootstrap: str, client_id: str | None = None, **options: Any
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A started consumer without a group, to `assign`; closed at the end of the block.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        client_id: name in the broker's logs; None: aiokafka's own.
+        options: more options of AIOKafkaConsumer.
+
+    Raises:
+        aiokafka.errors.KafkaError, OSError: no broker answers.
+    """
+    named = {} if client_id is None else {"client_id": client_id}
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        **named,
+        **options,
+    )
+    try:
+        await consumer.start()
+        yield consumer
+    finally:
+        await close(consumer)
+
+
+async def connect(
+    start: Callable[[], Awaitable[None]], on_failure: Callable[[Exception], None] = lambda _: None
+) -> None:
+    """Start a client, again and again until a broker answers; bound it with `asyncio.timeout` if it must end.
+
+    Args:
+        start: of the client.
+        on_failure: called with the error of each attempt.
+    """
+    for failures in itertools.count():
+        try:
+            await start()
+            return
+        except (KafkaError, OSError) as error:
+            on_failure(error)
+        await asyncio.sleep(backoff_s(failures))
+
+
+async def close(client: Any, timeout_s: float = 5) -> None:
+    """Stop a client within a bound: aiokafka's own `stop` can hang while Kafka is down (its issue 1101)."""
+    with contextlib.suppress(KafkaError, OSError, TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await client.stop()

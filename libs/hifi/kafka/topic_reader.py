@@ -1,0 +1,57 @@
+"""Read partitions of a topic up to the end that they have now, without a consumer group."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+_POLL_MS = 500
+
+
+async def offset_ranges(
+    consumer: Any, partitions: Iterable[TopicPartition], since_ms: int | None = None
+) -> dict[TopicPartition, range]:
+    """The offsets that each partition holds now: from the first one, or from a time on, to before the end.
+
+    Args:
+        consumer: started, without a group.
+        partitions: of any topics.
+        since_ms: append time of the first record wanted, milliseconds since 1970 UTC; None: all records.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka did not answer.
+    """
+    tps = list(partitions)
+    starts: Mapping[TopicPartition, int] = await consumer.beginning_offsets(tps)
+    ends: Mapping[TopicPartition, int] = await consumer.end_offsets(tps)
+    if since_ms is not None:
+        found = await consumer.offsets_for_times(dict.fromkeys(tps, max(0, since_ms)))
+        starts = {tp: ends[tp] if found[tp] is None else found[tp].offset for tp in tps}
+    return {tp: range(starts[tp], ends[tp]) for tp in tps}
+
+
+async def read_ranges(
+    consumer: Any, ranges: Mapping[TopicPartition, range], *, max_records: int = 2000
+) -> AsyncIterator[Sequence[ConsumerRecord]]:
+    """Every record of these offsets, in batches of one partition; those of a partition in order.
+
+    The consumer is assigned to the partitions. Offsets that compaction or retention has removed are left out.
+
+    Args:
+        consumer: started, without a group.
+        ranges: as `offset_ranges` returns them; empty ones are left out.
+        max_records: of one fetch, over all partitions.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka did not answer.
+    """
+    unread = [tp for tp, offsets in ranges.items() if offsets]
+    consumer.assign(unread)
+    for tp in unread:
+        consumer.seek(tp, ranges[tp].start)
+    while unread:
+        fetched = await consumer.getmany(*unread, timeout_ms=_POLL_MS, max_records=max_records)
+        for tp, records in fetched.items():
+            end = ranges[tp].stop
+            yield records if records[-1].offset < end else [one for one in records if one.offset < end]
+        unread = [tp for tp in unread if await consumer.position(tp) < ranges[tp].stop]

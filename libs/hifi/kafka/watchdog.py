@@ -1,0 +1,67 @@
+"""Notice a consumer that makes no progress although there are records: aiokafka's issues 625, 703, 718 and 847."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.kafka.assigned_partition import AssignedPartition
+from hifi.kafka.clients import topic_consumer
+
+_ANSWER_S: Final = 20
+"""Bound on a client's answer, seconds; above the 15 s after which a request of the consumer times out."""
+_SILENT_LOOKS: Final = 2
+"""A client that does not answer so many looks in a row, while another client gets an answer, is stuck."""
+
+logger = log.get(__name__)
+
+
+class ProgressWatchdog:
+    """Compares, at each look, the positions of one member with the ends of its partitions."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        self._bootstrap = bootstrap
+        self._group = group
+        self._positions: dict[TopicPartition, int] = {}
+        self._silent_looks = 0
+
+    async def stuck(self, member: Any, assigned: Iterable[AssignedPartition]) -> list[TopicPartition]:
+        """The partitions without progress since the last look; empty as long as Kafka does not answer anybody.
+
+        A partition is stuck if its task waits for records, all earlier ones are complete, and the position, which is
+        the same as at the last look, is below the partition's end.
+
+        Args:
+            member: the CooperativeConsumer.
+            assigned: the partitions assigned to it.
+        """
+        idle = [one.tp for one in assigned if one.waiting and not one.offsets.pending]
+        if not idle:
+            self._positions = {}
+            return []
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                ends = await member.end_offsets(idle)
+                positions = {tp: await asyncio.wait_for(member.position(tp), 5) for tp in idle}
+        except (KafkaError, OSError, TimeoutError) as error:
+            return await self._silent(idle, error)
+        self._silent_looks = 0
+        before, self._positions = self._positions, positions
+        return [tp for tp in idle if positions[tp] < ends[tp] and before.get(tp) == positions[tp]]
+
+    async def _silent(self, idle: list[TopicPartition], error: Exception) -> list[TopicPartition]:
+        """The member got no answer. If a new client gets one, Kafka is there and the member is stuck."""
+        logger.warning("kafka-unreachable", group=self._group, error=repr(error))
+        self._silent_looks = self._silent_looks + 1 if await self._kafka_answers(idle) else 0
+        return idle if self._silent_looks >= _SILENT_LOOKS else []
+
+    async def _kafka_answers(self, tps: list[TopicPartition]) -> bool:
+        try:
+            async with asyncio.timeout(_ANSWER_S), topic_consumer(self._bootstrap) as client:
+                await client.end_offsets(tps)
+        except (KafkaError, OSError, TimeoutError):
+            return False
+        return True

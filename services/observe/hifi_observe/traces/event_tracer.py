@@ -1,0 +1,118 @@
+"""Which events are followed hop by hop. Their spans are in `journey`, the export in `otlp`.
+
+Whether an event is sampled depends on its trace alone, so all hops and all instances decide alike.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from hifi.clock import monotonic_s
+from hifi.event import REPLAY, SEQ
+from hifi.topics import Topics
+from hifi_observe import metrics
+from hifi_observe.ledger import stage
+from hifi_observe.ledger.record_batch import ConsumedRecord
+from hifi_observe.traces.event_trace import EventTrace
+from hifi_observe.traces.span import Span, context, sampled
+
+KEPT: Final = 10_000
+"""Sampled events that are followed at a time, at most."""
+KEPT_S: Final = 900.0
+"""How long each is followed."""
+_CAPPED: Final = 50_000
+
+
+class EventTracer:
+    """Takes every record and follows the sampled events."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        share: float,
+        most_per_s: int,
+        put: Callable[[Span], None],
+        hides_id: Callable[[str], bool],
+        clock: Callable[[], float] = monotonic_s,
+    ) -> None:
+        """Follow none yet.
+
+        Args:
+            topics: of the stream.
+            share: of the traces that their sender does not sample, 0 to 1.
+            most_per_s: events that are begun to follow, a second.
+            put: takes a span; must not block.
+            hides_id: whether a pipe masks what its events' ids are taken from.
+            clock: monotonic, seconds.
+        """
+        self._topics = topics
+        self._share = share
+        self._most_per_s = most_per_s
+        self._put = put
+        self._hides_id = hides_id
+        self._clock = clock
+        self._traces: dict[bytes, tuple[float, EventTrace]] = {}
+        """Identity to when it was begun and the journey, oldest first."""
+        self._capped: dict[bytes, None] = {}
+        """Identities that were over the cap: at no hop then, rather than at some."""
+        self._second = 0
+        self._begun = 0
+
+    def take(self, topic: str, partition: int, records: Sequence[ConsumedRecord]) -> None:
+        """Records of a topic (named without the stream) and a partition."""
+        self._forget()
+        kind = stage.kind_of(topic)
+        if kind == stage.ACCEPTED:
+            return
+        stages_of = stage.stage_reader(kind)
+        for record in records:
+            headers = dict(record.headers)
+            if headers.get(REPLAY, b"0") != b"0":
+                continue
+            with contextlib.suppress(KeyError, ValueError):  # what is not hifi's, the book counts
+                trace = self._trace(headers, partition)
+                if trace is not None:
+                    trace.take(topic, stages_of(headers), headers, record)
+
+    def keep(self, partitions: Collection[int]) -> None:
+        """Another instance tells of the events of all other partitions."""
+        self._traces = {seq: one for seq, one in self._traces.items() if one[1].partition in partitions}
+
+    def _trace(self, headers: Mapping[str, bytes], partition: int) -> EventTrace | None:
+        seq = headers[SEQ]
+        if seq in self._traces:
+            trace = self._traces[seq][1]
+        elif seq in self._capped or not self._chosen(headers):
+            return None
+        else:
+            trace = EventTrace(headers, self._topics, partition, self._put)
+            self._traces[seq] = (self._clock(), trace)
+        if "ce_id" in headers and not self._hides_id(trace.pipe):
+            trace.name(headers["ce_id"])
+        return trace
+
+    def _chosen(self, headers: Mapping[str, bytes]) -> bool:
+        trace, _, flagged = context(headers)
+        if not flagged and not sampled(trace, self._share):
+            return False
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._begun = second, 0
+        self._begun += 1
+        if self._begun <= self._most_per_s:
+            return True
+        metrics.TRACES_CAPPED.inc()
+        self._capped[headers[SEQ]] = None
+        if len(self._capped) > _CAPPED:
+            del self._capped[next(iter(self._capped))]
+        return False
+
+    def _forget(self) -> None:
+        """The oldest, beyond the bounds."""
+        now_s = self._clock()
+        while self._traces:
+            seq, (born_s, trace) = next(iter(self._traces.items()))
+            if len(self._traces) <= KEPT and now_s - born_s < KEPT_S:
+                return
+            del self._traces[seq]
+            trace.give_up()

@@ -1,0 +1,114 @@
+"""Handle batches of retry topics: each delivery waits until it is due, then goes to `retry-out`, same partition.
+
+All records of a topic wait for the same delay from their append time, so the first one is always the next that is due.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aiokafka import ConsumerRecord
+
+from hifi.clock import monotonic_s, now_us
+from hifi.dead_letters.record import dead_letter
+from hifi.errors import NotAnEvent, Rejected
+from hifi.event import DESTINATION, IN, PASS, RETRY, Record, identity, number, with_headers
+from hifi.kafka.consumer import AssignedPartition, Batch
+from hifi.kafka.producer import Producer
+from hifi.topics import Tier, Topics
+from hifi_retrier.due import due_s, next_round_s, round_interval_s
+
+SERVICE: Final = "retrier"
+
+
+class Retrier:
+    """The handlers of the retrier's consumer."""
+
+    def __init__(self, topics: Topics, tiers: Mapping[str, Tier], producer: Producer) -> None:
+        """Wait for the producer to be started before the first batch.
+
+        Args:
+            topics: of the stream.
+            tiers: by the name of the retry topic, configured ones and others that exist.
+            producer: to `retry-out` and the dead letters.
+        """
+        self._topics = topics
+        self._producer = producer
+        self._tiers = tiers
+        self._round_interval_s = round_interval_s(topics.tiers)
+
+    async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
+        """Bring records back as they become due; those that are not due at a revocation stay in the topic."""
+        tier = self._tiers[assigned.topic]
+        fetched_us, fetched_s = now_us(), monotonic_s()
+        times = [due_s(record.timestamp, tier.delay_s, fetched_us, fetched_s) for record in batch]
+        start = 0
+        while start < len(batch):
+            wake_s = next_round_s(times[start], monotonic_s(), self._round_interval_s)
+            if not await _wait_until(wake_s, assigned):
+                assigned.abandon()
+                return
+            now_s = monotonic_s()
+            end = next((at for at in range(start + 1, len(batch)) if times[at] > now_s), len(batch))
+            await self._bring_back(assigned, tier, batch[start:end], fetched_us)
+            start = end
+
+    async def handle_poison(
+        self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
+    ) -> None:
+        """Write a dead letter for a record on which `handle` failed repeatedly."""
+        why = Rejected(
+            "retrier-failed", f"the retrier failed on this event ({type(error).__name__}); see its log"
+        )
+        letter = dead_letter(record.key, record.value, record.headers, SERVICE, why, now_us())
+        await self._producer.send_and_wait(self._topics.dead_letter, assigned.partition, [letter])
+        assigned.complete(record.offset)
+
+    async def _bring_back(
+        self, assigned: AssignedPartition, tier: Tier, records: Sequence[ConsumerRecord], fetched_us: int
+    ) -> None:
+        due: list[Record] = []
+        refused: list[Record] = []
+        for record in records:
+            try:
+                due.append(_due_again(record, tier, fetched_us))
+            except NotAnEvent as why:
+                refused.append(
+                    dead_letter(record.key, record.value, record.headers, SERVICE, why, fetched_us)
+                )
+        assigned.ensure_active()
+        outputs = [(self._topics.retry_out, due), (self._topics.dead_letter, refused)]
+        await asyncio.gather(
+            *(
+                self._producer.send_and_wait(topic, assigned.partition, some)
+                for topic, some in outputs
+                if some
+            )
+        )
+        assigned.complete_through(records[-1].offset)
+
+
+def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
+    """The record for `retry-out`: with one more pass, and with the place where it waited.
+
+    Raises:
+        NotAnEvent: it is not a delivery that egest handed over.
+    """
+    headers = dict(record.headers)
+    identity(headers)
+    if DESTINATION not in headers:
+        raise NotAnEvent(f"the header {DESTINATION} is missing")
+    changes = {
+        PASS: b"%d" % (number(headers, PASS, 0) + 1),
+        RETRY: f"{tier.name}:{record.offset}".encode(),
+        IN: b"%d" % fetched_us,
+    }
+    return Record(record.key, record.value, with_headers(record.headers, changes))
+
+
+async def _wait_until(when_s: float, assigned: AssignedPartition) -> bool:
+    """Wait until a moment of the monotonic clock; False as soon as the partition is taken away."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(assigned.revoked.wait(), max(0.0, when_s - monotonic_s()))
+    return assigned.active

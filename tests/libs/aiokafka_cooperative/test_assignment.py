@@ -1,0 +1,27 @@
+"""Held partitions are changed in place."""
+
+import asyncio
+
+from aiokafka import TopicPartition
+
+from aiokafka_cooperative.assignment import HeldAssignment
+
+WITHIN_S = 10
+
+
+async def test_what_is_let_go_has_no_position_for_answers_that_come_late() -> None:
+    read, new = TopicPartition("some.topic", 0), TopicPartition("some.topic", 1)
+    held = HeldAssignment({})
+    held.add({read, new})
+    states = held.states()
+    states[read].seek(7)
+    waiting = states[new].wait_for_position()
+    held.remove({read, new})
+    await asyncio.wait_for(waiting, WITHIN_S)  # to see that there is none
+    assert not held.tps
+    for tp, state in states.items():
+        assert held.state_value(tp) is state, "aiokafka's fetcher looks for it, and then at these:"
+        assert not state.has_valid_position
+        assert state.paused
+    held.add({read})
+    assert held.states()[read] is not states[read]

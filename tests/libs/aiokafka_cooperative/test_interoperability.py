@@ -1,0 +1,34 @@
+"""Our members share a group with librdkafka's and Java's, whichever of them leads it."""
+
+import pytest
+from groups import MakeGroup
+from members import Ours
+
+
+@pytest.mark.parametrize("others", ["theirs", "javas"], ids=["librdkafka", "java"])
+@pytest.mark.parametrize("ours_first", [True, False], ids=["ours-leads", "theirs-leads"])
+async def test_it_shares_a_group_with_other_clients(
+    group: MakeGroup, others: str, *, ours_first: bool
+) -> None:
+    async with group(partitions=6, topics=2) as g:
+        first, second = (g.ours, getattr(g, others)) if ours_first else (getattr(g, others), g.ours)
+        members = []
+        for make in (first, second, first):
+            members.append(await make().start())
+            await g.balanced()
+        ours = [member for member in members if isinstance(member, Ours)]
+        assert [member.leads for member in ours] == ([True, False] if ours_first else [False])
+        for member in members:
+            await g.more_of(member, member.assigned)
+        await g.leave(members[0])  # another one leads
+        await g.balanced()
+        members.append(await second().start())
+        await g.balanced()
+        await g.leave(members[2])
+        await g.balanced()
+        for member in g.members:
+            await g.more_of(member, member.assigned)
+        sent, lost, twice = await g.finish()
+    assert (lost, twice) == (0, 0), f"of {sent}"
+    for member in members:
+        assert not (member.told("lost") if isinstance(member, Ours) else member.lost)

@@ -1,0 +1,301 @@
+"""A cooperative group on a real Kafka: members come, go and are put out; nothing is lost or read twice."""
+
+import asyncio
+import math
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import CommitFailedError
+from aiokafka.protocol.group import LeaveGroupRequest, SyncGroupRequest
+from groups import MakeGroup
+from members import HEARTBEAT_S, WITHIN_S, Ours, until
+
+from aiokafka_cooperative import coordinator
+from aiokafka_cooperative.coordinator import CooperativeCoordinator
+from aiokafka_cooperative.subscription import MemberSubscription, decode_subscription
+
+
+async def test_no_record_is_lost_or_worked_on_twice_while_members_come_and_go(group: MakeGroup) -> None:
+    async with group(partitions=6, topics=2) as g:
+        first = await g.ours().start()
+        await g.balanced()
+        second = await g.ours().start()
+        await g.balanced()
+        third, fourth = g.ours(), g.ours()
+        await asyncio.gather(third.start(), fourth.start())  # both in one rebalance, or in two that overlap
+        await g.balanced()
+        await g.leave(second)
+        await g.balanced()
+        await g.leave(first)  # the leader
+        await g.balanced()
+        for member in (third, fourth):
+            await g.more_of(member, member.assigned)
+        sent, lost, twice = await g.finish()
+    assert (lost, twice) == (0, 0), f"of {sent}"
+    assert not any(member.told("lost") for member in (first, second, third, fourth))
+
+
+async def test_only_what_moves_is_revoked_and_announced(group: MakeGroup) -> None:
+    async with group(partitions=6) as g:
+        first = await g.ours().start()
+        assert first.told("assigned") == [g.all]
+        second = await g.ours().start()
+        await g.balanced()
+        third = await g.ours().start()
+        await g.balanced()
+        await g.leave(third)
+        await g.balanced()
+        # 6 > 3+3 > 2+2+2 > 3+3: three, then one each, move, and come back
+        assert [len(taken) for taken in first.told("revoked")] == [3, 1]
+        assert [len(taken) for taken in second.told("revoked")] == [1]
+        for member in (first, second):
+            held: set[TopicPartition] = set()
+            for call, partitions in member.calls:
+                assert held.isdisjoint(partitions) if call == "assigned" else partitions <= held
+                held ^= partitions
+            assert held == member.assigned
+
+
+@pytest.mark.parametrize("sync_delay_s", [0, 1], ids=["", "late-sync"])
+async def test_partitions_that_stay_never_stop(
+    group: MakeGroup, monkeypatch: pytest.MonkeyPatch, sync_delay_s: float
+) -> None:
+    """With `late-sync` the third member's SyncGroup arrives when the second one has joined again already."""
+    send = CooperativeCoordinator._send_req
+
+    async def delayed(self: Any, request: Any) -> Any:
+        if isinstance(request, SyncGroupRequest) and self._client._client_id == "ours-2":
+            await asyncio.sleep(sync_delay_s)
+        return await send(self, request)
+
+    monkeypatch.setattr(CooperativeCoordinator, "_send_req", delayed)
+    async with group(partitions=8) as g:
+        first = await g.ours().start()
+        second = await g.ours().start()
+        await g.balanced()
+        paused = max(second.assigned)
+        second.consumer.pause(paused)
+        states = {member: member.consumer._coordinator.held.states() for member in (first, second)}
+        dropped = {member: dropped_fetches(member) for member in (first, second)}
+
+        # A third one joins. The first one gives it a partition, and takes its time.
+        draining, may_end = asyncio.Event(), asyncio.Event()
+
+        async def drain() -> None:
+            draining.set()
+            await may_end.wait()
+
+        first.drain = drain
+        third = g.ours()
+        # Its start may last as long as the drain: a SyncGroup that is late has to wait for the next rebalance.
+        starting = asyncio.create_task(third.start())
+        try:
+            await asyncio.wait_for(draining.wait(), WITHIN_S)
+            assert len(first.told("revoked")[-1]) == 1, "all others stay"
+            (taken,) = first.told("revoked")[-1]
+            final = g.count(first, taken)
+            # The second one, which has given its partition already, waits for the first one in JoinGroup.
+            joining = second.consumer._coordinator._commit_lock
+            await until(lambda: joining.locked() and len(second.assigned) == 3, "the second one joins again")
+            heartbeats = {member: member.consumer.last_heartbeat_monotonic_s for member in (first, second)}
+            # A partition that is new to it would need this to begin, and keep the others waiting until then.
+            await asyncio.wait_for(second.consumer.committed(paused), HEARTBEAT_S * 10)
+            for _ in range(3):  # far longer than anything that a rebalance of moments could hide
+                await g.more_of(first, first.assigned - {taken}, 40)
+                await g.more_of(second, second.assigned - {paused}, 40)
+                assert joining.locked(), "all within one JoinGroup"
+            for member, before in heartbeats.items():
+                assert member.consumer.last_heartbeat_monotonic_s > before
+                assert time.monotonic() - member.consumer.last_heartbeat_monotonic_s < 4 * HEARTBEAT_S
+            assert g.count(first, taken) == final, "what is given away rests"
+            announced = [partitions for _, partitions in third.calls]
+        finally:
+            may_end.set()
+        await asyncio.wait_for(starting, WITHIN_S)
+        await g.balanced()
+
+        for member in (first, second):
+            now = member.consumer._coordinator.held.states()
+            assert len(now) == 3
+            assert all(now[tp] is states[member][tp] for tp in now), "position, pause and all"
+            assert dropped[member] == []
+        assert second.consumer.paused() == {paused}
+        assert g.count(second, paused) < g.traffic.sent[paused]
+        second.consumer.resume(paused)
+        _, lost, twice = await g.finish()
+    assert (lost, twice) == (0, 0)
+    assert not any(announced), "nothing is handed over before it was given back"
+    assert len(third.calls[len(announced)][1]) == 2
+
+
+def dropped_fetches(member: Ours) -> list[str]:
+    """Requests of its fetcher whose answers are dropped from now on."""
+    dropped: list[str] = []
+    fetcher = member.consumer._fetcher
+    fetch = fetcher._proc_fetch_request
+
+    async def watched(assignment: Any, node_id: int, request: Any) -> Any:
+        answer = asyncio.ensure_future(fetch(assignment, node_id, request))
+        try:
+            return await answer
+        finally:
+            if not answer.done() or not assignment.active:
+                dropped.append(repr(request))
+
+    fetcher._proc_fetch_request = watched
+    return dropped
+
+
+async def test_an_empty_assignment_is_announced_once(group: MakeGroup) -> None:
+    async with group(partitions=1) as g:
+        first, second = await g.ours().start(), await g.ours().start()
+        await until(lambda: second.calls, "the second one knows its assignment")
+        third = await g.ours().start()  # one more rebalance that brings the second one nothing
+        await until(lambda: third.calls, "the third one knows its assignment")
+        await until(lambda: len({m.consumer.membership.generation for m in g.members}) == 1, "one generation")
+        assert first.calls == [("assigned", g.all)]
+        assert second.calls == third.calls == [("assigned", set())]
+        await g.leave(first)
+        await g.balanced()
+        assert Counter(len(partitions) for _, partitions in second.calls + third.calls) == {0: 2, 1: 1}
+
+
+async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
+    group: MakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims: list[MemberSubscription] = []
+
+    def noted(data: bytes) -> MemberSubscription:
+        claims.append(decode_subscription(data))
+        return claims[-1]
+
+    monkeypatch.setattr(coordinator, "decode_subscription", noted)
+    async with group(partitions=4) as g:
+        first = await g.ours().start()
+        second = await g.ours().start()
+        await g.balanced()
+        held, old = second.assigned, second.consumer.membership
+        await g.more_of(second, held)
+
+        await put_out(second)
+        await until(lambda: second.told("lost"), "the loss is reported")
+        assert second.told("lost") == [held]
+        await g.balanced()
+        assert second.consumer.membership.member_id not in ("", old.member_id)
+        assert second.consumer.membership.generation > old.generation
+        for member in (first, second):
+            await g.more_of(member, member.assigned)
+        sent, lost, twice = await g.finish()
+    assert second.told("revoked") == [second.told("assigned")[-1]], "what was lost was not revoked, too"
+    assert not any(member.owned for member in claims if member.generation < 0), (
+        "it claims nothing of the past"
+    )
+    assert lost == 0
+    assert twice <= second.read_again, f"of {sent}"
+
+
+async def put_out(member: Ours) -> None:
+    """Kafka forgets a member that knows nothing of it, as it does when heartbeats stay away."""
+    coordinator = member.consumer._coordinator
+    await coordinator._send_req(LeaveGroupRequest(coordinator.group_id, coordinator.member_id))
+
+
+async def test_a_listener_without_on_partitions_lost_is_told_that_they_are_revoked(
+    group: MakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Ours, "on_partitions_lost")
+    async with group(partitions=2) as g:
+        member = await g.ours().start()
+        await put_out(member)
+        await until(lambda: len(member.told("assigned")) == 2, "it is back")
+        assert member.calls == [("assigned", g.all), ("revoked", g.all), ("assigned", g.all)]
+
+
+async def test_a_commit_of_what_was_lost_meanwhile_is_refused(group: MakeGroup) -> None:
+    async with group(partitions=2) as g:
+        member = await g.ours().start()
+        await g.more_of(member, g.all)
+        await member.end_work()
+        coordinator = member.consumer._coordinator
+        committed = {tp: await member.consumer.committed(tp) for tp in g.all}
+
+        # The commit has begun when the membership ends, and goes on when all is assigned again.
+        async with coordinator._commit_lock:
+            offsets = {tp: member.done[tp] + 1_000_000 for tp in g.all}
+            late = asyncio.create_task(member.consumer.commit(offsets))
+            await asyncio.sleep(0)
+            await put_out(member)
+            coordinator.reset_generation()  # as the next heartbeat would
+            assert member.consumer.membership == (-1, "")
+            assert member.consumer.last_heartbeat_monotonic_s == -math.inf
+            await asyncio.sleep(0)
+        with pytest.raises(CommitFailedError):
+            await late
+        await until(lambda: len(member.told("assigned")) == 2, "it is back")
+        assert {tp: await member.consumer.committed(tp) for tp in g.all} == committed
+
+
+async def test_no_commit_is_under_way_from_join_to_sync(
+    group: MakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
+    overlaps: list[str] = []
+    send = CooperativeCoordinator._send_req
+
+    async def noted(self: Any, request: Any) -> Any:
+        kind = type(request).__name__.removesuffix("Request")
+        mine = self._client._client_id == "ours-0"
+        if mine:
+            sent[kind] += 1
+            under_way[kind] += 1
+            if under_way["OffsetCommit"] and under_way["JoinGroup"] + under_way["SyncGroup"]:
+                overlaps.append(kind)
+        answer = await send(self, request)
+        under_way[kind] -= mine
+        return answer
+
+    monkeypatch.setattr(CooperativeCoordinator, "_send_req", noted)
+    async with group(partitions=4) as g:
+        first = await g.ours().start()
+        await g.more_of(first, g.all)
+        for _ in range(3):
+            other = await g.ours().start()
+            await g.balanced()
+            await g.leave(other)
+            await g.balanced()
+    assert overlaps == []
+    assert sent["JoinGroup"] >= 9
+    assert sent["OffsetCommit"] > 20
+
+
+async def test_a_changed_subscription_takes_only_what_is_no_longer_wanted(group: MakeGroup) -> None:
+    async with group(partitions=3, topics=2) as g:
+        member = await g.ours().start()
+        await g.more_of(member, g.all)
+        old, new = g.topics
+        states = member.consumer._coordinator.held.states()
+        member.consumer.subscribe([new], listener=member)
+        kept = {tp for tp in g.all if tp.topic == new}
+        await until(lambda: member.assigned == kept, "the new assignment")
+        assert member.told("revoked") == [g.all - kept]
+        assert all(state is states[tp] for tp, state in member.consumer._coordinator.held.states().items())
+        await g.more_of(member, kept)
+        member.consumer.subscribe([old, new], listener=member)
+        await until(lambda: member.assigned == g.all, "all again")
+        assert member.told("assigned") == [g.all, g.all - kept]
+        _, lost, twice = await g.finish()
+    assert (lost, twice) == (0, 0)
+
+
+async def test_other_consumers_keep_their_own_coordinator(group: MakeGroup) -> None:
+    async with group(partitions=2) as g:
+        eager = AIOKafkaConsumer(*g.topics, bootstrap_servers=g.kafka, group_id=f"{g.id}.eager")
+        await asyncio.gather(g.ours().start(), eager.start())
+        assert type(eager._coordinator) is GroupCoordinator
+        assert type(g.members[0].consumer._coordinator) is CooperativeCoordinator
+        await eager.stop()
