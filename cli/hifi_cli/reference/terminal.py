@@ -1,7 +1,7 @@
 """Record terminal sessions as SVG pictures: `python -m hifi_cli.reference.terminal docs/images`.
 
 The output comes from real commands in a terminal of 80 columns: a mesh runs `examples/hello` on the default ports for
-about three minutes (`terminal.svg`), then `hifi demo` runs for 20 seconds (`demo.svg`). Run it in the root of the
+about two minutes (`terminal.svg`), then `hifi demo` runs for 20 seconds (`demo.svg`). Run it in the root of the
 repository.
 """
 
@@ -22,13 +22,16 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
+from hifi_infra.ports import is_free
+
 COLUMNS: Final = 80
 READY: Final = "Ready."
 READY_S: Final = 180.0
-LOAD_S: Final = 150.0
-"""Events are sent for this long, so that at least one minute is complete."""
+LOAD_S: Final = 75.0
+"""Events are sent for this long, and then until a minute ends."""
 SETTLE_S: Final = 5
 """Delay of closing a minute, shortened from 300 s."""
+PORTS: Final = (8080, 8090, 9000)
 HIFI: Final = Path(sys.executable).with_name("hifi")
 CURL: Final = (
     'curl -i -H "Authorization: Bearer hello" -H "Content-Type: application/json" '
@@ -62,6 +65,8 @@ class Recording:
 def main() -> None:
     """Record both sessions into the folder given as the first argument."""
     folder = Path(sys.argv[1])
+    if taken := [port for port in PORTS if not is_free(port)]:
+        sys.exit(f"these ports are in use: {taken}")
     with tempfile.TemporaryDirectory(prefix="hifi-recording-") as data:
         session = Recording()
         _record_mesh(session, Path(data))
@@ -75,10 +80,10 @@ def main() -> None:
 
 
 def _record_mesh(session: Recording, data: Path) -> None:
-    env = {"HIFI_DATA": str(data / "mesh"), "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)}
+    env = {"HIFI_DATA": str(data / "hifi"), "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)}
     destination = [sys.executable, "examples/hello/destination.py", "9000"]
     with _running(destination, data / "destination.log", {}), _mesh(data, env) as started:
-        session.command("hifi up --pipes examples/hello", started.replace(str(data), "~/.local/state/hifi"))
+        session.command("hifi up --pipes examples/hello", started.replace(str(data), "~/.local/state"))
         answer = subprocess.run(shlex.split(CURL), check=True, capture_output=True, text=True)
         session.command(CURL_SHOWN, answer.stdout.replace("\r", ""))
         _send(env)

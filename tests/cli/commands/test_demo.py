@@ -1,4 +1,4 @@
-"""The demo as a user runs it, and interrupted at every stage."""
+"""`hifi demo`, run to its end and interrupted in every phase."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""The whole mesh killed with SIGKILL in mid-run, and up again on the same data: nothing acknowledged is lost."""
+"""A mesh that is killed under load and started again on the same data loses no acknowledged event."""
 
 import json
 import signal

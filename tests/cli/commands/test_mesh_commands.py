@@ -1,4 +1,4 @@
-"""`hifi up` and the commands that talk to a running mesh, with a sender and a destination from external."""
+"""`hifi up` and the commands that talk to a running mesh, with an external sender and destination."""
 
 import hashlib
 import http.client

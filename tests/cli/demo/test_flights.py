@@ -1,4 +1,4 @@
-"""The demo's second telling of its pipe, looked at against the data itself."""
+"""The expected deliveries of the demo, checked against the source data."""
 
 from collections import Counter
 

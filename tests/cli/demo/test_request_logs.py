@@ -1,4 +1,4 @@
-"""The demo's sender and destination, against each other: neither knows of hifi."""
+"""The sender and the destination of the demo, connected directly: both log every event exactly once."""
 
 import asyncio
 import collections
@@ -33,7 +33,7 @@ async def post(port, path, body, headers=""):
 
 async def test_every_event_is_logged_once_by_sender_and_destination(workspace):
     rows = workspace.write_events(300)
-    # The destination stands in for ingest here.
+    # The destination takes the place of ingest.
     to_destination = Workspace(
         workspace.data, workspace.destination_port, workspace.destination_port, write_key=workspace.write_key
     )

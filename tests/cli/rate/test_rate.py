@@ -1,4 +1,4 @@
-"""What a rating makes of what it measured, and one on a real mesh."""
+"""The evaluation of a rating, and a rating of a real mesh."""
 
 import io
 import json
@@ -236,7 +236,7 @@ async def test_the_events_of_batches_are_logged_one_by_one(tmp_path):
     await destination.start()
     await workspace.wait_for_destination()
     rows = workspace.write_events(250)
-    # The destination stands in for ingest here.
+    # The destination takes the place of ingest.
     direct = Workspace(tmp_path, workspace.destination_port, workspace.destination_port, write_key="key")
     sender = direct.sender(float("inf"), 100)
     await sender.start()
@@ -269,7 +269,7 @@ def test_a_mesh_is_rated(start_hifi, tmp_path):
     before = folders()
     numbers, picture = tmp_path / "rate.json", tmp_path / "rate.svg"
     options = ("--from", 50, "--step", 3, "--seconds", 3, "--slo", "30s", "--batch", 10, "--size", "200-8KiB")
-    # Ingest refuses what is above its limit, so the search soon ends.
+    # Ingest refuses events above its limit, so that the search ends soon.
     command = start_hifi(
         "rate", *options, "--report", numbers, "--chart", picture, HIFI_INGEST_PIPE_RATE="400"
     )
