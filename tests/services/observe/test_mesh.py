@@ -70,7 +70,7 @@ class Running:
     def consoles(self) -> list[str]:
         """Where each instance of observe answers: all but the first say it in their logs alone."""
         logs = [one.log.read_bytes().splitlines() for one in self.mesh.instances["observe"]]
-        said = [[line for line in log if b'"console"' in line][-1] for log in logs]
+        said = [[line for line in log if b'"console-started"' in line][-1] for log in logs]
         return [orjson.loads(line)["url"].rstrip("/") for line in said]
 
     async def minutes(self, url: str) -> dict[int, dict[str, Any]]:

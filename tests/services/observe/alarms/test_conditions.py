@@ -8,7 +8,7 @@ import orjson
 
 from hifi import event
 from hifi_observe.alarms.alarm import Key
-from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, holding
+from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.stage import Stage
@@ -37,7 +37,7 @@ def merged(store: MinuteStore, minute: int, at_us: int, lost: int) -> None:
 
 def look(store: MinuteStore, now_us: int = NOW_US) -> dict[Key, str]:
     limits = {"flights": SloLimits(1_000_000, 0)}
-    return holding(store, limits, {"flights": {"crm"}}, now_us, 1, THRESHOLDS)
+    return find_conditions(store, limits, {"flights": {"crm"}}, now_us, 1, THRESHOLDS)
 
 
 def closed(minute: int) -> MinuteStore:
@@ -171,4 +171,4 @@ def test_enrich_stands_still_only_if_it_neither_commits_nor_writes() -> None:
     published(NOW_US - 4_000_000, 3)
     assert ("no-progress", "", "enrich") not in published(NOW_US - 2_000_000, 5), "it writes"
     told = published(NOW_US, 5)["no-progress", "", "enrich"]
-    assert told == "enrich committed nothing on normalized[0]; 4 records wait"
+    assert told == "enrich committed nothing on normalized[0]; 4 records are waiting"

@@ -432,7 +432,7 @@ def test_a_dead_collector_costs_spans_and_one_line(
         exporter.put(spans[0])
         until(lambda: there.spans)
         until(lambda: len(logger.calls) == 2)
-        assert logger.calls[1].args == ("spans-exported-again",)
+        assert logger.calls[1].args == ("span-export-resumed",)
         exporter.stop(5)
 
 
