@@ -92,7 +92,7 @@ class Observatory:
 
     def alarms(self) -> list[Alarm]:
         """Active alarms according to the topic `alarms`, so the same on every instance."""
-        return [alarm for alarm in self.notifier.told if alarm.ended_us is None]
+        return [alarm for alarm in self.notifier.known_alarms if alarm.ended_us is None]
 
     async def start(self) -> None:
         """Load the pipes and connect; retries until Kafka answers."""

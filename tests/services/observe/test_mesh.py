@@ -1,4 +1,4 @@
-"""A real mesh and two instances of observe: what is lost is told, what only waits is not, and nobody needs observe."""
+"""A real mesh and two instances of observe: lost events are reported, waiting ones are not; the mesh needs no observe."""
 
 import asyncio
 import contextlib
@@ -148,7 +148,7 @@ async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
             await mesh.kill()
 
 
-async def test_only_what_is_lost_is_told_as_lost_and_nobody_needs_observe(
+async def test_only_lost_events_are_reported_lost_and_the_mesh_runs_without_observe(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgetful = [sys.executable, "-P", str(Path(__file__).with_name("forgetful_retrier.py"))]

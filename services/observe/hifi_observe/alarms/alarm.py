@@ -120,7 +120,7 @@ class Alarms:
         Returns:
             Alarms to notify: started, ended, or no longer silenced.
         """
-        told = []
+        changed = []
         may = None if judged is None else {*judged, *holding}
         for key in sorted({*holding, *self._watches}):
             if may is not None and key not in may:
@@ -128,10 +128,10 @@ class Alarms:
             watch = self._watches.setdefault(key, _Watch())
             alarm = self._move(key, watch, holding.get(key), now_us)
             if alarm is not None:
-                told.append(alarm)
+                changed.append(alarm)
             if watch.since_us is None and watch.alarm is None:
                 del self._watches[key]
-        return told
+        return changed
 
     def _move(self, key: Key, watch: _Watch, cause: str | None, now_us: int) -> Alarm | None:
         kind = KINDS[key[0]]

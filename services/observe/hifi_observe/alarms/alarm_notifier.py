@@ -67,14 +67,14 @@ class AlarmNotifier:
         self._remember(body)
 
     @property
-    def told(self) -> list[Alarm]:
+    def known_alarms(self) -> list[Alarm]:
         """Every alarm in the history, by start."""
         return [Alarm(**{name: body[name] for name in Alarm.__dataclass_fields__}) for body in self.history]
 
     def restore(self) -> None:
         """Continue the alarms that had started; call it after reading the topic, when this instance takes over."""
         active = {one.id for one in self.alarms.active}
-        for alarm in self.told:
+        for alarm in self.known_alarms:
             if alarm.ended_us is None and alarm.id not in active:
                 self.alarms.restore(alarm)
 

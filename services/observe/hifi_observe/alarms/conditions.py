@@ -27,7 +27,7 @@ class Thresholds:
     """Thresholds from the settings."""
 
     behind_s: float
-    silence_s: float
+    heartbeat_gap_s: float
     rating: float = 0
     rating_share: float = 0.8
 
@@ -131,7 +131,7 @@ def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thres
         if (
             reported_ms
             and behind_s <= thresholds.behind_s
-            and now_us / 1e6 - max(reported_ms) / 1e3 > thresholds.silence_s
+            and now_us / 1e6 - max(reported_ms) / 1e3 > thresholds.heartbeat_gap_s
         ):
             found["ingest-silent", "", ""] = (
                 f"the last ack report is {now_us / 1e6 - max(reported_ms) / 1e3:.0f} s old"

@@ -36,13 +36,13 @@ class Publisher:
             )
         for number, records in by_partition.items():
             await self._producer.send_and_wait(self._topics.minutes, number, records)
-        told = Record(
+        record = Record(
             record_keys.closed(partition),
             orjson.dumps(marker | {"at": at_us}, option=orjson.OPT_NON_STR_KEYS),
             [],
         )
         for number in range(self.partitions):
-            await self._producer.send_and_wait(self._topics.minutes, number, [told])
+            await self._producer.send_and_wait(self._topics.minutes, number, [record])
 
     async def pipe(self, pipe: str, records: Sequence[tuple[bytes, dict[str, Any] | None]]) -> None:
         """Write merged minutes and days of a pipe; None deletes."""

@@ -104,11 +104,11 @@ async def dead_letters(
     shown = sorted(found, key=lambda one: -one["at_ms"])[:limit]
     if shown:
         try:
-            gone = await replayed(settings.kafka, topics, shown[-1]["at_ms"])
+            replayed_places = await replayed(settings.kafka, topics, shown[-1]["at_ms"])
         except (Misconfigured, KafkaError) as error:
             raise Retryable(f"Kafka does not answer: {error!r}") from error
         for one in shown:
-            one["replayed"] = (one["partition"], one["offset"]) in gone
+            one["replayed"] = (one["partition"], one["offset"]) in replayed_places
     return shown
 
 

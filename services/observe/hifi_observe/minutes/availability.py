@@ -22,7 +22,7 @@ class SloLimits:
 
     p95_us: int
     loss: int
-    silence_s: float = 10
+    heartbeat_gap_s: float = 10
     """Longest allowed gap in ingest's heartbeat, which is written every second."""
     failed_share: float = 0.01
     """Largest allowed share of 5xx among ingest's answers."""
@@ -47,7 +47,7 @@ class IngestHealth:
 
     def within(self, limits: SloLimits) -> bool:
         """Whether it is within the limits."""
-        silent = self.gap_s is not None and self.gap_s > limits.silence_s
+        silent = self.gap_s is not None and self.gap_s > limits.heartbeat_gap_s
         return not silent and self.failed <= self.answered * limits.failed_share
 
 

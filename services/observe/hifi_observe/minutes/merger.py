@@ -108,17 +108,17 @@ class MinuteMerger:
 
     def _old(self, pipe: str, closed: int) -> Records:
         """Deletions of minutes and shares past their retention."""
-        gone: Records = []
+        deletions: Records = []
         if closed < 0:
-            return gone
+            return deletions
         for minute in [
             minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep
         ]:
-            gone.append((record_keys.minute(pipe, minute), None))
+            deletions.append((record_keys.minute(pipe, minute), None))
             self._store.take(record_keys.minute(pipe, minute), None)
         for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:
             for partition, value in list(self._store.parts[pipe][minute].items()):
                 if minute < closed - self._keep or not orjson.loads(value)["pipe_minute"]["unresolved"]:
-                    gone.append((record_keys.part(pipe, minute, partition), None))
+                    deletions.append((record_keys.part(pipe, minute, partition), None))
                     self._store.take(record_keys.part(pipe, minute, partition), None)
-        return gone
+        return deletions

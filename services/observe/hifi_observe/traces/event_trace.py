@@ -56,7 +56,7 @@ class EventTrace:
         """
         self.partition = partition
         self.pipe = headers[PIPE].decode("ascii")
-        self.told = False
+        self.span_sent = False
         """Whether the span of the whole event was passed on."""
         self._context = context(headers)
         self._seq = headers[SEQ]
@@ -99,12 +99,12 @@ class EventTrace:
         else:
             self._appended[stages[0]] = (append_us, topic, record.offset)
             self._hop(kind, stages, headers, append_us)
-        if self._finished and not self.told:
+        if self._finished and not self.span_sent:
             self._finish(",".join(sorted({self._whole} if self._whole else set(self._ended.values()))))
 
     def give_up(self) -> None:
         """Stop following the event; its span gets the outcome `unfinished`."""
-        if not self.told and Stage(RAW) in self._appended:
+        if not self.span_sent and Stage(RAW) in self._appended:
             self._finish("unfinished")
 
     @property
@@ -240,7 +240,7 @@ class EventTrace:
 
     def _finish(self, outcome: str) -> None:
         """Pass on the span of the whole event: from acceptance to the end of its last delivery."""
-        self.told = True
+        self.span_sent = True
         about = {"hifi.outcome": outcome, "hifi.destination": ",".join(sorted(self._wanted or ()))}
         self._put(
             Span(
