@@ -1,4 +1,4 @@
-"""A real mesh and two instances of observe: lost events are reported, waiting ones are not; the mesh needs no observe."""
+"""A real mesh and two instances of observe: lost events are reported, waiting ones are not; nothing needs observe."""
 
 import asyncio
 import contextlib
