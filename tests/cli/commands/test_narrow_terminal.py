@@ -66,7 +66,7 @@ def assert_whole(text, *wanted):
     assert max(map(len, text.splitlines())) <= 80, text
 
 
-def test_minutes(hifi, observe):
+def test_minutes_are_readable(hifi, observe):
     code, text, errors = hifi("minutes", "orders", "--url", observe, COLUMNS="80")
     assert code == 0, errors
     assert_whole(
@@ -89,7 +89,7 @@ def test_minutes(hifi, observe):
     assert "…" not in text
 
 
-def test_top(hifi, observe):
+def test_top_is_readable(hifi, observe):
     code, text, errors = hifi("top", "--once", "--url", observe, COLUMNS="80")
     assert code == 0, errors
     assert_whole(
@@ -99,7 +99,7 @@ def test_top(hifi, observe):
     assert "34,567" in hifi("top", "--once", "--wide", "--url", observe, COLUMNS="80")[1]
 
 
-def test_dead_list():
+def test_dead_letters_are_readable():
     headers = {
         "ce_id": "b5f0c2f0-5e8a-4b0c-9a55-0d6c1e0f7a11", "hifi_pipe": "orders-of-the-shop",
         "hifi_service": "egest", "hifi_destination": "warehouse", "hifi_reason": "status-404",
@@ -121,7 +121,7 @@ def test_dead_list():
     assert "the destination answered 404" in wide
 
 
-def test_status():
+def test_status_is_readable():
     instance = {
         "name": "normalize-12", "service": "normalize", "pid": 4_194_304, "port": 65535, "ready": False,
         "state": "starting", "waiting": ["the pipe registry is not loaded yet"], "rate_per_s": 12_345.6,

@@ -33,7 +33,7 @@ def make(count=4, **changes):
     return DemoRun(**(run | changes))
 
 
-def test_a_run_in_which_all_went_well():
+def test_a_run_without_problems():
     numbers = report(make())
     assert {name: numbers[name] for name in ("accepted", "delivered", "lost", "duplicates", "dead_lettered")} == {
         "accepted": 4, "delivered": 4, "lost": 0, "duplicates": 0, "dead_lettered": 0
@@ -78,7 +78,7 @@ def test_a_dead_letter_is_not_lost_and_not_good():
     assert not is_good(numbers)
 
 
-def test_what_was_not_accepted_is_not_missed():
+def test_an_event_that_was_not_accepted_is_not_lost():
     run = make()
     run.sent["e3"] = SentEvent(0, 0, 0, 503)
     run.sent["e4"] = SentEvent(0, 0, 0, 0)
@@ -100,14 +100,14 @@ def test_what_was_not_accepted_is_not_missed():
         (Arrival(DEPARTURES, "other", 0, {}, True), "unknown"),
     ],
 )
-def test_every_arrival_that_should_not_be_counts(arrival, counted):
+def test_every_unexpected_delivery_is_counted(arrival, counted):
     run = make()
     run.comparison.add(arrival, run.expected.get(arrival.id))
     assert getattr(run.comparison, counted) == 1
     assert not is_good(report(run))
 
 
-def test_a_wrong_value_is_told():
+def test_a_wrong_value_is_reported():
     comparison = Comparison()
     comparison.add(
         Arrival(DEPARTURES, "e1", 0, {"id": "e1", "delay": 3}, True), {DEPARTURES: {"id": "e1", "delay": 2}}
@@ -116,7 +116,7 @@ def test_a_wrong_value_is_told():
     assert comparison.examples == ["/departures got e1 with delay 3 instead of 2"]
 
 
-def test_nothing_at_all_is_not_good():
+def test_a_run_without_events_is_a_failure():
     assert not is_good(report(make(0)))
 
 

@@ -1,4 +1,4 @@
-"""An outside sender and reader of books for the tests: plain HTTP, nothing of hifi."""
+"""A sender and a reader of request logs for the tests, in plain HTTP without any hifi code."""
 
 import collections
 import http.client
@@ -7,8 +7,8 @@ import threading
 import time
 
 
-class Sender(threading.Thread):
-    """Posts CloudEvents one after the other at about `rate` a second, and keeps the ids that got a 202."""
+class ExternalSender(threading.Thread):
+    """Sends CloudEvents one at a time at about `rate` a second, and keeps the ids that were accepted."""
 
     def __init__(self, port, key, rate, prefix="e"):
         super().__init__(daemon=True)
@@ -57,9 +57,9 @@ class Sender(threading.Thread):
 
 
 def arrivals(destination):
-    """The arrivals in the destination's books: id to how often, and id to the body of the first."""
+    """Read the log of the destination: event id to number of deliveries, and event id to the first body."""
     counts, bodies = collections.Counter(), {}
-    for head, body in _books(destination):
+    for head, body in _logged(destination):
         name = head["headers"].get("ce-id", "")
         counts[name] += 1
         bodies.setdefault(name, (head["path"], body))
@@ -67,20 +67,20 @@ def arrivals(destination):
 
 
 def headers(destination, name):
-    """The headers that the first arrival of an event had."""
-    return next(head["headers"] for head, _ in _books(destination) if head["headers"].get("ce-id") == name)
+    """Return the headers of the first delivery of an event."""
+    return next(head["headers"] for head, _ in _logged(destination) if head["headers"].get("ce-id") == name)
 
 
-def _books(destination):
+def _logged(destination):
     http_get(destination.port, "/counts")
-    with destination.books.open("rb") as books:
-        while line := books.readline():
+    with destination.log.open("rb") as log:
+        while line := log.readline():
             head = json.loads(line)
-            yield head, books.read(head["bytes"] + 1)[:-1]
+            yield head, log.read(head["bytes"] + 1)[:-1]
 
 
 def wait_for(ids, destination, within_s):
-    """Wait until all ids have arrived; gives the arrivals."""
+    """Wait until all ids have arrived; return the deliveries."""
     end = time.monotonic() + within_s
     while True:
         counts, bodies = arrivals(destination)
