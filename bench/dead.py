@@ -8,8 +8,8 @@ from many import Many
 from measure import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
 
 from hifi.errors import Retryable
-from hifi_cli.demo.scene import Scene
-from hifi_cli.demo.stage import Stage
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.workspace import Workspace
 from hifi_infra.ports import free_port
 
 RATE, SECONDS = 60.0, 10.0
@@ -22,14 +22,14 @@ def dead(keep: Keep) -> None:
     attempt(keep, DEAD, lambda: in_scene(_made, lambda made: _measure(made, keep), LIMIT_S))
 
 
-def _made(folder: Path) -> Scene:
+def _made(folder: Path) -> LoadTest:
     return scene(Case("real-time", first=RATE), folder)
 
 
-async def _measure(made: Scene, keep: Keep) -> None:
-    stage = made.stage
+async def _measure(made: LoadTest, keep: Keep) -> None:
+    stage = made.workspace
     taken = {stage.ingest_port, stage.destination_port, made.mesh.plan.console_port}
-    tenth = Stage(stage.data / "tenth", stage.ingest_port, free_port(but=taken))
+    tenth = Workspace(stage.data / "tenth", stage.ingest_port, free_port(but=taken))
     tenth.data.mkdir()
     process = tenth.destination()
     await process.start()
@@ -49,7 +49,7 @@ async def _measure(made: Scene, keep: Keep) -> None:
             await process.kill()
 
 
-async def _has(tenth: Stage, wanted: int) -> None:
+async def _has(tenth: Workspace, wanted: int) -> None:
     """It got every event, as the others did.
 
     Raises:

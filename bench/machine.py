@@ -52,7 +52,7 @@ def _pinned(name: str) -> str:
 
 
 def _locked(jar: str) -> str:
-    for line in (ROOT / "infra/hifi_infra/jars.lock").read_text().splitlines():
+    for line in (ROOT / "libs/hifi/jars.lock").read_text().splitlines():
         if jar in line and (found := re.search(r"\d+\.\d+\.\d+", line)):
             return found[0]
     return "?"

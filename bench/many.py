@@ -10,14 +10,14 @@ import orjson
 from hifi.pipe.model import Lookup, Pipe
 from hifi_cli.demo import flights
 from hifi_cli.demo.expected import CANCELLATIONS, DEPARTURES, Deliveries
-from hifi_cli.demo.stage import Stage
-from hifi_cli.rate.load import Load
+from hifi_cli.demo.workspace import Workspace
+from hifi_cli.rate.event_load import EventLoad
 
 FLEET = "fleet"
 
 
 @dataclass(frozen=True, slots=True)
-class Many(Load):
+class Many(EventLoad):
     """The same load with more of something declared.
 
     Attributes:
@@ -35,8 +35,8 @@ class Many(Load):
     rows: int = 0
 
     def shape(self, pipes: list[Pipe]) -> list[Pipe]:
-        """See Load."""
-        [pipe] = Load.shape(self, pipes)
+        """See EventLoad."""
+        [pipe] = EventLoad.shape(self, pipes)
         if self.rows:
             pipe = self._joined(pipe)
         if self.ten or self.sharing:
@@ -55,9 +55,9 @@ class Many(Load):
             )
         return [pipe, *(_renamed(pipe, number) for number in range(1, self.pipes))]
 
-    def write(self, stage: Stage, count: int, first: int) -> dict[str, Deliveries]:
-        """See Load."""
-        expected = Load.write(self, stage, count, first)
+    def write(self, stage: Workspace, count: int, first: int) -> dict[str, Deliveries]:
+        """See EventLoad."""
+        expected = EventLoad.write(self, stage, count, first)
         if self.rows:
             sizes = {row["carrier"]: number for number, row in enumerate(flights.table("airlines"))}
             for deliveries in expected.values():

@@ -23,16 +23,16 @@ from figures import count, goal, median, table, times
 from hifi.clock import now_us
 from hifi.event import Record, seq_text
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import read
+from hifi.pipe.registry import read_registry
 from hifi.topics import Topics
 from hifi_cli.demo import flights
-from hifi_cli.logfile import log_to
-from hifi_infra.broker import KafkaCluster
-from hifi_infra.java import find_java
-from hifi_infra.plan import Place, Plan, command, environment
+from hifi_cli.log_file import log_to
+from hifi_infra.java.jdk import find_java
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.stream_setup import prepare, put_in_force
+from hifi_infra.mesh.plan import InstanceSpec, Plan, command, environment
 from hifi_infra.ports import free_port
-from hifi_infra.process import Process
-from hifi_infra.stream import prepare, put_in_force
+from hifi_infra.process.process import Process
 
 ROOT: Final = Path(__file__).parent.parent
 BARE: Final = ROOT / "bench/peers/bare"
@@ -188,7 +188,7 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
     topics = Topics(stream)
     await prepare(cluster.bootstrap, topics, PARTITIONS)
     await put_in_force(cluster.bootstrap, topics, [PIPE])
-    version = (await read(cluster.bootstrap, topics)).pipes[PIPE.pipe].version
+    version = (await read_registry(cluster.bootstrap, topics)).pipes[PIPE.pipe].version
     source, target = getattr(topics, service.reads), getattr(topics, service.writes)
     process = _process(folder, cluster.bootstrap, stream, service, [source, target])
     await process.start()
@@ -220,7 +220,7 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
 def _process(folder: Path, kafka: str, stream: str, service: Service, topics: Sequence[str]) -> Process:
     plan = Plan(folder, stream=stream, trigger=service.trigger, env={"HIFI_ENRICH_COMPILE": "throughput"})
     java = find_java().home
-    env = environment(plan, Place(service.service, 1, free_port()), kafka, java)
+    env = environment(plan, InstanceSpec(service.service, 1, free_port()), kafka, java)
     argv = command(service.service)
     if service.script:
         env["JAVA_HOME"] = str(java)

@@ -11,7 +11,7 @@ import raw
 from cases import CASES, one_step, tell
 from chain import needed
 
-from hifi_cli.rate.step import why_not
+from hifi_cli.rate.step import failure_reason
 
 MESH, CHAIN = "mesh, real-time, single events", "FastStream, tuned batches, single events"
 RATE, SECONDS, WARM_UP_S, SLO_MS = 500.0, 8.0, 20.0, 60_000.0
@@ -44,7 +44,7 @@ def _too_high() -> set[str]:
     for name in (CHAIN, MESH):
         print(f"{name}, {RATE:,.0f} ev/s", flush=True)
         step = one_step(replace(CASES[name], first=RATE, env={}), SECONDS, WARM_UP_S)
-        tell(step, why := why_not(step, SLO_MS))
+        tell(step, why := failure_reason(step, SLO_MS))
         if step.events == 0 or not step.whole or not step.lag_ms["p50"]:
             sys.exit(f"{name}: {why}")
         found[name] = step

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi_cli.demo import flights
-from hifi_infra.broker import KafkaCluster
+from hifi_infra.kafka.cluster import KafkaCluster
 
 EVENTS = 40_000
 PARTITIONS = 4

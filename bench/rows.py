@@ -25,7 +25,7 @@ from many import Many
 from measure import Keep, row
 from start import start
 
-from hifi_cli.rate.load import Load
+from hifi_cli.rate.event_load import EventLoad
 
 ROOT = Path(__file__).parent.parent
 RATE = 300.0
@@ -40,7 +40,7 @@ ASYNCIO = ("ingest", "normalize", "egest", "retrier", "observe")
 def lag(keep: Keep) -> None:
     """Single events at 500 a second, no setting changed; each chain in turn."""
     for name, kind in LAGS.items():
-        row(keep, name, Load(), Case(kind, first=500), count=2, seconds=20)
+        row(keep, name, EventLoad(), Case(kind, first=500), count=2, seconds=20)
 
 
 def partitions(keep: Keep) -> None:

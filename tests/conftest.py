@@ -14,8 +14,8 @@ import hypothesis
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hifi_infra.broker import KafkaCluster
-from hifi_infra.kraft import replication
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.kraft import replication
 from hifi_infra.ports import free_port
 
 ROOT = Path(__file__).parents[1]

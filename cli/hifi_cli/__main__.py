@@ -1,10 +1,10 @@
-"""The program `hifi`."""
+"""Entry point of the program `hifi`."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line. A Ctrl-C while it is still loading ends it as quietly as a later one."""
+    """Run the command line. Ctrl-C while the modules load ends it without a traceback, as it does later."""
     try:
         from hifi_cli.app import app
 

@@ -1,14 +1,26 @@
-"""The hifi command line: every command in its place."""
+"""The command line `hifi`: all its commands."""
 
 from typing import Annotated
 
 import typer
 
 from hifi import log
-from hifi_cli import apply, check, dead, minutes, send, status, up
-from hifi_cli.demo import command as demo
-from hifi_cli.rate import command as rate
-from hifi_cli.version import version
+from hifi_cli.commands import (
+    apply,
+    check,
+    dead,
+    demo,
+    down,
+    lost,
+    minutes,
+    pipes,
+    rate,
+    send,
+    status,
+    top,
+    up,
+)
+from hifi_cli.commands.version import version
 
 app = typer.Typer(
     name="hifi",
@@ -16,18 +28,13 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
-    help="""High-fidelity event streams: every event accepted with a 2xx reaches its destination, soon, once,
-and hifi proves it.
+    help="""Run and inspect hifi meshes: event streams that deliver every accepted event and prove it.
 
 [bold]Start here[/bold]
-
-  hifi demo                        see a whole mesh at work, with a report at its end
-
+  hifi demo                        run a mesh on real data and verify it
   hifi up --pipes examples/hello   run a mesh on this machine until Ctrl-C
-
   hifi send hello events.ndjson    send events to a pipe
-
-  hifi status                      look at what runs""",
+  hifi status                      show services, backlog and pipes""",
 )
 
 
@@ -35,24 +42,26 @@ and hifi proves it.
 def root(
     *,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show logs, such as Kafka's, on stderr.")
+        bool,
+        typer.Option("--verbose", "-v", help="Print logs, including those of the Kafka client, on stderr."),
     ] = False,
 ) -> None:
-    """Options of every command."""
+    """Apply the options that all commands share."""
     log.configure("cli", "hifi", level="info" if verbose else "critical")
 
 
-app.command(rich_help_panel="Run")(demo.demo)
-app.command(rich_help_panel="Run")(rate.rate)
-app.command(rich_help_panel="Run")(up.up)
-app.command(rich_help_panel="Run")(up.down)
-app.command(rich_help_panel="Run")(status.status)
-app.command(rich_help_panel="What became of events")(minutes.top)
-app.command(rich_help_panel="What became of events")(minutes.minutes)
-app.command(rich_help_panel="What became of events")(minutes.lost)
-app.command(rich_help_panel="Pipes and events")(check.check)
-app.command(rich_help_panel="Pipes and events")(apply.apply)
-app.command(rich_help_panel="Pipes and events")(apply.pipes)
-app.command(rich_help_panel="Pipes and events")(send.send)
-app.add_typer(dead.app, name="dead", rich_help_panel="Pipes and events")
+_RUN, _INSPECT, _PIPES = "Run a mesh", "Inspect events", "Pipes and events"
+app.command(rich_help_panel=_RUN)(demo.demo)
+app.command(rich_help_panel=_RUN)(rate.rate)
+app.command(rich_help_panel=_RUN)(up.up)
+app.command(rich_help_panel=_RUN)(down.down)
+app.command(rich_help_panel=_RUN)(status.status)
+app.command(rich_help_panel=_INSPECT)(top.top)
+app.command(rich_help_panel=_INSPECT)(minutes.minutes)
+app.command(rich_help_panel=_INSPECT)(lost.lost)
+app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
+app.command(rich_help_panel=_PIPES)(check.check)
+app.command(rich_help_panel=_PIPES)(apply.apply)
+app.command(rich_help_panel=_PIPES)(pipes.pipes)
+app.command(rich_help_panel=_PIPES)(send.send)
 app.command()(version)

@@ -1,4 +1,4 @@
-"""Ctrl-C in stages: the first one ends what runs in order, the second one at once."""
+"""Handle Ctrl-C in two steps: the first signal shuts down gracefully, the second ends everything immediately."""
 
 import asyncio
 import contextlib
@@ -11,36 +11,36 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):
-    """A signal ended the wait."""
+    """A signal cancelled the coroutine."""
 
 
 class Interrupts:
-    """The signals that came while `caught` was on."""
+    """Counts the signals received while `handle_signals` is active."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._stages = [asyncio.Event(), asyncio.Event()]
+        self._received = [asyncio.Event(), asyncio.Event()]
 
     @contextlib.contextmanager
-    def caught(self) -> Iterator[None]:
-        """Take SIGINT, SIGTERM and SIGHUP while the block runs."""
+    def handle_signals(self) -> Iterator[None]:
+        """Handle SIGINT, SIGTERM and SIGHUP inside the block instead of letting them end the process."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._take)
+            loop.add_signal_handler(number, self._on_signal)
         try:
             yield
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
 
-    async def unless(self, work: Coroutine[Any, Any, T], *, stage: int = 1) -> T:
-        """Do the work; once `stage` signals have come, cancel it and wait for its own cleaning up.
+    async def run(self, coroutine: Coroutine[Any, Any, T], *, until_signal: int = 1) -> T:
+        """Run a coroutine; on the signal with number `until_signal` (1 or 2), cancel it and wait for its clean-up.
 
         Raises:
-            Interrupted: it was cancelled.
+            Interrupted: the coroutine was cancelled.
         """
-        task = asyncio.ensure_future(work)
-        signalled = asyncio.ensure_future(self._stages[stage - 1].wait())
+        task = asyncio.ensure_future(coroutine)
+        signalled = asyncio.ensure_future(self._received[until_signal - 1].wait())
         try:
             await asyncio.wait({task, signalled}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
@@ -54,11 +54,11 @@ class Interrupts:
             if not task.done():
                 task.cancel()
 
-    async def wait(self) -> None:
-        """Until the first signal."""
-        await self._stages[0].wait()
+    async def wait_for_signal(self) -> None:
+        """Return on the first signal."""
+        await self._received[0].wait()
 
-    def _take(self) -> None:
+    def _on_signal(self) -> None:
         self.count += 1
-        for stage in self._stages[: self.count]:
-            stage.set()
+        for event in self._received[: self.count]:
+            event.set()

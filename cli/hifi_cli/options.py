@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from platformdirs import user_state_path
 
-from hifi_infra.plan import Trigger
+from hifi_infra.mesh.plan import Trigger
 
 DEFAULT_DATA: Final = user_state_path("hifi", appauthor=False)
 
@@ -16,8 +16,9 @@ Data = Annotated[
         "--data",
         envvar="HIFI_DATA",
         file_okay=False,
-        show_default="the state folder of this user",
-        help="Folder of the mesh's state; it names the mesh on this machine.",
+        metavar="DIR",
+        show_default="the user's state directory",
+        help="Data folder of the mesh; identifies a mesh on this machine.",
     ),
 ]
 Kafka = Annotated[
@@ -26,7 +27,7 @@ Kafka = Annotated[
         "--kafka",
         envvar="HIFI_KAFKA",
         metavar="HOST:PORT,…",
-        help="Use this Kafka cluster instead of the mesh in --data.",
+        help="Kafka cluster to use instead of that of the mesh in --data.",
     ),
 ]
 Stream = Annotated[
@@ -34,17 +35,25 @@ Stream = Annotated[
     typer.Option(
         "--stream",
         envvar="HIFI_STREAM",
-        help="Name of the stream; default: that of the mesh in --data, else hifi.",
+        metavar="NAME",
+        help="Name of the stream. Default: that of the mesh in --data, otherwise hifi.",
     ),
 ]
-Url = Annotated[
+IngestUrl = Annotated[
     str | None,
     typer.Option(
-        "--url", envvar="HIFI_URL", help="Where ingest takes events; default: that of the mesh in --data."
+        "--url",
+        envvar="HIFI_URL",
+        metavar="URL",
+        help="Address of ingest. Default: the mesh in --data.",
     ),
 ]
 TriggerOf = Annotated[
     Trigger,
-    typer.Option("--trigger", help="Of enrich (Spark): micro-batch, or real-time for milliseconds."),
+    typer.Option(
+        "--trigger",
+        help="Spark trigger of enrich: micro-batch supports everything; real-time has a lower lag but no UDFs.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Wide = Annotated[bool, typer.Option("--wide", help="Show all columns.")]

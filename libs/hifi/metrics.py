@@ -40,32 +40,31 @@ BUFFERED_BYTES = Gauge(
 )
 # Normalize
 CLIENT_RETRIES = Counter(
-    "hifi_normalize_client_retries_total",
-    "Events that a client sent again within the window; their outcome is `duplicate`.",
+    "hifi_normalize_duplicates_total",
+    "Events that a client sent again within the idempotency window, ended as duplicate.",
     ["pipe"],
 )
 REUSED_IDS = Counter(
     "hifi_normalize_reused_ids_total",
-    "Events with the id of an earlier event in the window but other data; they are delivered.",
+    "Events with the id of an earlier event in the idempotency window but other data, passed on.",
     ["pipe"],
 )
-KNOWN_IDS = Gauge("hifi_normalize_known_ids", "Client ids that this instance remembers.")
-ID_WINDOW_SECONDS = Gauge(
-    "hifi_normalize_id_window_seconds",
-    "Time for which ids are remembered, in the partition where it is shortest; below the declared window if there are "
-    "too many ids.",
+FINGERPRINTS = Gauge("hifi_normalize_fingerprints", "Event fingerprints kept to recognize repeated events.")
+IDEMPOTENCY_WINDOW_SECONDS = Gauge(
+    "hifi_normalize_idempotency_window_seconds",
+    "Time for which repeated events are recognized, lowest of all partitions; below the configured one if shortened.",
 )
 # Egest
 OUTCOMES = Counter("hifi_egest_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
-ANSWERS = Histogram(
+REQUEST_SECONDS = Histogram(
     "hifi_egest_request_duration_seconds",
-    "From the first byte of a request to the status line of its response.",
+    "First byte of a request sent to its status line received.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
-DELIVERY_SECONDS = Histogram(
-    "hifi_egest_delivery_duration_seconds",
-    "From the acceptance by ingest to the destination's 2xx.",
+DELIVERY_LAG_SECONDS = Histogram(
+    "hifi_egest_delivery_lag_seconds",
+    "Accepted by ingest to the destination's 2xx.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )

@@ -35,8 +35,8 @@ from tests.chaos.judge import Lines, Window, kind_of
 from tests.chaos.rig import Rig, missing, rigged
 
 from hifi_cli.options import TriggerOf
-from hifi_infra.mesh import Mesh
-from hifi_infra.plan import Plan
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
 

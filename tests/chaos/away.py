@@ -31,9 +31,9 @@ from tests.chaos.common import (
 from tests.chaos.faults import settled
 from tests.chaos.judge import Window
 
-from hifi_infra.broker import KafkaCluster
-from hifi_infra.mesh import Mesh, processes
-from hifi_infra.plan import FLOW, Plan
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.mesh.mesh import Mesh, processes
+from hifi_infra.mesh.plan import FLOW, Plan
 from hifi_infra.ports import free_port
 
 BEFORE_S = AFTER_S = 30.0

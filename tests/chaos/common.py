@@ -16,8 +16,8 @@ from tests.observed import closed_minutes
 
 from hifi.pipe.loader import load
 from hifi.pipe.model import Pipe
-from hifi_infra.mesh import Mesh
-from hifi_infra.stream import put_in_force
+from hifi_infra.kafka.stream_setup import put_in_force
+from hifi_infra.mesh.mesh import Mesh
 
 HERE: Final = Path(__file__).parent
 KEY: Final = "chaos-key"

@@ -15,9 +15,9 @@ import psutil
 from tests.chaos.judge import Window
 from tests.chaos.rig import ASYNCIO, DISK_BYTES, HOUR_S, Rig
 
-from hifi_infra.broker import brokers_seen_by
-from hifi_infra.mesh import Mesh, processes
-from hifi_infra.process import Process
+from hifi_infra.kafka.cluster import brokers_seen_by
+from hifi_infra.mesh.mesh import Mesh, processes
+from hifi_infra.process.process import Process
 
 MODES: Final = (
     "hang",
@@ -204,10 +204,10 @@ async def settled(mesh: Mesh, within_s: float = 90) -> float:
             await asyncio.sleep(0.1)
         # The mesh's own view is up to two seconds old, so ask twice with a fresh look between.
         for _ in range(2):
-            await asyncio.gather(*(instance.look() for instance in mesh.all()))
+            await asyncio.gather(*(instance.probe() for instance in mesh.all()))
             while not mesh.ready:
                 await asyncio.sleep(0.1)
-                await asyncio.gather(*(instance.look() for instance in mesh.all()))
+                await asyncio.gather(*(instance.probe() for instance in mesh.all()))
     return time.monotonic() - start_s
 
 

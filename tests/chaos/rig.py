@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hifi_infra import broker as infra_broker
-from hifi_infra.kraft import Ports, server_properties
+from hifi_infra.kafka import cluster as infra_broker
+from hifi_infra.kafka.kraft import Ports, server_properties
 from hifi_infra.ports import LOOPBACK, free_port
 
 HERE: Final = Path(__file__).parent

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from hifi_infra.jars import spark_jars
+from hifi_infra.java.jars import spark_jars
 
 PARTITIONS = 4
 

@@ -1,1 +1,1 @@
-"""`hifi demo`: real flights through a whole mesh, with books kept outside of it."""
+"""`hifi demo`: send real flights through a complete mesh and verify every delivery outside of hifi."""

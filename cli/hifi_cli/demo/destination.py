@@ -1,8 +1,8 @@
-"""A destination that knows nothing of hifi: a plain HTTP server that keeps books of every request.
+"""A destination without any hifi code: a plain HTTP server that logs every request.
 
-Run as a file: `python destination.py PORT BOOKS [HOST]`. Every POST is answered with 204. `BOOKS` gets, for each,
-a line of JSON (`path`, `first_ns`, `answered_ns`, `bytes`, and of `headers` `traceparent` and those that start with
-`ce-`) and then the body and a line break. `GET /books` answers with counts, once all that was counted is in the file.
+Run as a file: `python destination.py PORT LOG [HOST]`. Every POST is answered with 204. For each one, `LOG` gets a line
+of JSON (`path`, `first_ns`, `answered_ns`, `bytes`, and `headers`: `traceparent` and those that start with `ce-`),
+then the body and a line break. `GET /counts` returns the counts after flushing the log.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ FLUSH_S = 0.5
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-class Books:
-    """What arrived, on disk, and how often at which path. Times are wall time, nanoseconds since 1970 UTC."""
+class RequestLog:
+    """Logs requests to a file and counts them by path. Times are wall time, nanoseconds since 1970 UTC."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.arrivals: dict[str, int] = {}
 
     def add(self, path: str, first_ns: int, headers: dict[str, str], body: bytes) -> None:
-        """One request was answered just now."""
+        """Log a request that has just been answered."""
         self.arrivals[path] = self.arrivals.get(path, 0) + 1
         line = {
             "path": path,
@@ -42,20 +42,20 @@ class Books:
         self._file.write(json.dumps(line).encode() + b"\n" + body + b"\n")
 
     def counts(self) -> bytes:
-        """The counts as JSON."""
+        """Flush the log and return the counts as JSON."""
         self._file.flush()
         return json.dumps({"arrivals": sum(self.arrivals.values()), "by_path": self.arrivals}).encode()
 
     def flush(self) -> None:
-        """Bring what is buffered to the file."""
+        """Write buffered requests to the file."""
         self._file.flush()
 
 
-class Connection(asyncio.Protocol):
-    """One connection, any number of requests after each other."""
+class DestinationConnection(asyncio.Protocol):
+    """One HTTP connection with any number of sequential requests."""
 
-    def __init__(self, books: Books) -> None:
-        self._books = books
+    def __init__(self, log: RequestLog) -> None:
+        self._log = log
         self._parser: Any = httptools.HttpRequestParser(self)
         self._transport: Any = None
         self._first_ns = 0
@@ -96,37 +96,40 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """See httptools."""
         if self._parser.get_method() == b"GET":
-            page = self._books.counts()
+            page = self._log.counts()
             self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(page) + page)
         else:
             self._transport.write(ANSWER)
-            self._books.add(self._url.decode(), self._first_ns, self._headers, b"".join(self._body))
+            self._log.add(self._url.decode(), self._first_ns, self._headers, b"".join(self._body))
         if not self._parser.should_keep_alive():
             self._transport.close()
         self._first_ns = 0
 
 
 async def serve(
-    host: str, port: int, file: BinaryIO, connection: Callable[[Books], asyncio.Protocol] = Connection
+    host: str,
+    port: int,
+    file: BinaryIO,
+    connection: Callable[[RequestLog], asyncio.Protocol] = DestinationConnection,
 ) -> None:
     """Serve until SIGTERM."""
-    books = Books(file)
+    log = RequestLog(file)
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    server = await loop.create_server(lambda: connection(books), host, port, backlog=1024)
+    server = await loop.create_server(lambda: connection(log), host, port, backlog=1024)
     async with server:
         while not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), FLUSH_S)
-            books.flush()
+            log.flush()
 
 
 def main() -> None:
-    """`destination.py PORT BOOKS [HOST]`."""
-    port, books, host = int(sys.argv[1]), sys.argv[2], (sys.argv[3:] or ["127.0.0.1"])[0]
+    """Run `destination.py PORT LOG [HOST]`."""
+    port, log, host = int(sys.argv[1]), sys.argv[2], (sys.argv[3:] or ["127.0.0.1"])[0]
     with (
-        Path(books).open("ab", buffering=1 << 20) as file,
+        Path(log).open("ab", buffering=1 << 20) as file,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(serve(host, port, file))

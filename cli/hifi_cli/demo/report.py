@@ -1,4 +1,4 @@
-"""The demo's numbers: as JSON for programs, as a table for people."""
+"""The report of the demo: as JSON and as tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,22 +8,23 @@ from typing import Any, Final
 from rich.table import Table
 
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.hops import Hops
-from hifi_cli.demo.verify import Sent, Verdict
-from hifi_cli.output import mebibytes, milliseconds, table
+from hifi_cli.demo.topic_lags import TopicLags
+from hifi_cli.demo.verify import Comparison, SentEvent
+from hifi_cli.display.tables import table
+from hifi_cli.display.units import mebibytes, milliseconds
 
 TOPICS: Final = ("raw", "normalized", "enriched", "receipts")
 QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Everything that was written down of one run."""
+class DemoRun:
+    """Everything recorded during one run."""
 
-    sent: Mapping[str, Sent]
+    sent: Mapping[str, SentEvent]
     expected: Mapping[str, Deliveries]
-    verdict: Verdict
-    hops: Hops
+    comparison: Comparison
+    topic_lags: TopicLags
     rate: float
     seconds: float
     trigger: str
@@ -32,23 +33,23 @@ class Run:
     rss_bytes: Mapping[str, int]
 
 
-def report(run: Run) -> dict[str, Any]:
-    """The report. Lags in milliseconds, from the first byte of the sender's request unless the name says otherwise."""
+def report(run: DemoRun) -> dict[str, Any]:
+    """Compute the report. Lags are in ms, from the first byte of the request unless the key says otherwise."""
     accepted = [name for name, one in run.sent.items() if one.accepted]
     delivered = [name for name in accepted if _complete(run, name)]
-    dead = [name for name in accepted if name in run.hops.dead]
+    dead = [name for name in accepted if name in run.topic_lags.dead]
     lost = len(set(accepted) - set(delivered) - set(dead))
     lags = _lags(run)
     return {
         "accepted": len(accepted),
         "delivered": len(delivered),
         "lost": lost,
-        "duplicates": run.verdict.duplicates,
+        "duplicates": run.comparison.duplicates,
         "dead_lettered": len(dead),
-        "mismatched": run.verdict.mismatched + run.verdict.unknown,
+        "mismatched": run.comparison.mismatched + run.comparison.unknown,
         "refused": sum(one.status not in (0, 202) for one in run.sent.values()),
         "unanswered": sum(one.status == 0 for one in run.sent.values()),
-        "deliveries": dict(sorted(run.verdict.by_path.items())),
+        "deliveries": dict(sorted(run.comparison.by_path.items())),
         "seconds": round(run.seconds, 3),
         "rate": run.rate,
         "trigger": run.trigger,
@@ -60,22 +61,22 @@ def report(run: Run) -> dict[str, Any]:
             (one.answered_ns - one.sent_ns) / 1e6 for one in run.sent.values() if one.status
         ),
         "longest_pause_ms": round(_longest_pause_ms(run), 1),
-        "hops": {topic: quantiles(run.hops.lags_ms.get(topic, ())) for topic in TOPICS},
-        "copies": run.hops.copies,
-        "outcomes": run.hops.outcomes,
+        "hops": {topic: quantiles(run.topic_lags.lags_ms.get(topic, ())) for topic in TOPICS},
+        "copies": run.topic_lags.copies,
+        "outcomes": run.topic_lags.outcomes,
         "cpu_seconds": {name: round(used, 2) for name, used in run.cpu_seconds.items()},
         "rss_bytes": dict(run.rss_bytes),
     }
 
 
 def is_good(numbers: Mapping[str, Any]) -> bool:
-    """Every accepted event was delivered exactly as declared, and something was accepted."""
+    """Whether events were accepted and every one of them was delivered exactly as declared."""
     wrong = ("lost", "duplicates", "dead_lettered", "mismatched", "refused", "unanswered")
     return numbers["accepted"] == numbers["delivered"] > 0 and not any(numbers[name] for name in wrong)
 
 
 def quantiles(values: Iterable[float]) -> dict[str, float | None]:
-    """p50, p95, p99 and max; the smallest value that so many are not above."""
+    """Return p50, p95, p99 and max (nearest-rank method)."""
     ordered = sorted(values)
     return {name: _quantile(ordered, share) for name, share in QUANTILES.items()}
 
@@ -87,37 +88,37 @@ def _quantile(ordered: Sequence[float], share: float) -> float | None:
     return round(ordered[index], 2)
 
 
-def _complete(run: Run, name: str) -> bool:
-    return all((path, name) in run.verdict.arrived for path in run.expected[name])
+def _complete(run: DemoRun, name: str) -> bool:
+    return all((path, name) in run.comparison.arrived for path in run.expected[name])
 
 
-def _lags(run: Run) -> dict[str, list[float]]:
-    """End-to-end lags of every first arrival, to the destination's answer, by where they are counted from."""
+def _lags(run: DemoRun) -> dict[str, list[float]]:
+    """Return the lags of all first deliveries, until the destination's answer, by where they are measured from."""
     lags: dict[str, list[float]] = {"accepted": [], "sent": [], "due": []}
-    for (_, name), answered_ns in run.verdict.arrived.items():
+    for (_, name), answered_ns in run.comparison.arrived.items():
         one = run.sent.get(name)
         if one is None:
             continue
         lags["sent"].append((answered_ns - one.sent_ns) / 1e6)
         lags["due"].append((answered_ns - one.due_ns) / 1e6)
-        if name in run.hops.accepted_us:
-            lags["accepted"].append(answered_ns / 1e6 - run.hops.accepted_us[name] / 1e3)
+        if name in run.topic_lags.accepted_us:
+            lags["accepted"].append(answered_ns / 1e6 - run.topic_lags.accepted_us[name] / 1e3)
     return lags
 
 
-def _longest_pause_ms(run: Run) -> float:
-    """The longest time without any arrival between the first and the last."""
-    arrivals = sorted(run.verdict.arrived.values())
+def _longest_pause_ms(run: DemoRun) -> float:
+    """Return the longest time between two deliveries."""
+    arrivals = sorted(run.comparison.arrived.values())
     return max((after - before for before, after in pairwise(arrivals)), default=0) / 1e6
 
 
 def tables(numbers: Mapping[str, Any]) -> list[Table]:
-    """What a person reads at the end."""
+    """Make the tables printed at the end of the demo."""
     return [_counts(numbers), _lag_table(numbers), _cost(numbers)]
 
 
 def _counts(numbers: Mapping[str, Any]) -> Table:
-    rows = table("events", ">", title="\nWhat came of them")
+    rows = table("=outcome", ">count", title="\nEvents")
     for name in (
         "accepted",
         "delivered",
@@ -132,27 +133,29 @@ def _counts(numbers: Mapping[str, Any]) -> Table:
         bad = name not in ("accepted", "delivered") and count
         rows.add_row(name.replace("_", "-"), f"[bold red]{count:,}[/]" if bad else f"{count:,}")
     for path, count in numbers["deliveries"].items():
-        rows.add_row(f"[dim]requests at {path}[/]", f"[dim]{count:,}[/]")
+        rows.add_row(f"[dim]deliveries to {path}[/]", f"[dim]{count:,}[/]")
     return rows
 
 
 def _lag_table(numbers: Mapping[str, Any]) -> Table:
-    rows = table("lag", *(f">{name}" for name in QUANTILES), title="\nHow soon after hifi accepted it")
+    rows = table("=measured at", *(f">{name}" for name in QUANTILES), title="\nLag since acceptance")
     for topic, lag in numbers["hops"].items():
-        rows.add_row(f"on the topic {topic}", *(milliseconds(lag[name]) for name in QUANTILES))
+        rows.add_row(f"topic {topic}", *(milliseconds(lag[name]) for name in QUANTILES))
     end = numbers["lag_ms"]
-    rows.add_row("[bold]end to end[/]", *(f"[bold]{milliseconds(end[name])}[/]" for name in QUANTILES))
+    rows.add_row(
+        "[bold]destination, since sending[/]", *(f"[bold]{milliseconds(end[name])}[/]" for name in QUANTILES)
+    )
     due = numbers["lag_from_due_ms"]
     rows.add_row(
-        "[dim]from the moment it was due[/]", *(f"[dim]{milliseconds(due[name])}[/]" for name in QUANTILES)
+        "[dim]destination, since due time[/]", *(f"[dim]{milliseconds(due[name])}[/]" for name in QUANTILES)
     )
-    rows.caption = f"longest time without any arrival: {milliseconds(numbers['longest_pause_ms'])}"
+    rows.caption = f"Longest time without a delivery: {milliseconds(numbers['longest_pause_ms'])}"
     rows.caption_justify = "left"
     return rows
 
 
 def _cost(numbers: Mapping[str, Any]) -> Table:
-    rows = table("service", ">CPU", ">memory", title="\nWhat it took")
+    rows = table("=service", ">CPU time", ">memory", title="\nResources")
     for name, used in numbers["cpu_seconds"].items():
         rows.add_row(name, f"{used:,.1f} s", mebibytes(numbers["rss_bytes"].get(name, 0)))
     return rows

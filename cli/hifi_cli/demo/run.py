@@ -1,4 +1,4 @@
-"""One run of the demo: start, send, wait for the rest, judge."""
+"""One run of the demo: start the mesh, send, wait for all deliveries, and compare them."""
 
 import asyncio
 import time
@@ -6,69 +6,72 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hifi_cli.demo import hops
+from hifi_cli.demo import topic_lags
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.flights import Row
-from hifi_cli.demo.report import Run, report
-from hifi_cli.demo.scene import Scene
-from hifi_cli.demo.stage import Stage
-from hifi_cli.demo.verify import Books, sent
-from hifi_infra.mesh import Mesh
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.report import DemoRun, report
+from hifi_cli.demo.verify import RequestLogReader, read_send_log
+from hifi_cli.demo.workspace import Workspace
+from hifi_infra.mesh.mesh import Mesh
 
 MEASURE_S: Final = 2.0
 
 
 @dataclass(slots=True)
 class Demo:
-    """A run with everything that belongs to it. Whatever happens, `kill` leaves nothing running."""
+    """One run of the demo. `kill` always ends all of its processes."""
 
-    scene: Scene
+    load_test: LoadTest
     rate: float
     seconds: float
 
     @property
-    def stage(self) -> Stage:
+    def workspace(self) -> Workspace:
         """What is around the mesh."""
-        return self.scene.stage
+        return self.load_test.workspace
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh."""
-        return self.scene.mesh
+        """The mesh under test."""
+        return self.load_test.mesh
 
     async def run(self) -> dict[str, Any]:
-        """Do it all; gives the report.
+        """Run the demo and return its report.
 
         Raises:
-            HifiError: the mesh did not start, or a part of the demo failed.
+            HifiError: the mesh did not start, or a process of the demo failed.
         """
-        self.scene.progress.total = max(1, round(self.rate * self.seconds))
+        self.load_test.progress.total = max(1, round(self.rate * self.seconds))
         began_s = time.monotonic()
         rows, _ = await asyncio.gather(
-            asyncio.to_thread(self.stage.write_events, self.scene.progress.total), self.scene.start()
+            asyncio.to_thread(self.workspace.write_events, self.load_test.progress.total),
+            self.load_test.start(),
         )
         start_seconds = time.monotonic() - began_s
-        marks = await hops.marks(self.mesh.bootstrap, self.mesh.topics)
+        offsets_before = await topic_lags.end_offsets(self.mesh.bootstrap, self.mesh.topics)
         cpu_before = self.mesh.cpu_seconds()
         memory: dict[str, int] = {}
         measuring = asyncio.create_task(self._measure(memory))
         began_s = time.monotonic()
         try:
-            sender = await self.scene.send(self.rate)
-            books = sent(self.stage.sender_books)
+            sender = await self.load_test.send(self.rate)
+            sent = read_send_log(self.workspace.send_log)
             expected = await asyncio.to_thread(self._expect, rows)
-            verdict = await self.scene.wait_for_the_rest(Books(self.stage.destination_books), books, expected)
+            comparison = await self.load_test.wait_for_arrivals(
+                RequestLogReader(self.workspace.request_log), sent, expected
+            )
         finally:
             measuring.cancel()
         seconds = time.monotonic() - began_s
         cpu = {name: used - cpu_before.get(name, 0) for name, used in self.mesh.cpu_seconds().items()}
-        self.scene.progress.phase = "reading the topics"
-        found = await hops.read(self.mesh.bootstrap, self.mesh.topics, marks)
-        run = Run(
-            sent=books,
+        self.load_test.progress.phase = "reading the lags from the topics"
+        found = await topic_lags.read(self.mesh.bootstrap, self.mesh.topics, offsets_before)
+        run = DemoRun(
+            sent=sent,
             expected=expected,
-            verdict=verdict,
-            hops=found,
+            comparison=comparison,
+            topic_lags=found,
             rate=self.rate,
             seconds=seconds,
             trigger=self.mesh.plan.trigger,
@@ -76,27 +79,27 @@ class Demo:
             cpu_seconds=cpu,
             rss_bytes=memory,
         )
-        destination = self.scene.destination
+        destination = self.load_test.destination
         outside = {
             "destination": destination.cpu_seconds() if destination else 0.0,
             "sender": sender.cpu_seconds(),
         }
-        return report(run) | {"outside_cpu_seconds": outside, "differences": verdict.examples}
+        return report(run) | {"outside_cpu_seconds": outside, "differences": comparison.examples}
 
     async def kill(self) -> None:
-        """End every process at once."""
-        await self.scene.kill()
+        """End all processes immediately."""
+        await self.load_test.kill()
 
     async def stop(self) -> None:
-        """End every process in order."""
-        await self.scene.stop()
+        """End all processes gracefully."""
+        await self.load_test.stop()
 
     def _expect(self, rows: Mapping[str, Row]) -> dict[str, Deliveries]:
-        expected = Expected(self.stage.mask_key)
+        expected = Expected(self.workspace.mask_key)
         return {name: expected.deliveries(name, row) for name, row in rows.items()}
 
     async def _measure(self, memory: dict[str, int]) -> None:
-        """Keep the most memory that each service held."""
+        """Record the maximum memory of each service."""
         while True:
             for name, held in self.mesh.rss_bytes().items():
                 memory[name] = max(held, memory.get(name, 0))

@@ -1,11 +1,12 @@
-"""A sender that knows nothing of hifi: posts CloudEvents at a steady rate and keeps books of every answer.
+"""A sender without any hifi code: posts CloudEvents at a steady rate and logs every answer.
 
-Run as a file: `python sender.py URL RATE EVENTS BOOKS [BATCH]`, the key in the variable KEY. `EVENTS` holds a JSON
-object with an `id` a line. Open loop: each request has its moment, whether or not the ones before were answered; with
-a rate of `inf` all are due at once. `BATCH` events go in one request (default 1) and are due together. `BOOKS` gets a
-line for each event: id, when it was due, when it was sent, when it was answered (wall time, nanoseconds since 1970
-UTC), status (0: no answer), with tabs between. The last line of standard output is JSON: how late the sender itself
-was with handing over requests (`late_max_ms`, and `late_share` that were more than 50 ms late), and its `cpu_seconds`.
+Run as a file: `python sender.py URL RATE EVENTS LOG [BATCH]`, with the write key in the environment variable KEY.
+`EVENTS` holds one JSON object with an `id` a line. The load is open-loop: each request has a scheduled time, whether or
+not earlier ones have been answered; with a rate of `inf` all are due immediately. `BATCH` events (default 1) are sent
+in one request and are due together. `LOG` gets a tab-separated line for each event: id, due time, sent time, answered
+time (wall time, nanoseconds since 1970 UTC) and status (0: no answer). The last line of standard output is JSON with
+the sender's own delay (`late_max_ms`, and `late_share`: the share of requests sent more than 50 ms late) and its
+`cpu_seconds`.
 """
 
 import asyncio
@@ -26,22 +27,22 @@ from urllib.parse import SplitResult, urlsplit
 import httptools
 import uvloop
 
-MOST_CONNECTIONS = 1024
-READY_S = 0.25
-"""Connections for the requests of so many seconds are opened before the first request, as producers' pools are open."""
+MAX_CONNECTIONS = 1024
+OPEN_AHEAD_S = 0.25
+"""Connections for the requests of this many seconds are opened in advance, as real clients pool them."""
 OPENING = 16
-"""Connections that are opened at a time: of hundreds at once some would lose their first packets."""
+"""Connections opened concurrently. Hundreds at once would lose some of their first packets."""
 ANSWER_S = 30.0
-"""Without an answer for so long an event's fate is unknown, and the sender ends."""
+"""How long to wait for the last answers; after that the outcome of an event is unknown."""
 LATE_NS = 50_000_000
-TURN_S = 0.002
-"""Requests leave in turns of so many seconds at least: to wake up for each would cost more than to send it."""
+WAKE_UP_S = 0.002
+"""Minimum time between two wake-ups. Waking up for each request would cost more than sending it."""
 TIME_BYTES = len("2026-01-01T00:00:00.000000+00:00")
 
 
 @dataclass(slots=True)
-class Sending:
-    """One request on its way. Times in nanoseconds since 1970 UTC."""
+class ScheduledRequest:
+    """One request with its scheduled time. Times in nanoseconds since 1970 UTC."""
 
     ids: Sequence[str]
     request: bytes
@@ -49,21 +50,21 @@ class Sending:
     sent_ns: int = 0
 
 
-class Connection(asyncio.Protocol):
-    """One connection with at most one request on it."""
+class SenderConnection(asyncio.Protocol):
+    """One HTTP connection with at most one request in flight."""
 
-    def __init__(self, sender: "Sender") -> None:
+    def __init__(self, sender: "LoadSender") -> None:
         self._sender = sender
         self._parser: Any = None
         self._transport: Any = None
-        self._sending: Sending | None = None
+        self._sending: ScheduledRequest | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = transport
 
-    def send(self, sending: Sending) -> None:
-        """Send one; the connection is busy until the answer."""
+    def send(self, sending: ScheduledRequest) -> None:
+        """Send a request; the connection is busy until the answer."""
         self._parser = httptools.HttpResponseParser(self)
         self._sending = sending
         sending.sent_ns = time.time_ns()
@@ -94,22 +95,22 @@ class Connection(asyncio.Protocol):
         self._sender.gone(self)
 
 
-class Sender:
-    """Sends on as many connections as it takes, up to a bound."""
+class LoadSender:
+    """Sends requests on as many connections as needed, up to `MAX_CONNECTIONS`."""
 
-    def __init__(self, url: SplitResult, books: TextIO) -> None:
+    def __init__(self, url: SplitResult, log: TextIO) -> None:
         self._url = url
-        self._books = books
-        self._idle: deque[Connection] = deque()
-        """The longest idle first: servers close connections that stay silent, maybe just when one is used again."""
-        self._waiting: deque[Sending] = deque()
+        self._log = log
+        self._idle: deque[SenderConnection] = deque()
+        """The longest idle first: a server may close an idle connection just when it is used again."""
+        self._waiting: deque[ScheduledRequest] = deque()
         self._connections = 0
         self._opening: set[asyncio.Task[None]] = set()
         self.open = 0
-        """Requests without an answer yet."""
+        """Number of requests without an answer."""
 
-    def send(self, sending: Sending) -> None:
-        """Send one as soon as a connection is free."""
+    def send(self, sending: ScheduledRequest) -> None:
+        """Send a request as soon as a connection is free."""
         self.open += 1
         if self._idle:
             self._idle.popleft().send(sending)
@@ -118,35 +119,35 @@ class Sender:
         self._open()
 
     async def open_ahead(self, count: int) -> None:
-        """Have so many connections open; fewer when one is refused."""
+        """Open `count` connections; stop when one is refused."""
         for opened in range(count):
             self._connections += 1
             await self._connect()
             if self._connections <= opened:
                 return
 
-    def free(self, connection: Connection) -> None:
-        """A connection can take the next one."""
+    def free(self, connection: SenderConnection) -> None:
+        """Use a connection for the next request, or keep it idle."""
         if self._waiting:
             connection.send(self._waiting.popleft())
         else:
             self._idle.append(connection)
 
-    def gone(self, connection: Connection) -> None:
-        """A connection is closed."""
+    def gone(self, connection: SenderConnection) -> None:
+        """Forget a closed connection."""
         self._connections -= 1
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def answered(self, sending: Sending, status: int) -> None:
-        """Write the books."""
+    def answered(self, sending: ScheduledRequest, status: int) -> None:
+        """Log the answer to a request."""
         self.open -= 1
         rest = f"\t{sending.due_ns}\t{sending.sent_ns}\t{time.time_ns()}\t{status}\n"
-        self._books.writelines(name + rest for name in sending.ids)
+        self._log.writelines(name + rest for name in sending.ids)
 
     def _open(self) -> None:
-        """Open one more connection where some request waits for one."""
-        if self._waiting and self._connections < MOST_CONNECTIONS and len(self._opening) < OPENING:
+        """Open one more connection if a request is waiting for one."""
+        if self._waiting and self._connections < MAX_CONNECTIONS and len(self._opening) < OPENING:
             self._connections += 1
             task = asyncio.create_task(self._connect())
             self._opening.add(task)
@@ -159,7 +160,7 @@ class Sender:
     async def _connect(self) -> None:
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(self), self._url.hostname or "", self._url.port or 80
+                lambda: SenderConnection(self), self._url.hostname or "", self._url.port or 80
             )
         except OSError:
             self._connections -= 1
@@ -172,7 +173,7 @@ class Sender:
 def requests(
     url: SplitResult, key: str, lines: Iterator[str], batch: int
 ) -> Iterator[tuple[list[str], list[bytes]]]:
-    """Ids and text of each request; the text is in pieces, between which the events' time belongs."""
+    """Return ids and text of each request. The time of the events is inserted between the pieces of the text."""
     for first in lines:
         bodies = [line.strip() for line in (first, *islice(lines, batch - 1))]
         events = [json.loads(body) for body in bodies]
@@ -181,7 +182,7 @@ def requests(
 
 
 def _single(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[str]) -> list[bytes]:
-    """One event in CloudEvents' binary mode."""
+    """Make the text of a request with one event in CloudEvents binary mode."""
     event, body = events[0], bodies[0].encode()
     head = (
         f"{_head(url, key)}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
@@ -192,7 +193,7 @@ def _single(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[
 
 
 def _batch(url: SplitResult, key: str, events: Sequence[Any], bodies: Sequence[str]) -> list[bytes]:
-    """A CloudEvents batch."""
+    """Make the text of a request with a CloudEvents batch."""
     envelopes = (
         f'{{"specversion":"1.0","id":{json.dumps(event["id"])},"source":"/flights","type":"flight",'
         f'"partitionkey":{json.dumps(_key(event))},"data":{body},"time":"'
@@ -213,25 +214,25 @@ def _key(event: Any) -> str:
     return str(event.get("tailnum") or event["id"])
 
 
-async def run(url: SplitResult, rate: float, lines: Iterator[str], books: TextIO, batch: int) -> None:
-    """Send every line at its moment, then wait for the last answers."""
-    sender = Sender(url, books)
-    await sender.open_ahead(math.ceil(min(rate / batch * READY_S, MOST_CONNECTIONS)))
+async def run(url: SplitResult, rate: float, lines: Iterator[str], log: TextIO, batch: int) -> None:
+    """Send every event at its scheduled time, then wait for the last answers."""
+    sender = LoadSender(url, log)
+    await sender.open_ahead(math.ceil(min(rate / batch * OPEN_AHEAD_S, MAX_CONNECTIONS)))
     count = late = latest_ns = 0
     start_ns, start_s, cpu_s = time.time_ns(), time.monotonic(), time.process_time()
     for ids, pieces in requests(url, os.environ["KEY"], lines, batch):
         due_s = count * batch / rate
         while (early_s := start_s + due_s - time.monotonic()) > 0:
-            await asyncio.sleep(max(early_s, TURN_S))
+            await asyncio.sleep(max(early_s, WAKE_UP_S))
         now = datetime.now(UTC).isoformat(timespec="microseconds").encode()
         due_ns = start_ns + int(due_s * 1e9)
-        sender.send(Sending(ids, now.join(pieces), due_ns))
+        sender.send(ScheduledRequest(ids, now.join(pieces), due_ns))
         late_ns = time.time_ns() - due_ns
         latest_ns, late = max(latest_ns, late_ns), late + (late_ns > LATE_NS)
         count += 1
         if count % 64 == 1:
             await asyncio.sleep(0)
-            books.flush()
+            log.flush()
     end_s = time.monotonic() + ANSWER_S
     while sender.open and time.monotonic() < end_s:
         await asyncio.sleep(0.02)
@@ -240,15 +241,15 @@ async def run(url: SplitResult, rate: float, lines: Iterator[str], books: TextIO
 
 
 def main() -> None:
-    """`sender.py URL RATE EVENTS BOOKS [BATCH]`."""
+    """Run `sender.py URL RATE EVENTS LOG [BATCH]`."""
     url, rate, events, written = sys.argv[1:5]
     batch = int((sys.argv[5:] or ["1"])[0])
     with (
         Path(events).open() as lines,
-        Path(written).open("w", buffering=1 << 16) as books,
+        Path(written).open("w", buffering=1 << 16) as log,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(run(urlsplit(url), float(rate), iter(lines), books, batch))
+        runner.run(run(urlsplit(url), float(rate), iter(lines), log, batch))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compares the books of sender and destination: every arrival, every value."""
+"""Compare the logs of sender and destination: every delivery and every value."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,8 +14,8 @@ EXAMPLES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """One event in the sender's books. Times in nanoseconds since 1970 UTC; status 0: no answer came."""
+class SentEvent:
+    """One event in the log of the sender. Times in nanoseconds since 1970 UTC; status 0 means no answer."""
 
     due_ns: int
     sent_ns: int
@@ -24,39 +24,39 @@ class Sent:
 
     @property
     def accepted(self) -> bool:
-        """It was taken by hifi."""
+        """Whether hifi accepted the event."""
         return self.status == 202
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request in the destination's books."""
+    """One event in the log of the destination."""
 
     path: str
     id: str
     answered_ns: int
     data: Any
     well_formed: bool
-    """Envelope or headers are those of the event that was sent."""
+    """Whether envelope or headers are those of the event that was sent."""
 
 
 @dataclass(slots=True)
-class Verdict:
-    """What came of what was sent."""
+class Comparison:
+    """Result of comparing deliveries with what was expected."""
 
     arrived: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(Path, id) to when its first arrival was answered, nanoseconds since 1970 UTC."""
+    """(Path, event id) to the time when its first delivery was answered, nanoseconds since 1970 UTC."""
     duplicates: int = 0
-    """Arrivals beyond the first one of an event at a path."""
+    """Deliveries of an event to a path after the first one."""
     mismatched: int = 0
-    """First arrivals with a wrong value, or where none should have come."""
+    """First deliveries with a wrong value, or to a path that does not want the event."""
     unknown: int = 0
-    """Arrivals of events that were never sent."""
+    """Deliveries of events that were never sent."""
     by_path: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
 
-    def take(self, arrival: Arrival, expected: Deliveries | None) -> None:
-        """Judge one arrival; `expected` None: no such event was sent."""
+    def add(self, arrival: Arrival, expected: Deliveries | None) -> None:
+        """Compare one delivery; `expected` is None if no such event was sent."""
         self.by_path[arrival.path] += 1
         place = (arrival.path, arrival.id)
         if place in self.arrived:
@@ -65,63 +65,63 @@ class Verdict:
         self.arrived[place] = arrival.answered_ns
         if expected is None:
             self.unknown += 1
-            self._show(f"{arrival.path} got {arrival.id!r}, which was never sent")
+            self._add_example(f"{arrival.path} got {arrival.id!r}, which was never sent")
         elif arrival.path not in expected:
             self.mismatched += 1
-            self._show(f"{arrival.path} got {arrival.id}, which belongs to {', '.join(expected)}")
+            self._add_example(f"{arrival.path} got {arrival.id}, which is expected at {', '.join(expected)}")
         elif not arrival.well_formed or arrival.data != expected[arrival.path]:
             self.mismatched += 1
-            self._show(
+            self._add_example(
                 f"{arrival.path} got {arrival.id} with {difference(expected[arrival.path], arrival.data)}"
             )
 
-    def _show(self, text: str) -> None:
+    def _add_example(self, text: str) -> None:
         if len(self.examples) < EXAMPLES:
             self.examples.append(text)
 
 
-class Books:
-    """Reads the destination's books as they grow."""
+class RequestLogReader:
+    """Reads the log of the destination while it grows."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._offset = 0
 
     def read(self) -> Iterator[Arrival]:
-        """Every arrival that was added since the last call."""
-        with self._file.open("rb") as books:
-            books.seek(self._offset)
-            while (request := _next(books)) is not None:
-                self._offset = books.tell()
+        """Yield every delivery that was logged since the last call."""
+        with self._file.open("rb") as log:
+            log.seek(self._offset)
+            while (request := _next(log)) is not None:
+                self._offset = log.tell()
                 yield from _arrivals(*request)
 
 
-def sent(file: Path) -> dict[str, Sent]:
-    """The sender's books, by id."""
+def read_send_log(file: Path) -> dict[str, SentEvent]:
+    """Read the log of the sender: event id to event."""
     rows = (line.split("\t") for line in file.read_text().splitlines())
-    return {row[0]: Sent(*map(int, row[1:])) for row in rows}
+    return {row[0]: SentEvent(*map(int, row[1:])) for row in rows}
 
 
 def difference(expected: Any, found: Any) -> str:
-    """The first field that differs, for a person."""
+    """Describe the first field that differs."""
     if not isinstance(found, Mapping) or not isinstance(expected, Mapping):
         return f"{found!r} instead of {expected!r}"
     for name in [*expected, *(name for name in found if name not in expected)]:
         if name not in found:
             return f"{name} missing instead of {expected[name]!r}"
         if name not in expected:
-            return f"{name} {found[name]!r}, which should not be there"
+            return f"{name} {found[name]!r}, which is not expected"
         if found[name] != expected[name]:
             return f"{name} {found[name]!r} instead of {expected[name]!r}"
-    return "an envelope that is not that of the event"
+    return "the envelope of another event"
 
 
-def _next(books: BinaryIO) -> tuple[Mapping[str, Any], bytes] | None:
-    line = books.readline()
+def _next(log: BinaryIO) -> tuple[Mapping[str, Any], bytes] | None:
+    line = log.readline()
     if not line.endswith(b"\n"):
         return None
     head = orjson.loads(line)
-    body = books.read(head["bytes"] + 1)
+    body = log.read(head["bytes"] + 1)
     if len(body) <= head["bytes"]:
         return None
     return head, body[:-1]
@@ -142,7 +142,7 @@ def _arrivals(head: Mapping[str, Any], body: bytes) -> Iterator[Arrival]:
 
 
 def _arrival(path: str, answered_ns: int, envelope: Any, content: Any) -> Arrival:
-    """Of data alone, of an envelope with `data` in it, or of data beside its attributes."""
+    """Read plain data, an envelope that contains `data`, or data with its attributes in headers."""
     try:
         if path == CANCELLATIONS:
             return Arrival(path, content["id"], answered_ns, content, well_formed=True)

@@ -1,1 +1,1 @@
-"""`hifi rate`: how many events a second a mesh on this machine carries, and what each service takes for it."""
+"""`hifi rate`: find the event rate that a mesh on this machine can sustain."""

@@ -1,37 +1,38 @@
-"""Which service limits the mesh, and how many instances carry a load with one of them gone. Pure."""
+"""Find the service that limits a mesh, and the instances needed to tolerate the loss of one. Pure."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hifi_cli.rate.step import Step
+from hifi_cli.rate.step import RateStep
 
-USABLE: Final = 0.8
-"""Share of a core that is planned with: above it the wait in a queue grows faster than the load."""
+PLANNED_SHARE: Final = 0.8
+"""Share of a core to plan with: above it, queueing time grows faster than the load."""
 FULL: Final = 0.85
-"""All cores together busier than this: the machine is full."""
+"""CPU use of all cores above which the machine is the limit."""
 BEHIND_S: Final = 1.0
+"""Backlog, in seconds of load, above which a service counts as the bottleneck."""
 MANY_CORES: Final = frozenset({"enrich", "kafka"})
-"""They use as many cores as there are; every other service is one event loop, so one core an instance."""
+"""Services that use all cores. Every other service is one event loop, so an instance uses one core."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """The service that limits, and why it is thought so."""
+    """The service that limits the mesh, and the evidence."""
 
     service: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What a service needs for a load.
+class CapacityNeed:
+    """Instances and cores that a service needs for a load.
 
     Attributes:
-        instances: T, so many that one fewer carries the load.
-        cores: that its working instances use at that load.
-        note: what to know beside the number.
+        instances: number of instances of which one can fail.
+        cores: cores used at that load.
+        note: remark about the number, or empty.
     """
 
     instances: int
@@ -39,13 +40,13 @@ class Need:
     note: str = ""
 
 
-def bottleneck(step: Step, cores: int, instances: Mapping[str, int]) -> Bottleneck:
-    """The service that limits at the last rate that was tried.
+def bottleneck(step: RateStep, cores: int, instances: Mapping[str, int]) -> Bottleneck:
+    """Find the service that limits the mesh at a rate that failed.
 
     Args:
-        step: what was measured there.
-        cores: of the machine.
-        instances: of each service.
+        step: measurements at that rate.
+        cores: cores of the machine.
+        instances: number of instances of each service.
     """
     used = step.used
     shares = {
@@ -60,34 +61,34 @@ def bottleneck(step: Step, cores: int, instances: Mapping[str, int]) -> Bottlene
         part = used.cpu_seconds[most] / max(sum(used.cpu_seconds.values()), 1e-9)
         return Bottleneck(
             most,
-            f"all {cores} cores are busy {used.machine_share:.0%} of the time, {part:.0%} of the mesh's share with it",
+            f"all {cores} cores are {used.machine_share:.0%} busy, and it uses {part:.0%} of the CPU time of the mesh",
         )
     behind = {name: count / step.rate for name, count in used.waiting.items() if name != "retrier"}
     furthest = max(behind, key=lambda name: behind[name], default="")
     if furthest and behind[furthest] > BEHIND_S:
-        return Bottleneck(furthest, f"it was {behind[furthest]:.1f} s behind when the load ended")
-    return Bottleneck(nearest, f"nearest to its limit: {shares[nearest]:.0%} of the CPU that it can use")
+        return Bottleneck(furthest, f"its backlog was {behind[furthest]:.1f} s when the load ended")
+    return Bottleneck(nearest, f"closest to its limit: {shares[nearest]:.0%} of the CPU that it can use")
 
 
-def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dict[str, Need]:
-    """What each service needs to carry a load with one instance gone.
+def needs(per_million: Mapping[str, float], load: float, partitions: int) -> dict[str, CapacityNeed]:
+    """Compute what each service needs to carry a load after the loss of one instance.
 
     Args:
-        per_million: CPU-seconds of each service for a million events, at its most.
+        per_million: CPU-seconds of each service per million events.
         load: events a second.
-        partitions: of the stream: so many instances of a consumer can work at the same time.
+        partitions: partitions of the stream, the maximum number of instances that share the work.
     """
     found = {}
     for name, cost in per_million.items():
         cores = cost / 1e6 * load
         if name == "enrich":
-            note = f"one works, on {max(1, math.ceil(cores / USABLE))} core(s); the other is a warm standby"
-            found[name] = Need(2, cores, note)
+            note = f"1 active on {max(1, math.ceil(cores / PLANNED_SHARE))} core(s), 1 standby"
+            found[name] = CapacityNeed(2, cores, note)
         elif name == "kafka":
-            found[name] = Need(3, cores, "three copies of each event; the cores are those of one copy")
+            found[name] = CapacityNeed(3, cores, "3 copies of each event; the cores are for 1 copy")
         else:
-            working = max(1, math.ceil(cores / USABLE))
+            working = max(1, math.ceil(cores / PLANNED_SHARE))
             short = name != "ingest" and working > partitions
-            note = f"more than the stream's {partitions} partitions can use" if short else ""
-            found[name] = Need(working + 1, cores, note)
+            note = f"more than {partitions} partitions can use" if short else ""
+            found[name] = CapacityNeed(working + 1, cores, note)
     return found

@@ -1,4 +1,4 @@
-"""The rating as a picture: lag over rate, and CPU for an event over rate. Plain SVG, made by hand. Pure."""
+"""Draw a rating as SVG: lag over rate, and CPU cost over rate. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ RIGHT: Final = 150
 TOP: Final = 46
 GAP: Final = 60
 COLOURS: Final = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
-"""Paul Tol's bright scheme: told apart by the colour-blind, too."""
+"""Paul Tol's bright colour scheme, safe for colour-blind readers."""
 QUANTILES: Final = ("p50", "p95", "p99")
 
 
 def chart(numbers: Mapping[str, Any], title: str) -> str:
-    """The picture of a report of `hifi rate`, a whole SVG document."""
+    """Return a report of `hifi rate` as an SVG document."""
     steps = sorted(numbers["steps"], key=lambda step: step["rate"])
     height = TOP + 2 * PANEL + GAP + 50
     parts = [
@@ -42,7 +42,7 @@ def _lag_panel(steps: Sequence[Mapping[str, Any]], numbers: Mapping[str, Any], t
     def height(value: float) -> float:
         return top + PANEL * (1 - math.log10(max(value, low) / low) / math.log10(high / low))
 
-    parts = [f'<text x="{LEFT}" y="{top - 8}">lag from the moment an event is due, milliseconds</text>']
+    parts = [f'<text x="{LEFT}" y="{top - 8}">End-to-end lag from the due time, ms</text>']
     mark = low
     while mark <= high:
         parts += _grid(height(mark), f"{mark:,g}")
@@ -60,7 +60,7 @@ def _lag_panel(steps: Sequence[Mapping[str, Any]], numbers: Mapping[str, Any], t
     parts.append(
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#000" stroke-dasharray="5 4"/>'
     )
-    parts.append(f'<text x="{LEFT + 4}" y="{y - 4:.1f}">SLO of the p95: {slo_ms:,g} ms</text>')
+    parts.append(f'<text x="{LEFT + 4}" y="{y - 4:.1f}">SLO for p95: {slo_ms:,g} ms</text>')
     if numbers["rated"]:
         place = x(numbers["rated"]["rate"])
         parts.append(f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{top}" y2="{top + PANEL}" stroke="#000"/>')
@@ -69,11 +69,11 @@ def _lag_panel(steps: Sequence[Mapping[str, Any]], numbers: Mapping[str, Any], t
 
 
 def _cost_panel(steps: Sequence[Mapping[str, Any]], top: float) -> list[str]:
-    """Bars, one a step, of what each service takes."""
+    """Draw one stacked bar for each step: the CPU cost of each service."""
     names = list(steps[0]["cpu_seconds_per_million"])
     most = max(sum(step["cpu_seconds_per_million"].values()) for step in steps) or 1
     unit = 10 ** math.floor(math.log10(most))
-    parts = [f'<text x="{LEFT}" y="{top - 8}">CPU-seconds for a million events</text>']
+    parts = [f'<text x="{LEFT}" y="{top - 8}">CPU-seconds per million events</text>']
     for count in range(int(most / unit) + 1):
         parts += _grid(top + PANEL * (1 - count * unit / most), f"{count * unit:,g}")
     x = _places(steps)
@@ -93,14 +93,14 @@ def _cost_panel(steps: Sequence[Mapping[str, Any]], top: float) -> list[str]:
 
 
 def _places(steps: Sequence[Mapping[str, Any]]) -> Any:
-    """From a rate to its place across, logarithmic."""
+    """Return a function from a rate to its x coordinate (logarithmic)."""
     low, high = steps[0]["rate"], max(steps[-1]["rate"], steps[0]["rate"] * 1.01)
     width = WIDTH - LEFT - RIGHT - 40
     return lambda rate: LEFT + 20 + width * math.log(rate / low) / math.log(high / low)
 
 
 def _rates(steps: Sequence[Mapping[str, Any]], x: Any, top: float) -> list[str]:
-    """The rates under a panel, those that have room."""
+    """Label the x axis with the rates that fit."""
     parts, free = [], 0.0
     for step in steps:
         place = x(step["rate"])
@@ -109,7 +109,7 @@ def _rates(steps: Sequence[Mapping[str, Any]], x: Any, top: float) -> list[str]:
                 f'<text x="{place:.1f}" y="{top + PANEL + 18}" text-anchor="middle">{step["rate"]:,.0f}</text>'
             )
             free = place + 46
-    return [*parts, f'<text x="{WIDTH - RIGHT + 10}" y="{top + PANEL + 18}">events a second</text>']
+    return [*parts, f'<text x="{WIDTH - RIGHT + 10}" y="{top + PANEL + 18}">events/s</text>']
 
 
 def _grid(y: float, text: str) -> list[str]:

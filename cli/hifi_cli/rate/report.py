@@ -1,44 +1,45 @@
-"""The rating as numbers for programs, and as tables for people."""
+"""The report of a rating: as JSON and as tables."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
 
-from hifi_cli.output import mebibytes, milliseconds, table
+from hifi_cli.display.tables import table
+from hifi_cli.display.units import mebibytes, milliseconds
 from hifi_cli.rate.capacity import bottleneck, needs
 from hifi_cli.rate.run import Rating
-from hifi_cli.rate.step import Step, as_numbers, why_not
+from hifi_cli.rate.step import RateStep, failure_reason, step_report
 
 
 def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
-    """Everything that was found, as JSON.
+    """Return all results as JSON.
 
     Args:
-        rating: that has run.
-        cores: of the machine.
-        wanted: events a second to plan instances for; None: the rating.
+        rating: a finished rating.
+        cores: cores of the machine.
+        wanted: events a second to plan instances for; None means the sustained rate.
     """
-    mesh, rated = rating.scene.mesh, rating.rated
+    mesh, rated = rating.load_test.mesh, rating.rated
     instances = {name: len(ones) for name, ones in mesh.instances.items()}
     load = wanted or (rated.rate if rated else None)
     last = rating.steps[-1]
-    failed = [step for step in rating.steps if why_not(step, rating.slo_ms)]
+    failed = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
     limit = bottleneck(min(failed, key=lambda step: step.rate) if failed else last, cores, instances)
     need = needs((rated or last).per_million, load, mesh.partitions or 1) if load else {}
     headroom = rating.headroom
     return {
-        "rated": as_numbers(rated, rating.slo_ms) if rated else None,
+        "rated": step_report(rated, rating.slo_ms) if rated else None,
         "slo_ms": rating.slo_ms,
         "trigger": mesh.plan.trigger,
         "batch": rating.load.batch,
-        "size_bytes": [rating.load.least_bytes, rating.load.most_bytes] if rating.load.most_bytes else None,
+        "size_bytes": [rating.load.min_bytes, rating.load.max_bytes] if rating.load.max_bytes else None,
         "seconds_a_step": rating.seconds,
         "start_seconds": round(rating.start_seconds, 1),
         "cores": cores,
         "partitions": mesh.partitions,
         "instances": instances,
-        "ended": why_not(min(failed, key=lambda step: step.rate), rating.slo_ms)
+        "ended": failure_reason(min(failed, key=lambda step: step.rate), rating.slo_ms)
         if failed
         else "no rate failed",
         "bottleneck": {"service": limit.service, "why": limit.why},
@@ -52,35 +53,37 @@ def report(rating: Rating, cores: int, wanted: float | None) -> dict[str, Any]:
             "rate": round(headroom.rate),
             "core_shares": {name: round(share, 2) for name, share in headroom.core_shares.items()},
         },
-        "steps": [as_numbers(step, rating.slo_ms) for step in rating.steps],
+        "steps": [step_report(step, rating.slo_ms) for step in rating.steps],
     }
 
 
 def is_whole(rating: Rating) -> bool:
-    """A rate held, and no event that was accepted was lost or arrived wrong at any rate."""
+    """Whether a rate was sustained and at no rate an accepted event was lost or delivered wrong."""
     return rating.rated is not None and not any(step.lost or step.wrong for step in rating.steps)
 
 
-def line(step: Step, why: str | None) -> str:
-    """One step for a person, while it goes on."""
+def line(step: RateStep, why: str | None) -> str:
+    """Describe one step while the rating runs."""
     lag = step.lag_ms
     text = ", ".join(f"{name} {milliseconds(lag[name])}" for name in ("p50", "p95", "p99"))
-    pause = f"longest pause {milliseconds(step.longest_pause_ms)}"
-    return f"{step.rate:>8,.0f} ev/s  {text}, {pause}  {'holds' if why is None else why}"
+    pause = f"pause {milliseconds(step.longest_pause_ms)}"
+    return f"{step.rate:>8,.0f} ev/s  {text}, {pause}  " + (
+        "ok" if why is None else f"\n{'':>15}failed: {why}"
+    )
 
 
 def sentence(numbers: Mapping[str, Any]) -> str:
-    """The result in one sentence."""
+    """Return the result as one sentence."""
     rated = numbers["rated"]
     if rated is None:
-        return f"no rate held: {numbers['ended']}"
+        return f"No rate was sustained: {numbers['ended']}"
     lag, pause = rated["lag_ms"], milliseconds(rated["longest_pause_ms"])
     p95, p99 = milliseconds(lag["p95"]), milliseconds(lag["p99"])
-    return f"rated {rated['rate']:,.0f} ev/s with p95 {p95} (p99 {p99}, longest pause {pause})"
+    return f"Sustained {rated['rate']:,.0f} ev/s with p95 {p95} (p99 {p99}, longest pause {pause})"
 
 
 def tables(numbers: Mapping[str, Any]) -> list[Table]:
-    """What a person reads at the end."""
+    """Make the tables printed at the end."""
     made = [_services(numbers)]
     if numbers["headroom"]:
         made.append(_outside(numbers))
@@ -89,8 +92,15 @@ def tables(numbers: Mapping[str, Any]) -> list[Table]:
 
 def _services(numbers: Mapping[str, Any]) -> Table:
     step = numbers["rated"] or numbers["steps"][-1]
-    columns = ("service", ">CPU-s a million events", ">share of a core", ">memory", ">instances T", "")
-    rows = table(*columns, title=f"\nWhat it takes at {step['rate']:,.0f} ev/s")
+    columns = (
+        "=service",
+        ">CPU-s per\nmillion events",
+        ">CPU use\nof a core",
+        ">memory",
+        ">instances\nneeded",
+        "note",
+    )
+    rows = table(*columns, title=f"\nResources at {step['rate']:,.0f} ev/s")
     for name, cost in step["cpu_seconds_per_million"].items():
         need = numbers["needs"].get(name, {})
         rows.add_row(
@@ -102,18 +112,25 @@ def _services(numbers: Mapping[str, Any]) -> Table:
             f"[dim]{need.get('note', '')}[/]",
         )
     rows.add_row("[bold]all[/]", f"[bold]{sum(step['cpu_seconds_per_million'].values()):,.0f}[/]")
-    if numbers["planned_for"]:
-        rows.caption = f"T: with one instance gone the rest carry {numbers['planned_for']:,.0f} ev/s"
-        rows.caption_justify = "left"
     return rows
 
 
 def _outside(numbers: Mapping[str, Any]) -> Table:
     rated = numbers["rated"] or numbers["steps"][-1]
     headroom = numbers["headroom"]
-    rows = table("outside", ">share of a core", ">at most", title="\nSender and destination")
+    rows = table("=process", ">CPU use\nof a core", ">maximum", title="\nSender and destination")
     for name, share in rated["outside_core_shares"].items():
         rows.add_row(name, f"{share:.0%}", f"{headroom['core_shares'][name]:.0%}")
-    rows.caption = f"against each other they carry {headroom['rate']:,} ev/s"
-    rows.caption_justify = "left"
     return rows
+
+
+def notes(numbers: Mapping[str, Any]) -> list[str]:
+    """Explain the tables."""
+    made = []
+    if numbers["planned_for"]:
+        made.append(
+            f"\nInstances needed: {numbers['planned_for']:,.0f} ev/s are still carried after the loss of one instance."
+        )
+    if numbers["headroom"]:
+        made.append(f"Sender and destination without a mesh: {numbers['headroom']['rate']:,} ev/s.")
+    return made

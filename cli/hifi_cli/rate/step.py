@@ -1,4 +1,4 @@
-"""One rung of the ladder: what was measured at a rate, and whether the mesh held it. Pure."""
+"""One step of a rating: what was measured at a rate, and whether the mesh sustained it. Pure."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -7,31 +7,31 @@ from typing import Any, Final
 
 from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.report import quantiles
-from hifi_cli.demo.verify import Sent, Verdict
+from hifi_cli.demo.verify import Comparison, SentEvent
 
-KEEPS_UP: Final = 0.85
-"""In the second half of a step at least this share of what fell due must also arrive; less: a backlog grows."""
+MIN_ARRIVED_SHARE: Final = 0.85
+"""Minimum share of the events due in the second half of a step that must arrive in it; below, a backlog grows."""
 JITTER_S: Final = 1.0
-"""Deliveries that are this far behind may be one micro-batch that came late, and no backlog."""
+"""A delay up to this is attributed to one late micro-batch and not to a growing backlog."""
 LATE_SHARE: Final = 0.1
-"""With more requests handed over late than this the sender itself is too slow."""
+"""If a larger share of requests was sent late, the sender itself is too slow."""
 MS_NS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What processes used while a load ran.
+class ResourceUse:
+    """Resources used while a load ran.
 
     Attributes:
-        seconds: from the first event's moment to the last event's, wall time.
-        cpu_seconds: of each service from the first event to the last arrival.
-        sending_cpu_seconds: of each service while the load was on.
-        outside_cpu_seconds: of `sender` and `destination` while the load was on.
+        seconds: wall time from the first event to the last.
+        cpu_seconds: CPU time of each service from the first event to the last delivery.
+        sending_cpu_seconds: CPU time of each service while events were sent.
+        outside_cpu_seconds: CPU time of `sender` and `destination` while events were sent.
         rss_bytes: resident memory of each service when the load ended.
-        waiting: records that each service had still to read when the load ended.
-        machine_share: how busy all cores were while the load was on, everybody's work counted; 1 is full.
-        load_average: of the last minute, when the load ended.
-        late_share: requests that the sender handed over more than 50 ms late.
+        waiting: consumer backlog of each service when the load ended, in records.
+        machine_share: CPU use of the whole machine while events were sent; 1 means all cores busy.
+        load_average: load average of the last minute when the load ended.
+        late_share: share of requests that the sender sent more than 50 ms late.
     """
 
     seconds: float
@@ -46,22 +46,22 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RateStep:
     """What was measured at one rate.
 
     Attributes:
-        rate: events a second, offered.
-        events: sent.
-        accepted: of them, answered with 202.
-        refused: answered otherwise, or not at all.
-        lost: accepted, but not at every destination that wants them.
-        wrong: arrivals that are duplicates, have a wrong value, or were never sent.
-        deliveries: arrivals at destinations.
-        lag_ms: p50, p95, p99, max over deliveries, from the moment the event was due to the destination's answer.
-        answer_ms: the same of ingest's answers, from the first byte sent.
-        longest_pause_ms: the longest time without any arrival.
-        arrived_share: what arrived in the second half of the load over what fell due in it.
-        used: what processes used.
+        rate: offered events a second.
+        events: events sent.
+        accepted: events answered with 202.
+        refused: events with another answer or none.
+        lost: accepted events that did not arrive at every destination that wants them.
+        wrong: deliveries that are duplicates, have a wrong value, or belong to no event sent.
+        deliveries: deliveries at destinations.
+        lag_ms: p50, p95, p99 and max from the due time of the event to the destination's answer.
+        answer_ms: the same for the answers of ingest, from the first byte sent.
+        longest_pause_ms: longest time without a delivery.
+        arrived_share: deliveries that arrived in the second half of the load, over those due in it.
+        used: resources used.
     """
 
     rate: float
@@ -75,48 +75,52 @@ class Step:
     answer_ms: Mapping[str, float | None]
     longest_pause_ms: float
     arrived_share: float
-    used: Used
+    used: ResourceUse
 
     @property
     def whole(self) -> bool:
-        """Every event was accepted and delivered exactly as declared, once."""
+        """Whether every event was accepted and delivered exactly once as declared."""
         return self.events > 0 and not (self.refused or self.lost or self.wrong)
 
     @property
     def per_million(self) -> dict[str, float]:
-        """CPU-seconds of each service for a million events."""
+        """CPU-seconds of each service per million events."""
         return {name: used / self.events * 1e6 for name, used in self.used.cpu_seconds.items()}
 
 
-def measured(
-    rate: float, sent: Mapping[str, Sent], expected: Mapping[str, Deliveries], verdict: Verdict, used: Used
-) -> Step:
-    """Work the figures out of the books."""
+def measure_step(
+    rate: float,
+    sent: Mapping[str, SentEvent],
+    expected: Mapping[str, Deliveries],
+    comparison: Comparison,
+    used: ResourceUse,
+) -> RateStep:
+    """Compute the measurements of a step from the logs of sender and destination."""
     lags = [
         (answered_ns - sent[name].due_ns) / MS_NS
-        for (_, name), answered_ns in verdict.arrived.items()
+        for (_, name), answered_ns in comparison.arrived.items()
         if name in sent
     ]
     accepted = [name for name, one in sent.items() if one.accepted]
-    lost = sum(any((path, name) not in verdict.arrived for path in expected[name]) for name in accepted)
-    return Step(
+    lost = sum(any((path, name) not in comparison.arrived for path in expected[name]) for name in accepted)
+    return RateStep(
         rate=rate,
         events=len(sent),
         accepted=len(accepted),
         refused=len(sent) - len(accepted),
         lost=lost,
-        wrong=verdict.duplicates + verdict.mismatched + verdict.unknown,
-        deliveries=len(verdict.arrived),
+        wrong=comparison.duplicates + comparison.mismatched + comparison.unknown,
+        deliveries=len(comparison.arrived),
         lag_ms=quantiles(lags),
         answer_ms=quantiles((one.answered_ns - one.sent_ns) / MS_NS for one in sent.values() if one.status),
-        longest_pause_ms=_longest_pause_ms(verdict.arrived.values()),
-        arrived_share=_arrived_share(sent, verdict),
+        longest_pause_ms=_longest_pause_ms(comparison.arrived.values()),
+        arrived_share=_arrived_share(sent, comparison),
         used=used,
     )
 
 
-def why_not(step: Step, slo_ms: float) -> str | None:
-    """Why a rate does not count as held, a phrase for a person; None: it does."""
+def failure_reason(step: RateStep, slo_ms: float) -> str | None:
+    """Return why a rate was not sustained, or None if it was."""
     if step.lost or step.wrong:
         return f"{step.lost:,} events were lost and {step.wrong:,} arrivals were wrong"
     if step.refused:
@@ -127,17 +131,17 @@ def why_not(step: Step, slo_ms: float) -> str | None:
     if p95 is None or p95 > slo_ms:
         return f"p95 is above {slo_ms:,.0f} ms"
     behind_s = (1 - step.arrived_share) * step.used.seconds / 2
-    if step.arrived_share < KEEPS_UP and behind_s > JITTER_S:
-        return f"a backlog grows: {step.arrived_share:.0%} of what fell due arrived"
+    if step.arrived_share < MIN_ARRIVED_SHARE and behind_s > JITTER_S:
+        return f"a backlog grows: only {step.arrived_share:.0%} of the events due have arrived"
     return None
 
 
-def as_numbers(step: Step, slo_ms: float) -> dict[str, Any]:
-    """The step as JSON."""
+def step_report(step: RateStep, slo_ms: float) -> dict[str, Any]:
+    """Return the step as JSON."""
     used = step.used
     return {
         "rate": round(step.rate, 1),
-        "failed": why_not(step, slo_ms),
+        "failed": failure_reason(step, slo_ms),
         **{
             name: getattr(step, name)
             for name in (
@@ -177,13 +181,13 @@ def _longest_pause_ms(arrivals: Iterable[int]) -> float:
     return max((after - before for before, after in itertools.pairwise(ordered)), default=0) / MS_NS
 
 
-def _arrived_share(sent: Mapping[str, Sent], verdict: Verdict) -> float:
-    """Deliveries by when they arrived over deliveries by when they fell due, both in the load's second half."""
+def _arrived_share(sent: Mapping[str, SentEvent], comparison: Comparison) -> float:
+    """Deliveries that arrived in the second half of the load, over those that were due in it."""
     if not sent:
         return 0.0
     first_ns = min(one.due_ns for one in sent.values())
     last_ns = max(one.due_ns for one in sent.values())
     middle_ns = (first_ns + last_ns) // 2
-    due = sum(middle_ns < sent[name].due_ns <= last_ns for _, name in verdict.arrived if name in sent)
-    arrived = sum(middle_ns < at_ns <= last_ns for at_ns in verdict.arrived.values())
+    due = sum(middle_ns < sent[name].due_ns <= last_ns for _, name in comparison.arrived if name in sent)
+    arrived = sum(middle_ns < at_ns <= last_ns for at_ns in comparison.arrived.values())
     return arrived / due if due else 1.0

@@ -1,1 +1,1 @@
-"""`hifi send`: reading events from files, and handing them to ingest until each has an answer."""
+"""Send the events of a file to ingest."""

@@ -1,4 +1,4 @@
-"""Groups items into requests as they are read."""
+"""Read events in a thread and group them into requests."""
 
 import asyncio
 import threading
@@ -7,81 +7,87 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hifi.errors import HifiError, Misconfigured
-from hifi_cli.sending.read import Item, Unreadable
+from hifi_cli.sending.event_files import FileEvent, UnreadableEvent
 
-MOST_BYTES: Final = 1024 * 1024
-AHEAD: Final = 20_000
-"""Items read ahead of what is sent."""
+MAX_BYTES: Final = 1024 * 1024
+"""Maximum size of a request."""
+READ_AHEAD: Final = 20_000
+"""Maximum number of events read but not sent."""
 
 
 @dataclass(slots=True)
-class Batch:
-    """Items of one request, repeated under the same key as often as it takes."""
+class RequestBatch:
+    """The events of one request, sent with the same Idempotency-Key until they are accepted."""
 
     key: str
-    items: list[Item] = field(default_factory=list)
+    items: list[FileEvent] = field(default_factory=list)
     size_bytes: int = 0
     tries: int = 0
 
     def body(self) -> bytes:
-        """As JSON lines."""
+        """Return the events as JSON lines."""
         return b"\n".join(item.data for item in self.items)
 
 
-class Intake:
-    """Reads in a thread of its own, so that a slow source holds up nothing, and gives batches of what is there.
+class BatchReader:
+    """Groups the events of a file into batches. A thread reads the file, so that a slow source does not block requests.
 
     Args:
-        found: what is read.
+        events: the events to read.
         run: name of this run, part of every key.
-        most: items in one batch.
-        refuse: hears of items that cannot be sent: number and reason.
+        max_events: maximum number of events in a batch.
+        refuse: called with number and reason for each event that cannot be sent.
     """
 
     def __init__(
-        self, found: Iterator[Item | Unreadable], run: str, *, most: int, refuse: Callable[[int, str], None]
+        self,
+        events: Iterator[FileEvent | UnreadableEvent],
+        run: str,
+        *,
+        max_events: int,
+        refuse: Callable[[int, str], None],
     ) -> None:
-        self._found = found
+        self._events = events
         self._run = run
-        self._most = most
+        self._max_events = max_events
         self._refuse = refuse
-        self._queue: asyncio.Queue[Item | None] = asyncio.Queue()
-        self._room = threading.Semaphore(AHEAD)
+        self._queue: asyncio.Queue[FileEvent | None] = asyncio.Queue()
+        self._room = threading.Semaphore(READ_AHEAD)
         self._turn = asyncio.Lock()
-        self._next: Item | None = None
+        self._next: FileEvent | None = None
         self._failed: Exception | None = None
         self._ended = False
 
     def start(self) -> None:
-        """Begin to read. The thread ends with the source, or with the process."""
+        """Start reading. The thread ends with the source or with the process."""
         thread = threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True)
         thread.start()
 
-    async def batch(self) -> Batch | None:
-        """What is there, once there is something; None at the end.
+    async def batch(self) -> RequestBatch | None:
+        """Wait for an event and return it with all others that have been read; None at the end of the file.
 
         Raises:
-            HifiError: the source is not what it is said to be.
+            HifiError: the file cannot be read or has another format.
         """
         async with self._turn:
             first = self._next or await self._take()
             self._next = None
             if first is None:
                 return None
-            batch = Batch(f"{self._run}-{first.number}", [first], len(first.data) + 1)
-            while len(batch.items) < self._most and not self._queue.empty():
+            batch = RequestBatch(f"{self._run}-{first.number}", [first], len(first.data) + 1)
+            while len(batch.items) < self._max_events and not self._queue.empty():
                 item = await self._take()
                 if item is None:
                     break
                 size = len(item.data) + 1
-                if batch.size_bytes + size > MOST_BYTES:
+                if batch.size_bytes + size > MAX_BYTES:
                     self._next = item
                     break
                 batch.items.append(item)
                 batch.size_bytes += size
             return batch
 
-    async def _take(self) -> Item | None:
+    async def _take(self) -> FileEvent | None:
         if self._ended:
             return None
         item = await self._queue.get()
@@ -95,8 +101,8 @@ class Intake:
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            for item in self._found:
-                if isinstance(item, Unreadable):
+            for item in self._events:
+                if isinstance(item, UnreadableEvent):
                     loop.call_soon_threadsafe(self._refuse, item.number, str(item))
                     continue
                 self._room.acquire()
@@ -105,7 +111,7 @@ class Intake:
             self._failed = error
         except OSError as error:
             self._failed = Misconfigured(f"the file cannot be read: {error.strerror}")
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the event loop is closed: the command has ended
             return
         try:
             loop.call_soon_threadsafe(self._queue.put_nowait, None)

@@ -1,4 +1,4 @@
-"""Hands batches to ingest until each item has an answer."""
+"""Send batches to ingest until each event is accepted or refused."""
 
 import asyncio
 import time
@@ -11,44 +11,44 @@ import orjson
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Source
-from hifi_cli.sending.answers import MOST_WAIT_S, meaning
-from hifi_cli.sending.batches import Batch
-from hifi_cli.sending.read import Item
+from hifi_cli.sending.batches import RequestBatch
+from hifi_cli.sending.event_files import FileEvent
+from hifi_cli.sending.responses import MAX_WAIT_S, decide
 
 ANSWER_S: Final = 30.0
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
-MOST_LISTED: Final = 20
+MAX_REFUSALS: Final = 20
 
 
 @dataclass(slots=True)
-class Counts:
-    """What became of the items so far."""
+class SendCounts:
+    """Outcomes of the events so far."""
 
     accepted: int = 0
     refused: int = 0
     unknown: int = 0
-    """Kafka may or may not have them, and the pipe takes no CloudEvents, by which they could be repeated safely."""
+    """Events that may or may not be in Kafka, of a pipe that accepts no CloudEvents to repeat them safely."""
     repeats: int = 0
-    why: list[tuple[int, str]] = field(default_factory=list)
-    """The first refused items: number and reason."""
+    refusals: list[tuple[int, str]] = field(default_factory=list)
+    """Number and reason of the first refused events."""
 
     def refuse(self, number: int, reason: str) -> None:
-        """One item will not be taken."""
+        """Count an event that is refused for good."""
         self.refused += 1
-        if len(self.why) < MOST_LISTED:
-            self.why.append((number, reason))
+        if len(self.refusals) < MAX_REFUSALS:
+            self.refusals.append((number, reason))
 
 
-class Client:
-    """Sends to one pipe.
+class IngestClient:
+    """Sends events to one pipe.
 
     Args:
-        session: to send with.
-        url: of ingest.
-        pipe: the pipe's name.
-        key: a write key of the pipe.
-        source: as the pipe declares it, where that is known.
-        patience_s: how long nothing may be accepted before giving up, seconds.
+        session: HTTP session.
+        url: address of ingest.
+        pipe: name of the pipe.
+        key: write key of the pipe.
+        source: the source that the pipe declares, if known.
+        patience_s: give up if no event is accepted for this long, seconds.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Client:
         source: Source | None,
         patience_s: float,
     ) -> None:
-        self.counts = Counts()
+        self.counts = SendCounts()
         self._session = session
         self._url = f"{url}/v1/pipes/{pipe}/events"
         self._path = f"/v1/pipes/{pipe}/events"
@@ -70,14 +70,14 @@ class Client:
         self._patience_s = patience_s
         self._progress_s = time.monotonic()
         self.obstacle = ""
-        """What lies in the way now, for a person."""
+        """Why sending is waiting at the moment, for the progress bar."""
 
-    async def send(self, take: Callable[[], Awaitable[Batch | None]], *, concurrency: int) -> None:
-        """Send every batch that `take` gives until it gives None; with a concurrency of one in order.
+    async def send(self, take: Callable[[], Awaitable[RequestBatch | None]], *, concurrency: int) -> None:
+        """Send the batches returned by `take` until it returns None. With a concurrency of 1 the order is preserved.
 
         Raises:
-            Misconfigured: ingest refuses the key, the pipe or everything.
-            Retryable: nothing was accepted for too long.
+            Misconfigured: ingest refuses the key, the pipe or every event.
+            Retryable: no event was accepted for `patience_s`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -86,15 +86,15 @@ class Client:
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
 
-    async def _work(self, take: Callable[[], Awaitable[Batch | None]]) -> None:
+    async def _work(self, take: Callable[[], Awaitable[RequestBatch | None]]) -> None:
         while (batch := await take()) is not None:
-            self._progress_s = time.monotonic()  # waiting for the source is no lack of progress
+            self._progress_s = time.monotonic()  # time spent waiting for the file does not count
             waiting = [batch]
             while waiting:
                 waiting[:1] = await self._try(waiting[0])
 
-    async def _try(self, batch: Batch) -> list[Batch]:
-        """One request; gives what is to be sent next."""
+    async def _try(self, batch: RequestBatch) -> list[RequestBatch]:
+        """Send one request; return the batches to send next."""
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": batch.key}
         try:
             status, answer_headers, body = await self._post(headers, batch.body())
@@ -102,18 +102,18 @@ class Client:
             await self._pause(BACKOFF_S[min(batch.tries, len(BACKOFF_S) - 1)], f"no answer: {error!r}")
             batch.tries += 1
             return [batch]
-        meant = meaning(batch, status, answer_headers, body)
-        self._accept(meant.accepted)
-        for number, reason in meant.refused:
+        decision = decide(batch, status, answer_headers, body)
+        self._accept(decision.accepted)
+        for number, reason in decision.refused:
             self.counts.refuse(number, reason)
-        if meant.wait_s:
-            await self._pause(meant.wait_s, f"ingest answers {status} and asks to come again")
-        for item, name in meant.unknown:
+        if decision.wait_s:
+            await self._pause(decision.wait_s, f"ingest answers {status}; waiting to send again")
+        for item, name in decision.unknown:
             await self._repeat(item, name)
-        return meant.again
+        return decision.retry
 
-    async def _repeat(self, item: Item, name: str) -> None:
-        """Send one item that Kafka may have already, as the very event that ingest made of it."""
+    async def _repeat(self, item: FileEvent, name: str) -> None:
+        """Send one event that may be in Kafka already, with the id that ingest gave it, so that it is recognized."""
         headers = self._as_cloudevent(item, name)
         while True:
             try:
@@ -130,7 +130,7 @@ class Client:
                 self.counts.unknown += 1
             return
 
-    def _as_cloudevent(self, item: Item, name: str) -> dict[str, str]:
+    def _as_cloudevent(self, item: FileEvent, name: str) -> dict[str, str]:
         source = self._source
         headers = {
             "Content-Type": "application/json",
@@ -139,7 +139,11 @@ class Client:
             "ce-source": self._path,
             "ce-type": source.type if source else "hifi.event",
         }
-        if source and source.partition_key and (value := _at(orjson.loads(item.data), source.partition_key)):
+        if (
+            source
+            and source.partition_key
+            and (value := _field_at(orjson.loads(item.data), source.partition_key))
+        ):
             headers["ce-partitionkey"] = str(value)
         return headers
 
@@ -157,15 +161,15 @@ class Client:
             self._progress_s = time.monotonic()
             self.obstacle = ""
 
-    async def _pause(self, wait_s: float, why: str) -> None:
+    async def _pause(self, wait_s: float, reason: str) -> None:
         self.counts.repeats += 1
         if time.monotonic() - self._progress_s > self._patience_s:
-            raise Retryable(f"nothing was accepted for {self._patience_s:.0f} s; {why}")
-        self.obstacle = why
-        await asyncio.sleep(min(wait_s, MOST_WAIT_S))
+            raise Retryable(f"no event was accepted for {self._patience_s:.0f} s: {reason}")
+        self.obstacle = reason
+        await asyncio.sleep(min(wait_s, MAX_WAIT_S))
 
 
-def _at(data: Any, path: str) -> Any:
+def _field_at(data: Any, path: str) -> Any:
     for part in path.split("."):
         if not isinstance(data, dict):
             return None

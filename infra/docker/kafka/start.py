@@ -9,7 +9,7 @@ Variables, all optional:
     KAFKA_SETTINGS      further lines of server.properties, which win
 
 Clients of the containers' network use port 9092, the controllers' quorum 9093. Everything is kept in
-/var/lib/kafka. The settings are those of brokers without containers (hifi_infra.kraft).
+/var/lib/kafka. The settings are those of brokers without containers (hifi_infra.kafka.kraft).
 """
 
 import base64
@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
-from hifi_infra.kraft import Ports, server_properties
+from hifi_infra.kafka.kraft import Ports, server_properties
 
 DATA: Final = Path("/var/lib/kafka")
 HOME: Final = Path("/opt/kafka")

@@ -1,1 +1,1 @@
-"""Serving HTTP: the server, limits on connections, media types."""
+"""HTTP for all services: the server, limits on its connections, problem details, media types."""

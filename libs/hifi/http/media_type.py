@@ -1,4 +1,4 @@
-"""Media types (RFC 9110, 8.3.1): which data is JSON. Pure."""
+"""Media types of HTTP bodies (RFC 9110, 8.3): which content is JSON, and which is UTF-8. Pure."""
 
 import re
 from functools import lru_cache
@@ -6,12 +6,15 @@ from typing import Final
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE: Final = re.compile(rb"\s*(" + _TOKEN + rb"/" + _TOKEN + rb")\s*(?:;.*)?")
+_PARAMETER: Final = re.compile(rb";\s*(" + _TOKEN + rb')\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]*))')
 _JSON: Final = re.compile(rb"[^/]+/(?:json|[^/]*\+json)")
+_UTF8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii"})
+"""Character sets whose text is valid UTF-8."""
 
 
 @lru_cache(maxsize=4096)
 def media_type(content_type: bytes) -> bytes | None:
-    """The media type of a Content-Type, lower case and without parameters; None when it is none."""
+    """The media type of a Content-Type in lower case, without parameters; None if it is malformed."""
     match = _MEDIA_TYPE.fullmatch(content_type)
     return match[1].lower() if match else None
 
@@ -21,3 +24,13 @@ def is_json(content_type: bytes) -> bool:
     """Whether a Content-Type declares JSON: `*/json` or `*/*+json` (RFC 6839)."""
     kind = media_type(content_type)
     return kind is not None and _JSON.fullmatch(kind) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_utf8(content_type: bytes) -> bool:
+    """Whether a Content-Type leaves the text as UTF-8: no `charset` parameter, or UTF-8 or its subset US-ASCII."""
+    return all(
+        (quoted or plain).lower() in _UTF8
+        for name, quoted, plain in _PARAMETER.findall(content_type)
+        if name.lower() == b"charset"
+    )

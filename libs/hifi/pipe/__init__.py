@@ -1,1 +1,1 @@
-"""Pipes as code: the declared model, reading it from YAML, publishing and following it over Kafka."""
+"""Pipes: the declaration, loading it from YAML, checking, publishing and following it over Kafka."""

@@ -1,4 +1,4 @@
-"""Reading pipes from YAML files, with the file and line of every problem."""
+"""Load pipes from YAML files; each problem is reported with its file and line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from hifi.pipe.model import Pipe
 
 @dataclass(frozen=True, slots=True)
 class PipeProblem:
-    """What is wrong where: `line` counts from 1."""
+    """A problem in a YAML file; `line` counts from 1."""
 
     file: Path
     line: int
@@ -30,23 +30,24 @@ class PipeProblem:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPipe:
-    """A pipe with its file, so that later checks can name lines too."""
+    """A pipe with its YAML tree, so that later checks can report lines too."""
 
     pipe: Pipe
     file: Path
     tree: Any
 
     def problem(self, path: Sequence[str | int], message: str) -> PipeProblem:
-        """A problem at a path into the YAML, such as `("enrich", "derive", "late")`."""
+        """A problem at a path in the YAML, such as `("enrich", "derive", "late")`."""
         return PipeProblem(self.file, line_of(self.tree, path), dotted(path), message)
 
 
 def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
-    """Read every `*.yaml` and `*.yml` of a folder.
+    """Load every `*.yaml` and `*.yml` file of a folder.
+
+    A loaded pipe is self-contained: schemas are included, and paths of lookups and secrets are absolute.
 
     Returns:
-        The pipes that could be read, and everything that is wrong. Paths of lookups and schemas are made absolute,
-        schemas are read in, so that a published pipe stands alone.
+        The pipes that could be loaded, and all problems.
     """
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]) if folder.is_dir() else []
     if not files:
@@ -90,7 +91,7 @@ def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
     before = len(problems)
     try:
         pipe = Pipe.model_validate(_plain(tree))
-        pipe = _stand_alone(pipe, file, tree, problems)
+        pipe = _self_contained(pipe, file, tree, problems)
     except ValidationError as error:
         for one in error.errors(include_url=False):
             path = [part for part in one["loc"] if _in_tree(part)]
@@ -99,8 +100,8 @@ def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
     return LoadedPipe(pipe, file, tree) if len(problems) == before else None
 
 
-def _stand_alone(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProblem]) -> Pipe:
-    """Make paths absolute and take schemas in."""
+def _self_contained(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProblem]) -> Pipe:
+    """Include schemas and make paths absolute."""
     folder = file.resolve().parent
     changes = pipe.model_dump(by_alias=True, exclude_defaults=True, mode="json")
     schema = pipe.normalize.json_schema
@@ -137,7 +138,7 @@ def _stand_alone(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProblem])
 
 
 def _absolute_secrets(node: Any, folder: Path) -> None:
-    """Secret files are named beside the pipe too."""
+    """Make paths of secret files absolute; they are relative to the pipe's file."""
     if isinstance(node, dict):
         if set(node) <= {"file", "prefix"} and isinstance(node.get("file"), str):
             node["file"] = str(folder / node["file"])
@@ -149,7 +150,7 @@ def _absolute_secrets(node: Any, folder: Path) -> None:
 
 
 def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
-    """A write key names its pipe at /v1/events, so no two pipes may share one."""
+    """Two pipes must not share a write key, because at /v1/events the key determines the pipe."""
     owners: dict[str, LoadedPipe] = {}
     problems: list[PipeProblem] = []
     for one in loaded:
@@ -166,7 +167,7 @@ def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
 
 
 def line_of(tree: Any, path: Sequence[str | int]) -> int:
-    """Line, from 1, of the deepest part of a path that the YAML has."""
+    """Line, from 1, of the deepest key of a path that the YAML has."""
     line = 1
     for part in path:
         try:
@@ -189,7 +190,7 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def _in_tree(part: str | int) -> bool:
-    """Pydantic names the branches of unions in its locations too; those are no keys of the YAML."""
+    """Whether a part of an error's location is a key of the YAML; pydantic adds names of union branches."""
     return isinstance(part, int) or not (
         part[:1].isupper()
         or part.startswith(("function-", "constrained-", "literal[", "lax-or-strict", "dict["))
@@ -200,14 +201,14 @@ def _in_tree(part: str | int) -> bool:
 def _sentence(error: Any) -> str:
     kind, message = error["type"], error["msg"]
     if kind == "extra_forbidden":
-        return "unknown key; see the pipes reference for the keys of this part"
+        return "unknown key; see docs/pipes.md for the keys of this part"
     if kind == "missing":
         return "is missing"
     return str(message.removeprefix("Value error, "))
 
 
 def _plain(node: Any) -> Any:
-    """Plain dicts, lists and scalars of ruamel's round-trip tree."""
+    """Convert ruamel's round-trip tree to plain dicts, lists and scalars."""
     if isinstance(node, dict):
         return {str(key): _plain(value) for key, value in node.items()}
     if isinstance(node, list):

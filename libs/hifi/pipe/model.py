@@ -1,4 +1,4 @@
-"""The declared model of a pipe. The reference page and the JSON Schema for editors are made from this module."""
+"""The declaration of a pipe. docs/pipes.md and the JSON Schema for editors are generated from this module."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -8,21 +8,24 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, HttpUrl, model_validator
 
 from hifi.pipe.secret import Secret, WriteKey
-from hifi.pipe.strict import Strict
-from hifi.pipe.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
+from hifi.pipe.strict_model import StrictModel
+from hifi.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
+
+Trigger = Literal["micro-batch", "real-time"]
+"""Trigger of the Spark query that a stream's pipes run with. `real-time` allows no UDF."""
 
 
 class Format(StrEnum):
-    """What a sender may send."""
+    """Formats of events that a sender may use."""
 
     CLOUDEVENTS = "cloudevents"
     JSON = "json"
 
 
-class Source(Strict):
-    """How events come in."""
+class Source(StrictModel):
+    """How senders authenticate, and how their events are read."""
 
-    keys: list[WriteKey] = Field(min_length=1, description="Write keys, any of which lets a sender in.")
+    keys: list[WriteKey] = Field(min_length=1, description="Write keys; a sender needs one of them.")
     formats: list[Format] = Field(
         default=[Format.CLOUDEVENTS, Format.JSON], min_length=1, description="Accepted formats."
     )
@@ -31,19 +34,19 @@ class Source(Strict):
     )
     id: FieldPath | None = Field(
         None,
-        description="Field of plain JSON that is the event's id; default: `Idempotency-Key`, else a new UUIDv7.",
+        description="Field of plain JSON with the event's id; default: from `Idempotency-Key`, else a new UUIDv7.",
     )
     time: FieldPath | None = Field(
         None,
-        description="Field of plain JSON that is the event's time, RFC 3339; default: when it was accepted.",
+        description="Field of plain JSON with the event's time (RFC 3339); default: the accepted time.",
     )
     partition_key: FieldPath | None = Field(
-        None, description="Field of plain JSON by which order is kept; default: the event's id."
+        None, description="Field of plain JSON whose events keep their order; default: the event's id."
     )
 
 
 class Cast(StrEnum):
-    """What a value is turned into. A value that does not fit is a dead letter."""
+    """Type that a value is converted to. An event whose value does not fit becomes a dead letter."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -51,65 +54,68 @@ class Cast(StrEnum):
     BOOLEAN = "boolean"
 
 
-class TimeRule(Strict):
-    """How a time is read. It is written as RFC 3339 in UTC with microseconds."""
+class TimeRule(StrictModel):
+    """Format in which a time is read. It is written as RFC 3339 in UTC with microseconds."""
 
     format: str = Field(
         "iso8601",
         description="`iso8601`, `epoch_s`, `epoch_ms`, `epoch_us`, or a strptime pattern such as `%d/%m/%Y %H:%M`.",
     )
-    zone: str = Field("UTC", description="IANA time zone of times that name none.")
+    zone: str = Field("UTC", description="IANA time zone of times without one.")
 
 
-class MapRule(Strict):
-    """Where a field comes from and what it becomes."""
+class MapRule(StrictModel):
+    """Source and conversion of a field."""
 
     from_: FieldPath | None = Field(
         None,
         alias="from",
-        description="Path of the value in the event's data; default: the field's own name.",
+        description="Path of the value in the data; default: the path of the field itself.",
     )
-    cast: Cast | None = None
-    time: TimeRule | None = None
-    default: Any = Field(None, description="Used when the value is missing or null.")
-    required: bool = Field(False, description="Missing or null, with no default: the event is a dead letter.")
+    cast: Cast | None = Field(None, description="Type to convert the value to.")
+    time: TimeRule | None = Field(None, description="Read the value as a time; not together with `cast`.")
+    default: Any = Field(None, description="Value if it is missing or null.")
+    required: bool = Field(
+        False, description="An event without the value (and no `default`) becomes a dead letter."
+    )
 
     @model_validator(mode="after")
     def _cast_or_time(self) -> "MapRule":
         if self.cast and self.time:
-            raise ValueError("a field is either cast or read as a time, not both")
+            raise ValueError("`cast` and `time` exclude each other")
         return self
 
 
-class Hash(Strict):
-    """HMAC-SHA256 with a secret key, as lower-case hex: the same value gives the same hash, nobody else can make it."""
+class KeyedHash(StrictModel):
+    """HMAC-SHA256 of the value with a secret key, lower-case hex: equal values have equal hashes."""
 
-    hash: Secret
-
-
-Mask = Literal["drop", "redact"] | Hash
+    hash: Secret = Field(description="The key, by reference.")
 
 
-class Normalize(Strict):
-    """Checks and shapes the data. In this order: schema, function or fields, masks."""
+Mask = Literal["drop", "redact"] | KeyedHash
+
+
+class Normalize(StrictModel):
+    """Validate and change the data, in this order: `schema`, `function` or `fields`, `mask`."""
 
     json_schema: dict[str, Any] | Path | None = Field(
         None,
         alias="schema",
-        description="JSON Schema (2020-12) of the data as it is sent: inline, or a file beside the pipe.",
+        description="JSON Schema (2020-12) of the data as sent: inline, or the path of a file relative to the pipe.",
     )
     function: PythonPath | None = Field(
         None,
-        description="`module:function` taking the data (a dict) and returning the new data; instead of `fields`.",
+        description="Python function `module:function` from the data (a dict) to the new data; instead of `fields`.",
     )
     fields: dict[FieldPath, FieldPath | MapRule] | None = Field(
-        None, description="New field to the path it comes from, or to a rule."
+        None, description="Field to set, and the path of its value or a rule."
     )
     keep: Literal["all", "mapped"] = Field(
-        "all", description="With `fields`: keep the other fields as they are, or only the mapped ones."
+        "all", description="With `fields`: keep all other fields, or only the mapped ones."
     )
     mask: dict[FieldPath, Mask] = Field(
-        default={}, description="Sensitive field to `drop`, `redact` or a keyed hash. Applied last."
+        default={},
+        description="Sensitive field, and whether to `drop`, `redact` or hash it. Applied last, in arrays too.",
     )
 
     @model_validator(mode="after")
@@ -120,7 +126,7 @@ class Normalize(Strict):
 
 
 class SqlType(StrEnum):
-    """Spark SQL types that a field of JSON can be read as."""
+    """Spark SQL type that a JSON field is read as."""
 
     STRING = "string"
     BOOLEAN = "boolean"
@@ -131,37 +137,43 @@ class SqlType(StrEnum):
     TIMESTAMP = "timestamp"
 
 
-class SqlTable(Strict):
-    """A table or query of a SQL database, read through SQLAlchemy."""
+class SqlTable(StrictModel):
+    """A query of a SQL database, read with SQLAlchemy."""
 
-    url: Secret = Field(description="SQLAlchemy URL, by reference since it holds a password.")
-    query: str = Field(min_length=1, description="A SELECT that gives the whole lookup.")
+    url: Secret = Field(description="SQLAlchemy URL, by reference because it contains a password.")
+    query: str = Field(min_length=1, description="SELECT statement that returns the whole lookup table.")
 
 
-class Lookup(Strict):
-    """Rows joined to events on one or more fields. Held in memory by enrich, read again after `refresh`."""
+class Lookup(StrictModel):
+    """A table joined to events on one or more fields. enrich keeps it in memory and reloads it every `refresh`."""
 
     file: Path | None = Field(
-        None, description="CSV (with a header line), JSON (array or lines) or Parquet, by suffix."
+        None, description="CSV with a header line, JSON (array or lines) or Parquet; the suffix decides."
     )
-    sql: SqlTable | None = None
+    sql: SqlTable | None = Field(None, description="Query of a SQL database; instead of `file`.")
     key: dict[FieldName, str] = Field(
         min_length=1,
-        description="Field of the event (declared in `fields`, or an earlier lookup's) to column of the table.",
+        description="Field of the event (of `fields` or an earlier lookup), and the column that it must equal.",
     )
-    fields: dict[FieldName, str] = Field(min_length=1, description="New field to column of the table.")
-    types: dict[str, SqlType] = Field(default={}, description="Column to its type; default: string.")
+    fields: dict[FieldName, str] = Field(
+        min_length=1, description="Field to add, and the column with its value."
+    )
+    types: dict[str, SqlType] = Field(default={}, description="Column, and its type; default: string.")
     miss: Literal["null", "default", "dead-letter"] = Field(
-        "null", description="What to do when no row matches."
+        "null", description="Result if no row matches: null, `default`, or a dead letter."
     )
-    default: dict[FieldName, Any] = Field(default={}, description="With `miss: default`: new field to value.")
-    refresh: Seconds = Field(120, gt=0, description="Age after which it is read again in the background.")
-    expire: Seconds = Field(30 * 86400, gt=0, description="Age after which an old copy is no longer served.")
+    default: dict[FieldName, Any] = Field(
+        default={}, description="With `miss: default`: field, and its value."
+    )
+    refresh: Seconds = Field(120, gt=0, description="Time between reloads in the background.")
+    expire: Seconds = Field(
+        30 * 86400, gt=0, description="Age at which a table that cannot be reloaded is no longer used."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "Lookup":
         if (self.file is None) == (self.sql is None):
-            raise ValueError("name exactly one of `file` and `sql`")
+            raise ValueError("set exactly one of `file` and `sql`")
         if self.file is not None and self.file.suffix not in {
             ".csv",
             ".json",
@@ -171,55 +183,57 @@ class Lookup(Strict):
         }:
             raise ValueError(f"{self.file.name}: the suffix must be .csv, .json, .ndjson, .jsonl or .parquet")
         if bool(self.default) != (self.miss == "default"):
-            raise ValueError("`default` goes with `miss: default`, and the other way round")
+            raise ValueError("`default` and `miss: default` need each other")
         if unknown := set(self.default) - set(self.fields):
-            raise ValueError(f"`default` names {sorted(unknown)}, which `fields` does not")
+            raise ValueError(f"`default` names {sorted(unknown)}, which `fields` does not have")
         return self
 
 
-class Derived(Strict):
-    """A new field as a Spark SQL expression."""
+class DerivedField(StrictModel):
+    """A field computed by a Spark SQL expression."""
 
-    sql: str = Field(min_length=1)
-    required: bool = Field(False, description="Null: the event is a dead letter.")
+    sql: str = Field(min_length=1, description="Spark SQL expression.")
+    required: bool = Field(False, description="An event for which the result is null becomes a dead letter.")
 
 
-class Udf(Strict):
-    """A Python function over pandas data, for what SQL cannot say. Micro-batch trigger only."""
+class Udf(StrictModel):
+    """A Python function on pandas data, for logic that SQL cannot express. Only with the micro-batch trigger."""
 
     function: PythonPath = Field(
-        description="Takes a pandas DataFrame with the columns `args`, returns one with `returns`."
+        description="Function from a pandas DataFrame with the columns `args` to one with the columns `returns`."
     )
-    args: list[FieldName] = Field(min_length=1)
-    returns: dict[FieldName, SqlType] = Field(min_length=1)
+    args: list[FieldName] = Field(min_length=1, description="Fields passed to the function.")
+    returns: dict[FieldName, SqlType] = Field(
+        min_length=1, description="Fields that it adds, and their types."
+    )
 
 
-class Enrich(Strict):
-    """Joins, derives, filters on Spark. Lookups, then derived fields, then the UDF, then the filter."""
+class Enrich(StrictModel):
+    """Join, derive and filter on Spark, in this order: `lookups`, `derive`, `udf`, `filter`."""
 
     fields: dict[FieldName, SqlType] = Field(
         default={},
-        description="Fields of the data that expressions and lookups use, and their types; null where it does not fit.",
+        description="Fields of the data for SQL and lookups, and their types; a value that does not fit is null.",
     )
     required: list[FieldName] = Field(
-        default=[], description="Fields that may not be null: else a dead letter."
+        default=[], description="Fields that must not be null; otherwise the event becomes a dead letter."
     )
     lookups: dict[Name, Lookup] = Field(
-        default={}, description="In this order; a later one may use an earlier one's fields."
+        default={}, description="Tables to join, in this order; a lookup may use the fields of earlier ones."
     )
-    derive: dict[FieldName, str | Derived] = Field(
+    derive: dict[FieldName, str | DerivedField] = Field(
         default={},
-        description="New field to a Spark SQL expression over fields, lookups' fields and earlier derived ones.",
+        description="Field to add, and a Spark SQL expression of `fields`, lookup fields and earlier derived fields.",
     )
-    udf: Udf | None = None
+    udf: Udf | None = Field(None, description="Python function that adds fields.")
     filter: str | None = Field(
         None,
         min_length=1,
-        description="Spark SQL condition; events for which it is not true go on without data and end as `filtered`.",
+        description="Spark SQL condition; an event for which it is not true ends with the outcome `filtered`.",
     )
 
     @model_validator(mode="after")
-    def _names_once(self) -> "Enrich":
+    def _unique_names(self) -> "Enrich":
         seen = dict.fromkeys(self.fields, "fields")
         added: list[tuple[str, Iterable[str]]] = [
             *((f"lookups.{name}", lookup.fields) for name, lookup in self.lookups.items()),
@@ -230,7 +244,7 @@ class Enrich(Strict):
             for name in names:
                 if name in seen:
                     raise ValueError(
-                        f"{where} sets {name!r}, which {seen[name]} has already; choose another name"
+                        f"{where} sets {name!r}, which {seen[name]} sets already; choose another name"
                     )
                 seen[name] = where
         known = set(self.fields)
@@ -244,118 +258,132 @@ class Enrich(Strict):
             raise ValueError(f"required names {sorted(unknown)}; declare them in `fields` or in a lookup")
         known |= set(self.derive)
         if self.udf and (unknown := set(self.udf.args) - known):
-            raise ValueError(f"udf.args uses {sorted(unknown)}, which nothing before it sets")
+            raise ValueError(
+                f"udf.args uses {sorted(unknown)}, which are not in `fields`, `lookups` or `derive`"
+            )
         return self
 
     def added(self) -> set[str]:
-        """Names of the top-level fields that enrich adds; they replace what the sender sent under the same name."""
+        """Names of the top-level fields that enrich adds; they replace fields of the same name in the data."""
         names = {name for lookup in self.lookups.values() for name in lookup.fields} | set(self.derive)
         return names | set(self.udf.returns if self.udf else ())
 
 
 class HeaderSecret(Secret):
-    """A header whose value is a secret, after an optional prefix such as `Bearer `."""
+    """A header whose value is a secret."""
 
-    prefix: str = ""
-
-
-class Batch(Strict):
-    """Several events in one request, as a JSON array or a CloudEvents batch."""
-
-    size: int = Field(100, ge=2, le=10_000, description="At most this many events a request.")
-    bytes: int = Field(
-        1_048_576, ge=1024, description="At most this many bytes a request, unless one event alone is larger."
-    )
-    wait: Seconds = Field(0.05, le=5, description="How long the first event waits for others.")
+    prefix: str = Field("", description="Text before the secret, such as `Bearer `.")
 
 
-class Retry(Strict):
-    """When to try again. Recoverable: network errors, time-outs, 408, 425, 429 and 5xx."""
+class BatchPolicy(StrictModel):
+    """Send several events in one request, as a JSON array or a CloudEvents batch."""
+
+    size: int = Field(100, ge=2, le=10_000, description="Largest number of events in a request.")
+    bytes: int = Field(1_048_576, ge=1024, description="Largest body; a single event may exceed it.")
+    wait: Seconds = Field(0.05, le=5, description="Time that an event waits for others to fill the batch.")
+
+
+class RetryPolicy(StrictModel):
+    """When a failed request is retried: after network errors, time-outs and the statuses 408, 425, 429 and 5xx."""
 
     local_attempts: int = Field(
-        3, ge=1, le=10, description="Requests within about a second before the retrier takes over."
+        3,
+        ge=1,
+        le=10,
+        description="Attempts by egest within about a second, before the delivery moves to a retry tier.",
     )
-    max_attempts: int = Field(20, ge=1, description="Requests really sent; then a dead letter.")
-    max_age: Seconds = Field(86400, description="Since the first request; then a dead letter.")
+    max_attempts: int = Field(
+        20, ge=1, description="Attempts after which the delivery becomes a dead letter."
+    )
+    max_age: Seconds = Field(
+        86400, description="Time since the first attempt after which the delivery becomes a dead letter."
+    )
     also: list[Annotated[int, Field(ge=300, le=599)]] = Field(
-        default=[], description="Further recoverable statuses."
+        default=[], description="Further statuses to retry."
     )
     never: list[Annotated[int, Field(ge=300, le=599)]] = Field(
-        default=[], description="Statuses that are dead letters at once."
+        default=[], description="Statuses that make a delivery a dead letter at once."
     )
 
 
-class Breaker(Strict):
-    """Stops sending to a destination that keeps failing, and probes it."""
+class BreakerPolicy(StrictModel):
+    """The circuit breaker: stops requests to a destination that keeps failing, and probes it."""
 
     failures: int = Field(
-        10, ge=1, description="Failures in a row that open it (also equal 401, 403 or 404 answers)."
+        10,
+        ge=1,
+        description="Failures in a row that open the breaker; equal 401, 403 or 404 responses count too.",
     )
     probe: Seconds = Field(
-        5, gt=0, description="Time from opening to the next probe; doubles up to a minute."
+        5, gt=0, description="Time until the first probe; doubles with each failed probe, up to one minute."
     )
 
 
-class Destination(Strict):
-    """Where events go. Each event that wants it is one delivery."""
+class Destination(StrictModel):
+    """An HTTP endpoint that receives events. Each event that matches `when` is one delivery."""
 
-    name: Name
+    name: Name = Field(description="Name of the destination, unique in the pipe.")
     when: str | None = Field(
-        None, min_length=1, description="Spark SQL condition over all fields; default: every event."
+        None, min_length=1, description="Spark SQL condition on all fields; default: every event."
     )
-    url: HttpUrl
-    method: Literal["POST", "PUT", "PATCH"] = "POST"
-    headers: dict[str, str | HeaderSecret] = Field(default={}, description="Header to value, or to a secret.")
+    url: HttpUrl = Field(description="URL of the endpoint.")
+    method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method.")
+    headers: dict[str, str | HeaderSecret] = Field(
+        default={}, description="Header, and its value or a secret."
+    )
     format: Literal["cloudevents-binary", "cloudevents-structured", "json"] = Field(
         "cloudevents-binary",
-        description="HTTP binding: attributes as `ce-` headers, in a JSON envelope, or the data alone.",
+        description="Format of requests: CloudEvents in binary mode, in structured mode, or the data alone.",
     )
     transform: str | None = Field(
-        None, description="JMESPath expression over the data that gives the body's data."
+        None, description="JMESPath expression from the data to the data that is sent."
     )
-    concurrency: int = Field(16, ge=1, le=1000, description="Requests at a time, for each instance of egest.")
+    concurrency: int = Field(
+        16, ge=1, le=1000, description="Largest number of requests in flight, per instance of egest."
+    )
     rate: PerSecond | None = Field(
-        None, description="Requests a second over all instances; default: no limit."
+        None, description="Largest request rate of all instances together; default: no limit."
     )
-    timeout: Seconds = Field(10, gt=0, le=30, description="From connecting to the status line.")
-    batch: Batch | None = None
+    timeout: Seconds = Field(10, gt=0, le=30, description="Time from connecting to the status line.")
+    batch: BatchPolicy | None = Field(None, description="Send several events per request; default: one.")
     ordered: Literal["key", "none"] = Field(
-        "key", description="`key`: at most one request in flight for each key."
+        "key",
+        description="`key`: deliver events of one key in order, one request at a time; `none`: in any order.",
     )
-    retry: Retry = Retry()
-    breaker: Breaker = Breaker()
+    retry: RetryPolicy = Field(RetryPolicy(), description="When failed requests are retried.")
+    breaker: BreakerPolicy = Field(BreakerPolicy(), description="When requests are stopped after failures.")
     signing: Secret | None = Field(
-        None, description="Secret of Standard Webhooks signatures (`whsec_…`, base64)."
+        None, description="Key of Standard Webhooks signatures (`whsec_…`, base64)."
     )
 
 
-class Slo(Strict):
-    """What the pipe promises; minutes that miss it count as down."""
+class Slo(StrictModel):
+    """Service level objective. A minute that misses it counts as unavailable."""
 
     p95: Seconds = Field(
-        1, gt=0, description="95 % of a minute's deliveries are within this of being accepted."
+        1, gt=0, description="95 % of the deliveries of a minute succeed within this time from acceptance."
     )
-    loss: int = Field(0, ge=0, description="Events a minute that may be lost.")
+    loss: int = Field(0, ge=0, description="Lost events per minute that are tolerated.")
 
 
-class Pipe(Strict):
-    """One declared way from a source through normalize and enrich to its destinations."""
+class Pipe(StrictModel):
+    """A pipe: from its source through normalize and enrich to its destinations."""
 
-    pipe: Name = Field(description="The pipe's name; the YAML file is named after it.")
-    description: str = ""
-    source: Source
-    normalize: Normalize = Normalize()
-    enrich: Enrich = Enrich()
-    destinations: list[Destination] = Field(min_length=1)
-    slo: Slo = Slo()
+    pipe: Name = Field(description="Name of the pipe.")
+    description: str = Field("", description="A note for readers of the file.")
+    source: Source = Field(description="How events are sent to the pipe.")
+    normalize: Normalize = Field(Normalize(), description="How data is validated and changed.")
+    enrich: Enrich = Field(Enrich(), description="How data is joined, derived and filtered.")
+    destinations: list[Destination] = Field(min_length=1, description="Where events are delivered.")
+    slo: Slo = Field(Slo(), description="Service level objective.")
 
     @model_validator(mode="after")
-    def _destinations_once(self) -> "Pipe":
+    def _unique_destinations(self) -> "Pipe":
         names = [destination.name for destination in self.destinations]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"destinations has {twice} more than once; names must differ")
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"destinations has {repeated} more than once; names must differ")
         return self
 
     def destination(self, name: str) -> Destination | None:
-        """The destination of that name, if the pipe still has it."""
+        """The destination of that name, or None."""
         return next((one for one in self.destinations if one.name == name), None)

@@ -1,7 +1,7 @@
-"""The pipes that are in force, followed from the compacted topic `pipes`.
+"""The published pipes, read from the compacted topic `pipes` and followed in the background.
 
-A pipe's version is the offset of its record there, so "this service knows version 17" means that it has read through
-offset 17. A service stays ready with its last good copy while Kafka is away.
+The version of a pipe is the offset of its record, so a service that has read to offset 17 knows version 17. While Kafka
+is unavailable a service stays ready with its last copy.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ logger = log.get(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PipeVersion:
-    """A pipe and the version that it came with."""
+    """A published pipe and its version (offset of its record)."""
 
     pipe: Pipe
     version: int
@@ -39,7 +39,7 @@ class PipeVersion:
 
 @dataclass(frozen=True, slots=True)
 class RegistrySnapshot:
-    """What the topic `pipes` says at one moment. `partitions` None: the stream has not been created yet."""
+    """Content of the topic `pipes` at one moment. `partitions` is None if the stream has not been created."""
 
     partitions: int | None
     pipes: Mapping[str, PipeVersion]
@@ -47,7 +47,7 @@ class RegistrySnapshot:
 
 
 class PipeRegistry:
-    """A local, preloaded copy of all pipes that follows the topic in the background."""
+    """A local copy of all published pipes, loaded at start and updated in the background."""
 
     def __init__(self, bootstrap: str, topics: Topics, health: Health) -> None:
         self._bootstrap = bootstrap
@@ -55,17 +55,17 @@ class PipeRegistry:
         self._health = health
         self._pipes: dict[str, PipeVersion] = {}
         self._listeners: list[Callable[[], None]] = []
-        self._moved = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self._loaded = asyncio.Event()
         self.version = -1
-        """The last offset read; -1: nothing yet."""
+        """Last offset read; -1: none."""
         self.partitions: int | None = None
-        """Partitions of every event topic of the stream."""
+        """Number of partitions of the stream's event topics; None: not known yet."""
         health.block(_CONDITION, "the pipes have not been loaded yet")
 
     async def start(self) -> None:
-        """Begin to follow, and return when everything published so far is loaded."""
+        """Start to follow the topic, and return when all pipes published so far are loaded."""
         self._task = asyncio.create_task(self._follow())
         loaded = asyncio.create_task(self._loaded.wait())
         await asyncio.wait({self._task, loaded}, return_when=asyncio.FIRST_COMPLETED)
@@ -81,30 +81,30 @@ class PipeRegistry:
                 await self._task
 
     def get(self, name: str) -> PipeVersion | None:
-        """The pipe of that name, None when there is none (any more)."""
+        """The published pipe of that name; None if there is none or it was deleted."""
         return self._pipes.get(name)
 
     def all(self) -> list[PipeVersion]:
-        """Every pipe in force, by name."""
+        """All published pipes, sorted by name."""
         return [self._pipes[name] for name in sorted(self._pipes)]
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call the listener after every change, from the event loop."""
+        """Call `listener` after every change, in the event loop."""
         self._listeners.append(listener)
 
     async def wait_for_version(self, version: int, timeout_s: float) -> bool:
-        """Wait until the registry has read through a version; False after `timeout_s` seconds."""
+        """Wait until the registry has read a version; False if `timeout_s` seconds pass first."""
         if self.version >= version:
             return True
         try:
-            async with asyncio.timeout(timeout_s), self._moved:
-                await self._moved.wait_for(lambda: self.version >= version)
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self.version >= version)
         except TimeoutError:
             return False
         return True
 
     async def read_once(self) -> RegistrySnapshot:
-        """Read what is published so far and follow no further.
+        """Read what is published so far, without following the topic.
 
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka or the topic cannot be read.
@@ -143,10 +143,10 @@ class PipeRegistry:
                     await self._finish_load()
                 fetched = await consumer.getmany(tp, timeout_ms=1000)
                 for record in fetched.get(tp, []):
-                    self._take(record)
+                    self._apply(record)
                 position = await consumer.position(tp)
                 if fetched:
-                    await self._announce()
+                    await self._notify()
         finally:
             await consumer.stop()
 
@@ -154,22 +154,22 @@ class PipeRegistry:
         if self.partitions is None:
             self._health.block(
                 _CONDITION,
-                f"the stream {self._topics.stream} has not been created yet; run `hifi up` or create it",
+                f"the stream {self._topics.stream} has not been created yet; run `hifi up` or create the stream",
             )
             return
         self._loaded.set()
         self._health.unblock(_CONDITION)
         logger.info("pipes-loaded", pipes=len(self._pipes), version=self.version)
 
-    async def _announce(self) -> None:
+    async def _notify(self) -> None:
         if not self._loaded.is_set():
             return
-        async with self._moved:
-            self._moved.notify_all()
+        async with self._changed:
+            self._changed.notify_all()
         for listener in self._listeners:
             listener()
 
-    def _take(self, record: Any) -> None:
+    def _apply(self, record: Any) -> None:
         self.version = record.offset
         if record.key == STREAM_KEY:
             self.partitions = int(orjson.loads(record.value)["partitions"])
@@ -184,21 +184,21 @@ class PipeRegistry:
             if pipe.pipe != name:
                 raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
         except (ValidationError, ValueError) as error:
-            logger.error(  # noqa: TRY400 - a bad record needs no traceback of ours
+            logger.error(  # noqa: TRY400 - the traceback would not show the cause
                 "pipe-refused", pipe=name, version=record.offset, error=str(error), kept=name in self._pipes
             )
             return
         self._pipes[name] = PipeVersion(pipe, record.offset)
-        logger.info("pipe-in-force", pipe=name, version=record.offset)
+        logger.info("pipe-published", pipe=name, version=record.offset)
 
 
 def stream_record(partitions: int) -> Record:
-    """The record that fixes a stream's partition count."""
+    """The record that sets the number of partitions of a stream."""
     return Record(STREAM_KEY, orjson.dumps({"partitions": partitions}), [])
 
 
 def pipe_record(pipe: Pipe) -> Record:
-    """The record that puts a pipe in force."""
+    """The record that publishes a pipe."""
     return Record(pipe.pipe.encode(), pipe.model_dump_json(by_alias=True, exclude_defaults=True).encode(), [])
 
 
@@ -208,10 +208,10 @@ def deletion_record(name: str) -> Record:
 
 
 async def read_registry(bootstrap: str, topics: Topics, timeout_s: float = 15) -> RegistrySnapshot:
-    """What is published now.
+    """Read all published pipes once.
 
     Raises:
-        Misconfigured: Kafka does not answer in time, or has no such stream.
+        Misconfigured: Kafka does not answer within `timeout_s` seconds, or has no such stream.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -219,7 +219,7 @@ async def read_registry(bootstrap: str, topics: Topics, timeout_s: float = 15) -
     except (TimeoutError, KafkaError, OSError) as error:
         raise Misconfigured(
             f"the pipes of the stream {topics.stream} cannot be read from Kafka at {bootstrap} ({error!r}); "
-            "is the mesh up, and is that its stream?"
+            "is the mesh running, and is this its stream?"
         ) from error
 
 
@@ -227,13 +227,15 @@ async def publish(bootstrap: str, topics: Topics, records: Iterable[Record]) -> 
     """Write records to the topic `pipes`, acknowledged by Kafka.
 
     Raises:
-        Misconfigured: no broker answers.
+        Misconfigured: Kafka does not answer.
     """
     producer = Producer(bootstrap, "hifi-publish")
     try:
         await producer.start()
     except (KafkaError, OSError) as error:
-        raise Misconfigured(f"no Kafka answers at {bootstrap}: {error!r}; is the mesh up?") from None
+        raise Misconfigured(
+            f"Kafka does not answer at {bootstrap}: {error!r}; is the mesh running?"
+        ) from None
     try:
         await producer.send_and_wait(topics.pipes, 0, list(records))
     finally:

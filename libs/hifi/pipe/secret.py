@@ -1,4 +1,4 @@
-"""Secrets by reference: a pipe names where a secret is, never what it is."""
+"""Secrets by reference: a pipe names an environment variable or a file, never the secret itself."""
 
 import hashlib
 import os
@@ -8,26 +8,26 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, model_validator
 
 from hifi.errors import Misconfigured
-from hifi.pipe.strict import Strict
+from hifi.pipe.strict_model import StrictModel
 
 
-class Secret(Strict):
-    """A secret in an environment variable or in a file of the service that needs it (its last newline is dropped)."""
+class Secret(StrictModel):
+    """A secret in an environment variable or a file of the service that needs it; a newline at its end is removed."""
 
-    env: str | None = Field(None, description="Name of an environment variable of the service.")
-    file: Path | None = Field(None, description="A file on the service's machine.")
+    env: str | None = Field(None, description="Environment variable of the service that needs the secret.")
+    file: Path | None = Field(None, description="File on the machine of that service.")
 
     @model_validator(mode="after")
     def _one_source(self) -> "Secret":
         if (self.env is None) == (self.file is None):
-            raise ValueError("name exactly one of `env` and `file`")
+            raise ValueError("set exactly one of `env` and `file`")
         return self
 
     def read(self) -> str:
-        """The secret itself.
+        """Read the secret.
 
         Raises:
-            Misconfigured: the variable or the file is missing or empty; the message names it, not its content.
+            Misconfigured: the variable or the file is missing or empty; the message names it but not its content.
         """
         if self.env is not None:
             value = os.environ.get(self.env, "")
@@ -45,7 +45,7 @@ class Secret(Strict):
 
 
 class WriteKey(Secret):
-    """A key that senders show: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
+    """A key that authenticates senders: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
 
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = Field(
         None, description="SHA-256 of the key, 64 lower-case hex digits."
@@ -54,11 +54,11 @@ class WriteKey(Secret):
     @model_validator(mode="after")
     def _one_source(self) -> "WriteKey":
         if sum(source is not None for source in (self.env, self.file, self.sha256)) != 1:
-            raise ValueError("name exactly one of `env`, `file` and `sha256`")
+            raise ValueError("set exactly one of `env`, `file` and `sha256`")
         return self
 
     def digest(self) -> str:
-        """SHA-256 of the key, hex.
+        """SHA-256 of the key, lower-case hex.
 
         Raises:
             Misconfigured: the key cannot be read.

@@ -1,72 +1,74 @@
-"""egest: enriched and retry-out > a lane for each destination > receipts, and retry-in or dead letters for the rest."""
+"""egest: enriched and retry-out > one lane per destination > receipts; retries and dead letters for the rest."""
 
 import asyncio
 import ssl
 
-from hifi.health import Health
 from hifi.kafka.admin import matching_partitions
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
-from hifi_egest.intake import Intake
-from hifi_egest.lane import Tools
-from hifi_egest.lanes import Lanes
-from hifi_egest.lease import Lease
-from hifi_egest.outbox import Outbox
-from hifi_egest.partition import Held
+from hifi_egest.dedup.outcome_reader import OutcomeReader
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.intake import DeliveryIntake
+from hifi_egest.lanes.lanes import Lanes
+from hifi_egest.lanes.resources import LaneResources
+from hifi_egest.receipts.outbox import Outbox
+from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+from hifi_egest.receipts.records import SERVICE
 from hifi_egest.settings import EgestSettings
-from hifi_egest.settle import SERVICE, Settler
-from hifi_egest.takeover import Outcomes
 
 
 async def egest(service: Service, settings: EgestSettings) -> None:
     """Deliver events until the service stops."""
-    topics = settings.topics
+    topics, health = settings.topics, service.health
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    registry = PipeRegistry(settings.kafka, topics, service.health)
+    registry = PipeRegistry(settings.kafka, topics, health)
     producer = Producer(settings.kafka, settings.instance)
-    outcomes = Outcomes(settings.kafka, topics)
-    held = Held(settings.held_events, settings.held_bytes)
+    # Outcomes: receipts, retries and dead letters, written only while this instance is a member of its group.
+    lease = MembershipLease(lambda: consumer.member, settings.session_timeout_s)
     outbox = Outbox(producer, failed)
-    lease = Lease(lambda: consumer.member, settings.session_timeout_s)
-    settler = Settler(topics, outbox, lease)
-    tools = Tools(settings, topics.tiers, settler, lease, held, service.health, ssl.create_default_context())
-    lanes = Lanes(registry, tools, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
-    intake = Intake(
-        topics, registry, lanes, settler, outbox, outcomes, held, service.health, settings.pipes_wait_s
+    recorder = OutcomeRecorder(topics, outbox, lease)
+    # Lanes: one per destination, all within one budget.
+    budget = InFlightBudget(settings.egest_in_flight_events, settings.egest_in_flight_bytes)
+    tls = ssl.create_default_context()
+    resources = LaneResources(settings, topics.tiers, recorder, lease, budget, health, tls)
+    lanes = Lanes(registry, resources, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
+    # Records: read, checked for copies, given to the lanes.
+    reader = OutcomeReader(settings.kafka, topics)
+    intake = DeliveryIntake(
+        topics, registry, lanes, recorder, outbox, reader, budget, health, settings.egest_pipes_wait_s
     )
-    reading = ConsumerOptions(
+    options = ConsumerOptions(
         [topics.enriched, topics.retry_out],
         topics.group(SERVICE),
-        pending_records=settings.pending_records,
-        partition_fetch_bytes=settings.fetch_bytes,
+        pending_records=settings.egest_pending_records,
+        partition_fetch_bytes=settings.egest_fetch_bytes,
     )
-    consumer = Consumer(service, settings, reading, intake.step, intake.poisoned)
-    if await service.unless_stopped(connect(settings, registry, producer, service.health)):
+    consumer = Consumer(service, settings, options, intake.handle, intake.poisoned)
+    if await service.unless_stopped(connect(service, settings, registry, producer)):
         await lanes.start()
-        outcomes.start()
-        service.health.state = "running"
+        reader.start()
+        health.state = "running"
         failed.add_done_callback(lambda _: service.stop())
         await consumer.run()
-    await producer.stop()
-    await outcomes.stop()
-    await lanes.stop()
-    await registry.stop()
+    for part in (producer, reader, lanes, registry):
+        await part.stop()
     if failed.done():
         failed.result()
 
 
 async def connect(
-    settings: EgestSettings, registry: PipeRegistry, producer: Producer, health: Health
+    service: Service, settings: EgestSettings, registry: PipeRegistry, producer: Producer
 ) -> None:
-    """Return when pipes, producer and topics are there, however long Kafka stays away."""
-    await asyncio.gather(registry.start(), producer.connect(health))
-    topics = settings.topics
+    """Return when the pipes are loaded, the producer is connected and all topics exist, however long Kafka is away."""
+    await asyncio.gather(registry.start(), producer.connect(service.health))
     assert registry.partitions is not None
+    topics = settings.topics
     used = [topics.enriched, topics.retry_out, topics.receipts, topics.dead_letter]
     used += [topics.retry_in(tier) for tier in topics.tiers]
-    await matching_partitions(settings.kafka, used, registry.partitions, health)
+    await matching_partitions(settings.kafka, used, registry.partitions, service.health)
 
 
 def main() -> None:

@@ -1,7 +1,12 @@
-"""The step of egest: records of a partition become deliveries, each in its destination's lane."""
+"""Turn the records of a fetch into deliveries, each in the lane of its destination.
+
+A batch takes three steps: parse all records (pure), decide which of them are first copies, give their deliveries to the
+lanes. The outcomes of the deliveries complete the offsets later.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import ConsumerRecord
@@ -9,337 +14,309 @@ from aiokafka import ConsumerRecord
 from hifi import log, metrics
 from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.dead_letters.record import dead_letter
-from hifi.errors import NotAnEvent, Rejected
-from hifi.event import (
-    ACCEPTED,
-    AMBIGUOUS,
-    ATTEMPT,
-    DESTINATION,
-    DUE,
-    FIRST_ATTEMPT,
-    IN,
-    MINUTE,
-    PASS,
-    PIPE,
-    PIPE_VERSION,
-    RAW,
-    REPLAY,
-    RETRY,
-    SEQ,
-    SERVICE,
-    SOURCE,
-    TIME,
-    TO,
-    TRACEPARENT,
-    Headers,
-    identity,
-    number,
-    with_headers,
-)  # fmt: skip
+from hifi.errors import Rejected
+from hifi.event import DESTINATION, TO, with_headers
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
-from hifi_egest import outcome, settle
-from hifi_egest.delivery import Delivery, Event
-from hifi_egest.judge import Refusal
-from hifi_egest.lane import Lane, deleted
-from hifi_egest.lanes import Lanes
-from hifi_egest.once import Copy, Memory, Once
-from hifi_egest.outbox import Outbox
-from hifi_egest.partition import Held, Partition
-from hifi_egest.settle import UNSENT, Settler
-from hifi_egest.takeover import Outcomes, key_of
+from hifi_egest.dedup.deduplicator import CopyCheck, Deduplicator
+from hifi_egest.dedup.outcome_reader import OutcomeReader, RecordedOutcomes
+from hifi_egest.dedup.takeover import take_over
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery
+from hifi_egest.delivery.event_record import EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.parsing import InvalidRecord, ParsedRecord, parse
+from hifi_egest.delivery.partition import ENRICHED, RETRY_OUT, SourcePartition
+from hifi_egest.lanes.lane import Lane, deleted
+from hifi_egest.lanes.lanes import Lanes
+from hifi_egest.policy.outcome import Refusal, retry_later
+from hifi_egest.receipts.outbox import Outbox
+from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+from hifi_egest.receipts.records import SERVICE
 
-ENRICHED: Final = "enriched"
-RETRY_OUT: Final = "retry-out"
-_TURN: Final = 50
-"""Records after which the lanes get their turn."""
-_LOOK_S: Final = 0.1
-_COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE, RAW, REPLAY, TIME, TRACEPARENT)
-FULL: Final = Refusal("lane-full", "the lane of the destination is full")
-BEHIND: Final = Refusal("pipes-behind", "this instance has not seen the pipe's version yet")
+_CHUNK: Final = 50
+"""Records that are given to the lanes before the event loop gets a turn."""
+_RECHECK_S: Final = 0.1
+LANE_FULL: Final = Refusal("lane-full", "the lane of the destination is full")
+PIPES_BEHIND: Final = Refusal("pipes-behind", "this instance does not know the pipe's version yet")
 
 logger = log.get(__name__)
 
 
-class Intake:
-    """Takes records in."""
+@dataclass(slots=True, eq=False)
+class _Takeover:
+    """A partition with what the intake knows of it.
+
+    Attributes:
+        partition: that was taken over.
+        deduplicator: of its records.
+        recorded: outcomes that the last owner wrote.
+        given_through: offset up to which all deliveries are in their lanes, or further.
+        decided: offsets of records that were parsed and checked, to events whose deliveries are not all given to lanes,
+            or None if nothing is left to give. When a batch fails, its repetition continues with these.
+    """
+
+    partition: SourcePartition
+    deduplicator: Deduplicator
+    recorded: RecordedOutcomes
+    given_through: int = -1
+    decided: dict[int, EventRecord | None] = field(default_factory=dict)
+
+
+class DeliveryIntake:
+    """The batch handler and the poison handler of egest's consumer."""
 
     def __init__(
         self,
         topics: Topics,
         registry: PipeRegistry,
         lanes: Lanes,
-        settler: Settler,
+        recorder: OutcomeRecorder,
         outbox: Outbox,
-        outcomes: Outcomes,
-        held: Held,
+        reader: OutcomeReader,
+        budget: InFlightBudget,
         health: Health,
         pipes_wait_s: float,
     ) -> None:
-        """Begin with no partition.
+        """Start without partitions.
 
         Args:
             topics: of the stream.
             registry: of the pipes.
             lanes: started.
-            settler: for what gets into no lane.
-            outbox: for records that are no events.
-            outcomes: started.
-            held: what is in hand.
-            health: told when a version of the pipes does not come.
-            pipes_wait_s: bound on waiting for a pipe's version, seconds.
+            recorder: for deliveries without a lane.
+            outbox: for dead letters of records that are not deliveries.
+            reader: of earlier outcomes, started.
+            budget: bound on deliveries in flight.
+            health: shows a version of the pipes that does not arrive.
+            pipes_wait_s: maximum time to wait for a version of the pipes, seconds.
         """
         self._topics = topics
         self._registry = registry
         self._lanes = lanes
-        self._settler = settler
+        self._recorder = recorder
         self._outbox = outbox
-        self._outcomes = outcomes
-        self._held = held
+        self._reader = reader
+        self._budget = budget
         self._health = health
         self._pipes_wait_s = pipes_wait_s
-        self._unreachable = -1
-        self._partitions: dict[AssignedPartition, Partition] = {}
+        self._unreachable_version = -1
+        self._taken_over: dict[AssignedPartition, _Takeover] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
-    async def step(self, work: AssignedPartition, records: Batch) -> None:
-        """Give each record's deliveries to their lanes; their outcomes finish the offsets later."""
-        partition = self._partitions.get(work) or await self._begin(work, records[0])
-        records = [record for record in records if record.offset > partition.taken]
+    async def handle(self, assigned: AssignedPartition, records: Batch) -> None:
+        """Give the deliveries of records to their lanes. Implements `BatchHandler`."""
+        known = self._taken_over.get(assigned) or await self._take_over(assigned, records[0])
+        records = [record for record in records if record.offset > known.given_through]
         if not records:
             return
         fetched_us = now_us()
-        partition.once.batch(records[0].offset, self._outcomes.floors(work.partition))
-        for turn, record in enumerate(records, 1):
-            work.ensure_active()
-            await self._take(partition, record, fetched_us)
-            partition.taken = record.offset
-            if turn % _TURN == 0:
+        undecided = next((record for record in records if record.offset not in known.decided), None)
+        if undecided is not None:
+            known.deduplicator.begin_batch(undecided.offset, self._reader.floors(assigned.partition))
+        for start in range(0, len(records), _CHUNK):
+            chunk = records[start : start + _CHUNK]
+            assigned.ensure_active()
+            new = [record for record in chunk if record.offset not in known.decided]
+            self._decide(known, parse(known.partition, new, fetched_us), fetched_us)
+            await self._give(known, chunk)
+            if len(chunk) == _CHUNK:
                 await asyncio.sleep(0)
 
-    async def poisoned(self, work: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
-        """A record on which egest itself failed again and again: a dead letter for each of its deliveries."""
-        headers = dict(record.headers)
-        partition = self._partitions.get(work)
-        given = partition.given_of(record.offset) if partition is not None else set()
-        wanted = headers.get(TO if work.topic == self._topics.enriched else DESTINATION, b"").split(b",")
-        names = [name for name in wanted if name not in given]
-        why = Rejected("poisoned", f"egest fails on it ({type(error).__name__}); its log says how")
-        written = [asyncio.Event() for _ in names]
-        for name, event in zip(names, written, strict=True):
-            self._put_away(work, record, why, now_us(), event.set, name)
-        for event in written:
-            await event.wait()
-        work.complete(record.offset)
+    async def poisoned(self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
+        """Write a dead letter for each delivery of a record on which egest failed repeatedly.
 
-    async def _begin(self, work: AssignedPartition, first: ConsumerRecord) -> Partition:
-        """The first records of an assignment: learn what the last owner did."""
-        source = ENRICHED if work.topic == self._topics.enriched else RETRY_OUT
-        memory = Memory.read(work.metadata)
-        floors: Mapping[str, int] | None = memory.floors if memory is not None else {}
-        if memory is None and work.committed is not None:
-            floors = None  # an operator moved the offset: what is read again is wanted again
-        committed = work.committed if work.committed is not None else first.offset
-        for before in [one for one in self._partitions.values() if one.work.tp == work.tp]:
-            await (
-                before.idle()
-            )  # lost and won back: first let its requests end, so that their receipts are there
-        found = await self._outcomes.take_over(source, work.partition, committed, first.timestamp, floors)
-        if not work.active:
-            work.abandon()
-            work.ensure_active()
-        once = Once(memory or Memory(), found.done)
-        for key in found.keys:
-            once.remember(key)
-        partition = self._partitions[work] = Partition(work, source, once, found, self._held)
-        work.metadata_at = once.metadata_at
+        Deliveries that are in their lanes already continue: the offset is complete when they have their outcome, too.
+        Implements `PoisonHandler`.
+        """
+        why = Rejected("poisoned", f"egest fails on it ({type(error).__name__}); see its log")
+        known = self._taken_over.get(assigned)
+        event = known.decided.pop(record.offset, None) if known is not None else None
+        if event is not None:
+            names, event.destinations = event.destinations, []
+        else:
+            header = TO if assigned.topic == self._topics.enriched else DESTINATION
+            names = dict(record.headers).get(header, b"").split(b",")
+        written = [asyncio.Event() for _ in names]
+        for name, acknowledged in zip(names, written, strict=True):
+            self._write_dead_letter(assigned, record, why, now_us(), acknowledged.set, name)
+        for acknowledged in written:
+            await acknowledged.wait()
+            if event is not None:
+                event.delivery_completed()
+        if event is None:
+            assigned.complete(record.offset)
+
+    # Assignment
+
+    async def _take_over(self, assigned: AssignedPartition, first: ConsumerRecord) -> _Takeover:
+        """Continue where the last owner of a partition stopped; called with the first records of an assignment."""
+        source = ENRICHED if assigned.topic == self._topics.enriched else RETRY_OUT
+        for earlier in [
+            each for each in self._taken_over.values() if each.partition.assigned.tp == assigned.tp
+        ]:
+            # It was lost and is assigned again: its requests must end first, so that their receipts are found.
+            await earlier.partition.wait_idle()
+        deduplicator, recorded = await take_over(self._reader, source, assigned, first)
+        partition = SourcePartition(assigned, source, self._budget)
+        known = self._taken_over[assigned] = _Takeover(partition, deduplicator, recorded)
         task = asyncio.create_task(self._end(partition))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
-        return partition
+        return known
 
-    async def _end(self, partition: Partition) -> None:
-        """When the partition is given up: drop what was not begun, wait for what was, leave the rest."""
-        await partition.work.revoked.wait()
-        self._lanes.drop(partition)
-        await partition.idle()
-        del self._partitions[partition.work]
-        partition.work.abandon()
+    async def _end(self, partition: SourcePartition) -> None:
+        """When the partition is revoked: drop what was not sent, wait for requests in flight, leave the rest."""
+        await partition.assigned.revoked.wait()
+        self._lanes.revoke(partition)
+        await partition.wait_idle()
+        del self._taken_over[partition.assigned]
+        partition.assigned.abandon()
 
-    async def _take(self, partition: Partition, record: ConsumerRecord, fetched_us: int) -> None:
-        work = partition.work
-        headers = dict(record.headers)
-        try:
-            event, wanted = _event(partition, record, headers, fetched_us)
-            copy = _judge(partition, record, headers, event.accepted_us)
-        except NotAnEvent as why:
-            self._put_away(work, record, why, fetched_us, lambda: work.complete(record.offset))
-            return
-        if copy is Copy.COPY:
-            metrics.COPIES.labels(work.topic).inc()
-            work.complete(record.offset)
-            return
-        if copy is Copy.RESET:
-            logger.error(
-                "raw-offsets-went-back", topic=work.topic, partition=work.partition, offset=record.offset
-            )
-        while self._held.overfull:
-            await self._held.less(_LOOK_S)
-            work.ensure_active()
-        refusal = self._not_due(headers)
-        version = int(headers[PIPE_VERSION])
-        if version > self._registry.version and not await self._reached(work, version):
-            refusal = BEHIND
-        event = partition.resumed(event, len(wanted))
-        retried = partition.source == RETRY_OUT
-        for name in [one for one in wanted if one not in partition.given]:
-            if record.offset <= partition.finished.done.last and partition.finished.done.has(
-                record.offset, name
-            ):
-                self._finished_before(partition, event, name, headers)
-            else:
-                lane = self._lanes.get(headers[PIPE], name) if name else None
-                reason = refusal
-                if lane is not None and refusal is None and not lane.fits(event.size_bytes, retried=retried):
-                    reason = await self._room(work, lane, event.size_bytes, retried=retried)
-                delivery = _delivery(event, name, headers)
-                try:
-                    self._give(delivery, lane, reason)
-                except BaseException:
-                    delivery.left()  # nobody has it; the record is taken again
-                    raise
-            partition.given.add(name)
+    # Decide which records are first copies
 
-    def _give(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
-        if not delivery.destination:
-            self._settler.filtered(delivery)
-        elif lane is not None and refusal is None:
-            lane.offer(delivery)
-        elif lane is not None and refusal is not None:
-            lane.overflow(delivery, refusal)
-        elif refusal is BEHIND:
-            what = outcome.hand_over(BEHIND.reason, BEHIND.detail, delivery.passes, self._topics.tiers)
-            self._settler.hand_over(delivery, what, UNSENT)
-        else:
-            self._settler.dead(
-                delivery,
-                deleted(delivery.event.pipe, delivery.destination.decode("utf-8", "replace")),
-                UNSENT,
-            )
-
-    async def _room(
-        self, work: AssignedPartition, lane: Lane, size_bytes: int, *, retried: bool
-    ) -> Refusal | None:
-        """Wait for a full lane where that is right; None: there is room now."""
-        while self._lanes.may_wait(lane):
-            await lane.room(_LOOK_S)
-            work.ensure_active()
-            if lane.fits(size_bytes, retried=retried):
-                return None
-        return FULL
-
-    async def _reached(self, work: AssignedPartition, version: int) -> bool:
-        """Wait for a version of the pipes, within bounds, and only once for each that does not come."""
-        if version <= self._unreachable:
-            return False
-        until_s = monotonic_s() + self._pipes_wait_s
-        while not await self._registry.wait_for_version(version, min(_LOOK_S, self._pipes_wait_s)):
-            work.ensure_active()
-            if monotonic_s() >= until_s:
-                self._unreachable = version
-                self._health.warn(
-                    "pipes", f"version {version} does not come; {self._registry.version} is known"
-                )
+    def _decide(self, known: _Takeover, parsed: Iterable[ParsedRecord], fetched_us: int) -> None:
+        """Check parsed records for copies. Copies are complete, invalid records become dead letters."""
+        assigned = known.partition.assigned
+        for one in parsed:
+            if isinstance(one, InvalidRecord):
+                offset = one.record.offset
+                known.decided[offset] = None
+                self._complete_invalid(assigned, one, fetched_us)
+                continue
+            offset = one.record.offset
+            key, line, rank = one.lineage
+            copy = known.deduplicator.check(offset, key, line, rank, one.accepted_us)
+            if copy is CopyCheck.COPY:
+                known.decided[offset] = None
+                metrics.COPIES.labels(assigned.topic).inc()
+                assigned.complete(offset)
+                continue
+            if copy is CopyCheck.RESET:
                 logger.error(
-                    "pipes-behind", version=version, known=self._registry.version, waited_s=self._pipes_wait_s
+                    "raw-offsets-reset", topic=assigned.topic, partition=assigned.partition, offset=offset
                 )
-                return False
-        work.ensure_active()
-        return True
+            known.decided[offset] = one
 
-    @staticmethod
-    def _not_due(headers: dict[str, bytes]) -> Refusal | None:
-        due = headers.get(DUE)
-        wait_s = (int(due) - now_us()) / MICROSECONDS if due is not None and due.isdigit() else 0.0
-        return Refusal("not-due", "the destination asked for more time", wait_s) if wait_s > 0 else None
+    def _complete_invalid(self, assigned: AssignedPartition, invalid: InvalidRecord, fetched_us: int) -> None:
+        record, error = invalid
+        self._write_dead_letter(assigned, record, error, fetched_us, lambda: assigned.complete(record.offset))
 
-    def _finished_before(
-        self, partition: Partition, event: Event, name: bytes, headers: dict[str, bytes]
-    ) -> None:
-        """The last owner did it; what it could not say any more is said now."""
-        owed = partition.finished.unreceipted.pop((event.record.offset, name), None)
-        if owed is None:
-            event.finished()
-        else:
-            self._settler.receipt_only(_delivery(event, name, headers), *owed)
-
-    def _put_away(
+    def _write_dead_letter(
         self,
-        work: AssignedPartition,
+        assigned: AssignedPartition,
         record: ConsumerRecord,
         why: Rejected,
         fetched_us: int,
-        then: Callable[[], None],
+        acknowledged: Callable[[], None],
         destination: bytes = b"",
     ) -> None:
         headers = with_headers(record.headers, {DESTINATION: destination} if destination else {})
-        letter = dead_letter(record.key, record.value, headers, settle.SERVICE, why, fetched_us)
+        letter = dead_letter(record.key, record.value, headers, SERVICE, why, fetched_us)
         logger.warning(
-            "not-delivered",
-            topic=work.topic,
-            partition=work.partition,
+            "record-rejected",
+            topic=assigned.topic,
+            partition=assigned.partition,
             offset=record.offset,
             reason=why.reason,
         )
-        self._outbox.put(self._topics.dead_letter, work.partition, letter, then)
+        self._outbox.put(self._topics.dead_letter, assigned.partition, letter, acknowledged)
+
+    # Give deliveries to lanes
+
+    async def _give(self, known: _Takeover, records: Sequence[ConsumerRecord]) -> None:
+        """Give the deliveries of decided records to their lanes, in order, with waits where a limit is reached."""
+        for record in records:
+            event = known.decided[record.offset]
+            if event is not None:
+                refusal = _not_due(event) if event.due_us else None
+                if self._budget.exceeded or event.pipe_version > self._registry.version:
+                    refusal = await self._wait_until_admitted(event, refusal)
+                while event.destinations:
+                    name = event.destinations[0]
+                    if event.record.offset <= known.recorded.index.last and known.recorded.index.has(
+                        event.record.offset, name
+                    ):
+                        self._complete_earlier(known.recorded, event, name)
+                    else:
+                        lane = self._lanes.get(event.pipe, name) if name else None
+                        why = refusal
+                        if refusal is None and lane is not None and not lane.fits(event):
+                            why = await self._wait_for_room(event, lane)
+                        self._give_delivery(Delivery(event, name, event.earlier), lane, why)
+                    del event.destinations[0]
+            known.given_through = record.offset
+            del known.decided[record.offset]
+
+    def _give_delivery(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
+        try:
+            self._hand_out(delivery, lane, refusal)
+        except BaseException:
+            delivery.leave()  # no lane has it: the repetition of the batch makes a new one
+            raise
+
+    def _hand_out(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
+        if not delivery.destination:
+            self._recorder.filtered(delivery)
+        elif lane is not None and refusal is None:
+            lane.offer(delivery)
+        elif lane is not None and refusal is not None:
+            lane.refuse(delivery, refusal)
+        elif refusal is PIPES_BEHIND:
+            retry = retry_later(refusal.reason, refusal.detail, delivery.passes, self._topics.tiers)
+            self._recorder.put_away(delivery, retry, NO_ATTEMPT)
+        else:
+            name = delivery.destination.decode("utf-8", "replace")
+            self._recorder.put_away(delivery, deleted(delivery.event.pipe, name), NO_ATTEMPT)
+
+    def _complete_earlier(self, recorded: RecordedOutcomes, event: EventRecord, name: bytes) -> None:
+        """Complete a delivery whose outcome the last owner wrote; write its receipt if that one is missing."""
+        outcome_and_reason = recorded.without_receipt.pop((event.record.offset, name), None)
+        if outcome_and_reason is None:
+            event.delivery_completed()
+        else:
+            self._recorder.missing_receipt(Delivery(event, name, event.earlier), *outcome_and_reason)
+
+    async def _wait_until_admitted(self, event: EventRecord, refusal: Refusal | None) -> Refusal | None:
+        """Wait for room in the in-flight budget and for the event's version of the pipes."""
+        assigned = event.partition.assigned
+        while self._budget.exceeded:
+            await self._budget.wait_for_release(_RECHECK_S)
+            assigned.ensure_active()
+        if event.pipe_version <= self._registry.version or await self._wait_for_version(event):
+            return refusal
+        return PIPES_BEHIND
+
+    async def _wait_for_version(self, event: EventRecord) -> bool:
+        """Wait for a version of the pipes; once only for a version that does not arrive. Returns whether it arrived."""
+        version, assigned = event.pipe_version, event.partition.assigned
+        if version <= self._unreachable_version:
+            return False
+        until_s = monotonic_s() + self._pipes_wait_s
+        while not await self._registry.wait_for_version(version, min(_RECHECK_S, self._pipes_wait_s)):
+            assigned.ensure_active()
+            if monotonic_s() >= until_s:
+                self._unreachable_version = version
+                known = self._registry.version
+                self._health.warn(
+                    "pipes", f"version {version} of the pipes has not arrived; {known} is known"
+                )
+                logger.error("pipes-behind", version=version, known=known, waited_s=self._pipes_wait_s)
+                return False
+        assigned.ensure_active()
+        return True
+
+    async def _wait_for_room(self, event: EventRecord, lane: Lane) -> Refusal | None:
+        """Wait for a full lane where waiting is right; None: there is room now."""
+        while self._lanes.may_wait(lane):
+            await lane.wait_for_room(_RECHECK_S)
+            event.partition.assigned.ensure_active()
+            if lane.fits(event):
+                return None
+        return LANE_FULL
 
 
-def _event(
-    partition: Partition, record: ConsumerRecord, headers: dict[str, bytes], fetched_us: int
-) -> tuple[Event, list[bytes]]:
-    """The event in a record and the names of the destinations to send it to; b"": none wants it."""
-    known = identity(headers)
-    if partition.source == ENRICHED:
-        to = headers.get(TO)
-        if to is None:
-            raise NotAnEvent(f"the header {TO} is missing")
-        wanted = list(dict.fromkeys(to.split(b",")))
-    else:
-        wanted = [headers.get(DESTINATION, b"")]
-        if not wanted[0]:
-            raise NotAnEvent(f"the header {DESTINATION} is missing")
-        for name in (PASS, ATTEMPT, FIRST_ATTEMPT, AMBIGUOUS):
-            number(headers, name, 0)
-    receipt: Headers = [(name, headers[name]) for name in _COPIED if name in headers]
-    receipt.append((SOURCE, b"%b:%d" % (partition.source.encode(), record.offset)))
-    receipt.append((IN, b"%d" % fetched_us))
-    return Event(record, partition, receipt, known.pipe, headers[SEQ], known.accepted_us, fetched_us), wanted
-
-
-def _judge(partition: Partition, record: ConsumerRecord, headers: dict[str, bytes], accepted_us: int) -> Copy:
-    """Whether the record is a copy of one that was read before."""
-    line, rank = None, 0
-    if partition.source == ENRICHED:
-        # A replay that came to enrich again has its old offset in `raw`; its key alone tells copies.
-        if RAW in headers and not (REPLAY in headers and headers.get(SERVICE) == b"enrich"):
-            line, rank = "raw", number(headers, RAW)
-    elif RETRY in headers:
-        tier, _, offset = headers[RETRY].decode("utf-8", "replace").rpartition(":")
-        if tier and offset.isdigit():
-            line, rank = tier, int(offset)
-    return partition.once.judge(record.offset, key_of(partition.source, headers), line, rank, accepted_us)
-
-
-def _delivery(event: Event, name: bytes, headers: dict[str, bytes]) -> Delivery:
-    if event.partition.source == ENRICHED:
-        return Delivery(event, name)
-    return Delivery(
-        event,
-        name,
-        number(headers, ATTEMPT, 0),
-        number(headers, FIRST_ATTEMPT, 0),
-        number(headers, PASS, 0),
-        number(headers, AMBIGUOUS, 0),
-    )
+def _not_due(event: EventRecord) -> Refusal | None:
+    wait_s = (event.due_us - now_us()) / MICROSECONDS
+    return Refusal("not-due", "the destination asked for more time", wait_s) if wait_s > 0 else None

@@ -1,4 +1,4 @@
-"""Settings of egest."""
+"""Settings of egest: environment variables with the prefix `HIFI_EGEST_`, beside those of every service."""
 
 from pydantic import Field
 
@@ -6,42 +6,51 @@ from hifi.settings import ServiceSettings
 
 
 class EgestSettings(ServiceSettings):
-    """What egest needs beyond what every service needs."""
+    """Settings of egest."""
 
     drain_s: float = Field(
         45,
         gt=0,
-        description="Bound on draining after SIGTERM, seconds; above the longest destination time-out.",
+        description="Maximum time to drain after SIGTERM, seconds; above the longest destination time-out.",
     )
-    lane_events: int = Field(
-        1000, ge=1, description="Deliveries that a lane holds; what does not fit goes to the retrier."
+    egest_lane_events: int = Field(
+        1000, ge=1, description="Maximum number of deliveries in a lane; others wait or go to the retrier."
     )
-    lane_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="Bytes that a lane holds.")
-    pending_records: int = Field(
+    egest_lane_bytes: int = Field(
+        8 * 1024 * 1024, ge=1024, description="Maximum size of the deliveries in a lane, bytes."
+    )
+    egest_in_flight_events: int = Field(
+        10_000,
+        ge=1,
+        description="Maximum number of deliveries in all lanes together; a lane never gets more than is free.",
+    )
+    egest_in_flight_bytes: int = Field(
+        32 * 1024 * 1024, ge=1024, description="Maximum size of the deliveries in all lanes together, bytes."
+    )
+    egest_pending_records: int = Field(
         50_000,
         ge=1,
-        description="Records of a partition from the first unfinished one on, beyond which no more are read.",
+        description="Maximum number of records of a partition between the first incomplete and the last read one.",
     )
-    fetch_bytes: int = Field(
-        256 * 1024, ge=1024, description="Bytes of a partition that are fetched at a time."
+    egest_fetch_bytes: int = Field(
+        256 * 1024, ge=1024, description="Maximum number of bytes of a partition in one fetch."
     )
-    held_events: int = Field(
-        10_000, ge=1, description="Deliveries that all lanes hold together; a lane gets no more than is free."
+    egest_send_within_s: float = Field(
+        10,
+        gt=0,
+        description="Maximum time that a delivery is queued in a lane, seconds; then it goes to the retrier.",
     )
-    held_bytes: int = Field(32 * 1024 * 1024, ge=1024, description="Bytes that all lanes hold together.")
-    send_within_s: float = Field(
-        10, gt=0, description="What a lane has not begun to send after this goes to the retrier, seconds."
-    )
-    unacknowledged: int = Field(
+    egest_unacknowledged_receipts: int = Field(
         2000,
         ge=1,
-        description="Receipts of a lane that Kafka has not acknowledged, beyond which it stops sending.",
+        description="Maximum number of a lane's outcomes that Kafka has not acknowledged; then the lane stops sending.",
     )
-    secrets_refresh_s: float = Field(
-        60, gt=0, description="Time after which secrets are read again, seconds."
+    egest_secrets_refresh_s: float = Field(
+        60, gt=0, description="Time after which the secrets of destinations are read again, seconds."
     )
-    pipes_wait_s: float = Field(
+    egest_pipes_wait_s: float = Field(
         30,
         gt=0,
-        description="A partition waits this long for a pipe's version, seconds; then its events go to the retrier.",
+        description="Maximum time that a partition waits for a version of a pipe, seconds; then its events go to the "
+        "retrier.",
     )

@@ -1,28 +1,28 @@
 """Enrich: joins lookups, derives fields, filters and routes, in one Spark query for all pipes of a stream.
 
-normalized > [pipes, lookups] > Spark > enriched, dead-letter
+normalized > Spark, with pipes and lookups > enriched, dead-letter
 """
 
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
-from hifi.topics import Topics
-from hifi_enrich.engine import Engine
-from hifi_enrich.leader import Leadership
-from hifi_enrich.lookup.tables import Tables
-from hifi_enrich.session import temp_folder
+from hifi.sql.spark_session import scratch_folder
+from hifi_enrich.lookup.tables import LookupTables
+from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.settings import EnrichSettings
-from hifi_enrich.supervisor import Supervisor
+from hifi_enrich.supervision.leader_election import LeaderElection
+from hifi_enrich.supervision.supervisor import Supervisor
 
 
 async def enrich(service: Service, settings: EnrichSettings) -> None:
-    """Run one instance: the active driver of the stream, or a warm standby."""
-    topics = Topics(settings.stream)
-    with temp_folder(settings.enrich_temp) as temp:
+    """Run one instance: the leader, which runs the query of the stream, or a warm standby."""
+    topics = settings.topics
+    with scratch_folder(settings.enrich_temp) as scratch:
         registry = PipeRegistry(settings.kafka, topics, service.health)
-        tables = Tables(temp)
-        engine = Engine(settings, topics, registry, tables, temp)
-        supervisor = Supervisor(service, settings, topics, registry, engine, Leadership(settings, topics))
-        tables.on_change(supervisor.changed)
+        tables = LookupTables(scratch)
+        engine = SparkEngine(settings, topics, registry, tables, scratch)
+        election = LeaderElection(settings, topics)
+        supervisor = Supervisor(service, settings, topics, registry, engine, election)
+        tables.on_change(supervisor.lookups_changed)
         try:
             if await service.unless_stopped(registry.start()):
                 await engine.start(registry.partitions or 1)

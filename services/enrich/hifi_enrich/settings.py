@@ -4,46 +4,51 @@ from typing import Literal
 
 from pydantic import Field
 
+from hifi.pipe.model import Trigger
 from hifi.settings import ServiceSettings
-
-Trigger = Literal["micro-batch", "real-time"]
 
 
 class EnrichSettings(ServiceSettings):
-    """What enrich can be told."""
+    """Settings of enrich."""
 
     enrich_trigger: Trigger = Field(
-        "micro-batch", description="`real-time` answers in milliseconds and allows no UDF."
+        "micro-batch",
+        description="Trigger of the Spark query. `real-time` has a latency of milliseconds and allows no UDF.",
     )
     enrich_max_offsets_per_trigger: int = Field(
         50_000,
         ge=1,
-        description="Events of a micro-batch at most: bounds memory and latency while it catches up.",
+        description="Maximum number of events of a micro-batch. Bounds memory and latency while a backlog is read.",
     )
     enrich_batch_s: float = Field(
         30, ge=5, le=600, description="Length of a batch with the real-time trigger, seconds."
     )
     enrich_master: str = Field(
-        "", description="Spark's master; default: `local[N]` with a slot more than the stream has partitions."
+        "",
+        description="Spark master, such as `local[4]` or `spark://HOST:7077`; default: `local[N]` with one slot "
+        "more than the stream has partitions.",
     )
     enrich_driver_memory: str = Field(
-        "1g", pattern=r"^\d+[mg]$", description="Heap of Spark's driver, as `512m` or `2g`."
+        "1g", pattern=r"^\d+[mg]$", description="Heap of Spark's driver, such as `512m` or `2g`."
     )
     enrich_compile: Literal["start", "throughput"] = Field(
         "start",
-        description="`start`: ready soon, and steady from the first second on; `throughput`: Java's second compiler "
-        "too, which takes some CPU for minutes and then about halves what an event costs.",
+        description="JIT compilers of the JVM. `start`: the first one only, for a fast start and steady latency; "
+        "`throughput`: the second one too, which uses CPU for some minutes and then about halves the cost of an event.",
     )
     enrich_conf: dict[str, str] = Field(default={}, description="Further Spark settings, as a JSON object.")
     enrich_max_record_bytes: int = Field(
         3 * 1024 * 1024,
         ge=1024,
-        description="Key and value of an enriched event at most; above: dead letter `too-large`.",
+        description="Maximum size of key and value of an enriched event, bytes. A larger event becomes a dead letter "
+        "`too-large`.",
     )
     enrich_temp: str = Field(
         "",
-        description="Folder for Spark's scratch files, nothing in it outlives the process; default: memory (/dev/shm).",
+        description="Folder for Spark's temporary files, which are deleted at the end; default: memory (/dev/shm).",
     )
-    spark_jars: str = Field(
-        "", description="Jars of Spark's Kafka connector, paths with commas; default: those of hifi-infra."
+    enrich_spark_jars: str = Field(
+        "",
+        description="Jars of Spark's Kafka connector, paths separated by commas; default: those that `make setup` "
+        "installed.",
     )

@@ -1,53 +1,55 @@
-"""ingest: HTTP > events > raw, and each second > accepted. It answers 2xx only after Kafka acknowledged."""
+"""ingest: HTTP requests > events > topic `raw`. Answers 202 only after Kafka has acknowledged every event.
+
+Every second it reports on the topic `accepted` what it acknowledged to senders.
+"""
 
 import asyncio
 
 from hifi import log
 from hifi.http import server
-from hifi.http.limits import Limits
+from hifi.http.limits import ConnectionLimits
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
-from hifi.topics import Topics
-from hifi_ingest.app import App
-from hifi_ingest.keys import WriteKeys
-from hifi_ingest.lifecycle import connect, keep_telling, settle
+from hifi_ingest.http.app import App
+from hifi_ingest.http.context import IngestContext
+from hifi_ingest.http.write_keys import WriteKeys
+from hifi_ingest.lifecycle import close, connect, report_acks
 from hifi_ingest.settings import IngestSettings
-from hifi_ingest.taker import Taker
 
 logger = log.get(__name__)
 
 
 async def ingest(service: Service, settings: IngestSettings) -> None:
-    """Take events until the service stops."""
+    """Accept events until the service stops."""
     app = App(service.health)
-    registry = PipeRegistry(settings.kafka, Topics(settings.stream), service.health)
+    registry = PipeRegistry(settings.kafka, settings.topics, service.health)
     keys = WriteKeys(registry, service.health, settings.ingest_keys_refresh_s)
     producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.ingest_buffer_bytes)
-    limits = Limits(
+    limits = ConnectionLimits(
         head_bytes=settings.ingest_max_head_bytes,
         head_s=settings.ingest_head_timeout_s,
         request_s=settings.ingest_body_timeout_s,
         connections=settings.ingest_max_connections,
     )
     sock = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
-    async with server.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, refused=app.count):
-        logger.info("taking-events", host=settings.ingest_host, port=sock.getsockname()[1])
+    async with server.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, on_refused=app.count):
+        logger.info("ingest-listening", host=settings.ingest_host, port=sock.getsockname()[1])
         if not await service.unless_stopped(connect(settings, registry, keys, producer, service.health)):
             return
-        taker = Taker(settings, registry, keys, producer)
-        app.open(taker)
+        context = IngestContext(settings, registry, keys, producer)
+        app.open(context)
         service.health.state = "running"
-        telling = asyncio.create_task(keep_telling(taker.tally, producer, service.health))
+        reports = asyncio.create_task(report_acks(context.reporter, producer, service.health))
         await service.stopping.wait()
-    telling.cancel()
-    await settle(taker.tally, producer)
+    reports.cancel()
+    await close(context.reporter, producer)
     await keys.stop()
     await registry.stop()
 
 
 def main() -> None:
-    """The program `hifi-ingest`."""
+    """Entry point of `hifi-ingest`."""
     run("ingest", IngestSettings, ingest)
 
 

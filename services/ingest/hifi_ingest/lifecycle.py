@@ -1,4 +1,4 @@
-"""Beginning and end of ingest: waiting for Kafka, telling the tally each second, closing it."""
+"""Start and end of ingest: connect to Kafka, report acknowledged events every second, close the reports."""
 
 import asyncio
 from typing import Final
@@ -8,13 +8,12 @@ from hifi.health import Health
 from hifi.kafka.admin import matching_partitions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
-from hifi.topics import Topics
-from hifi_ingest.keys import WriteKeys
+from hifi_ingest.accept.ack_report import AckReporter
+from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
-from hifi_ingest.tally import Tally
 
-_KAFKA: Final = "kafka"
-_TELL_S: Final = 1.0
+_CONDITION: Final = "kafka"
+_REPORT_S: Final = 1.0
 _STALLED_S: Final = 5.0
 _CLOSE_S: Final = 8.0
 
@@ -24,33 +23,33 @@ logger = log.get(__name__)
 async def connect(
     settings: IngestSettings, registry: PipeRegistry, keys: WriteKeys, producer: Producer, health: Health
 ) -> None:
-    """Return when pipes, keys and producer are there, however long Kafka stays away."""
+    """Load pipes and write keys and connect the producer; retries for as long as Kafka is unavailable."""
     await asyncio.gather(registry.start(), producer.connect(health))
-    topics = Topics(settings.stream)
+    topics = settings.topics
     assert registry.partitions is not None
     await matching_partitions(settings.kafka, [topics.raw, topics.accepted], registry.partitions, health)
     await keys.start()
 
 
-async def keep_telling(tally: Tally, producer: Producer, health: Health) -> None:
-    """Tell the tally each second, until cancelled. What Kafka owes us tells whether it is there."""
+async def report_acks(reporter: AckReporter, producer: Producer, health: Health) -> None:
+    """Send the reports every second until cancelled; not ready while Kafka acknowledges nothing for 5 s."""
     loop = asyncio.get_running_loop()
     while True:
-        tally.tell()
-        await asyncio.sleep(_TELL_S)
+        reporter.send_reports()
+        await asyncio.sleep(_REPORT_S)
         stalled_s = producer.stalled_s(loop.time())
         if stalled_s > _STALLED_S:
-            health.block(_KAFKA, f"Kafka has acknowledged nothing for {stalled_s:.0f} s")
+            health.block(_CONDITION, f"Kafka has acknowledged nothing for {stalled_s:.0f} s")
         else:
-            health.unblock(_KAFKA)
+            health.unblock(_CONDITION)
 
 
-async def settle(tally: Tally, producer: Producer) -> None:
-    """Close the tally and the producer, within a bound."""
+async def close(reporter: AckReporter, producer: Producer) -> None:
+    """Write the closing reports within 8 s, then stop the producer."""
     try:
         async with asyncio.timeout(_CLOSE_S):
-            await tally.close()
+            await reporter.close()
     except TimeoutError:
-        logger.error("tally-incomplete", bound_s=_CLOSE_S)  # noqa: TRY400 - the time-out itself says nothing
+        logger.error("ack-report-incomplete", timeout_s=_CLOSE_S)  # noqa: TRY400 - the traceback says nothing
     if not await producer.stop(timeout_s=2):
         logger.error("producer-not-flushed")

@@ -1,6 +1,6 @@
-"""normalize: raw > each event's pipe: schema, mapping, masks > normalized, at the same partition; or dead letters.
+"""normalize: topic `raw` > schema, function or fields, masks of the event's pipe > topic `normalized`, same partition.
 
-What a client sends again ends as a duplicate.
+Events that a pipe rejects go to the dead letters. Events that a client sent before end with the receipt `duplicate`.
 """
 
 import asyncio
@@ -11,42 +11,35 @@ from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
-from hifi.topics import Topics
-from hifi_normalize.memory import Memory
-from hifi_normalize.programs import Programs
+from hifi_normalize.compiled_pipes import CompiledPipes
+from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache
 from hifi_normalize.settings import NormalizeSettings
 from hifi_normalize.step import SERVICE, Normalizer
 
 
 async def normalize(service: Service, settings: NormalizeSettings) -> None:
     """Normalize events until the service stops."""
-    topics = Topics(settings.stream)
-    registry = PipeRegistry(settings.kafka, topics, service.health)
-    programs = Programs(registry, service.health, settings.normalize_refresh_s)
+    topics, health = settings.topics, service.health
+    registry = PipeRegistry(settings.kafka, topics, health)
+    pipes = CompiledPipes(registry, health, settings.normalize_broken_retry_s)
     producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.normalize_buffer_bytes)
-    memory = Memory(
+    cache = IdempotencyCache(
         settings.kafka,
         topics.ids,
         producer,
-        service.health,
-        window_s=settings.normalize_id_window_s,
-        most_ids=settings.normalize_ids,
+        health,
+        window_s=settings.normalize_idempotency_window_s,
+        max_fingerprints=settings.normalize_max_fingerprints,
     )
     normalizer = Normalizer(
-        registry,
-        programs,
-        producer,
-        memory,
-        topics,
-        service.health,
-        pipe_wait_s=settings.normalize_pipe_wait_s,
+        registry, pipes, producer, cache, topics, health, pipe_wait_s=settings.normalize_pipe_wait_s
     )
-    reading = ConsumerOptions([topics.raw], topics.group(SERVICE))
-    consumer = Consumer(service, settings, reading, normalizer.step, normalizer.poisoned)
-    if await service.unless_stopped(connect(settings, registry, producer, service.health)):
-        programs.start()
-        background = [asyncio.create_task(each) for each in (programs.keep_trying(), memory.sweep())]
-        service.health.state = "running"
+    options = ConsumerOptions([topics.raw], topics.group(SERVICE))
+    consumer = Consumer(service, settings, options, normalizer.step, normalizer.poisoned)
+    if await service.unless_stopped(connect(settings, registry, producer, health)):
+        pipes.start()
+        background = [asyncio.create_task(each) for each in (pipes.retry_broken(), cache.sweep())]
+        health.state = "running"
         await consumer.run()
         for task in background:
             task.cancel()
@@ -57,16 +50,16 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
 async def connect(
     settings: NormalizeSettings, registry: PipeRegistry, producer: Producer, health: Health
 ) -> None:
-    """Return when pipes, producer and topics are there, however long Kafka stays away."""
+    """Load pipes, connect the producer and check the topics; retries for as long as Kafka is unavailable."""
     await asyncio.gather(registry.start(), producer.connect(health))
-    topics = Topics(settings.stream)
+    topics = settings.topics
     assert registry.partitions is not None
     written = [topics.raw, topics.normalized, topics.dead_letter, topics.receipts, topics.ids]
     await matching_partitions(settings.kafka, written, registry.partitions, health)
 
 
 def main() -> None:
-    """The program `hifi-normalize`."""
+    """Entry point of `hifi-normalize`."""
     run("normalize", NormalizeSettings, normalize)
 
 

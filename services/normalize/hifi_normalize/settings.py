@@ -1,4 +1,4 @@
-"""What normalize can be told, by environment variables with the prefix `HIFI_`."""
+"""Settings of normalize, from environment variables with the prefix `HIFI_`."""
 
 from pydantic import Field
 
@@ -6,31 +6,32 @@ from hifi.settings import ServiceSettings
 
 
 class NormalizeSettings(ServiceSettings):
-    """Bounds of normalize."""
+    """Limits of normalize."""
 
     normalize_pipe_wait_s: float = Field(
         30,
         gt=0,
-        description="Time to wait quietly for a version of a pipe that an event names; then it is an error.",
+        description="Time to wait for a pipe version that an event names before it is logged and shown in /readyz,"
+        " seconds; the partition waits on.",
     )
-    normalize_refresh_s: float = Field(
-        120,
-        gt=0,
-        description="Time between tries to use a version of a pipe that could not be used, seconds.",
+    normalize_broken_retry_s: float = Field(
+        120, gt=0, description="Time between attempts to use a broken pipe version, seconds."
     )
     normalize_buffer_bytes: int = Field(
-        32 * 1024 * 1024, ge=1024 * 1024, description="Bound on what Kafka has not acknowledged yet."
+        32 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Memory for records that Kafka has not acknowledged yet.",
     )
-    normalize_id_window_s: float = Field(
+    normalize_idempotency_window_s: float = Field(
         600,
         ge=0,
         le=3600,
         description="An event that a client sends again with the same id and data within this time ends as a"
-        " duplicate, seconds; 0: every event passes.",
+        " duplicate, seconds. 0: every event passes.",
     )
-    normalize_ids: int = Field(
+    normalize_max_fingerprints: int = Field(
         1_000_000,
         ge=1000,
-        description="Bound on ids remembered by one instance, about 150 bytes each; beyond it the window gets"
-        " shorter, which /readyz and a metric tell.",
+        description="Largest number of event fingerprints that an instance keeps, about 150 bytes each. Above it the"
+        " idempotency window becomes shorter; /readyz and a metric show it.",
     )

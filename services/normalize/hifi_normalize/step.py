@@ -1,6 +1,6 @@
-"""One batch of `raw`: each event through its pipe, onto `normalized` or the dead letters, at the same partition.
+"""Normalize a batch of `raw`: each event becomes a record on `normalized`, a dead letter or a receipt.
 
-An event that its client sent before ends here, with a receipt.
+Outputs go to the partition of the event. An event that its client sent before gets the receipt `duplicate`.
 """
 
 import asyncio
@@ -35,149 +35,158 @@ from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
-from hifi_normalize.given import given
-from hifi_normalize.memory import Memory, Partition
-from hifi_normalize.programs import Programs
-from hifi_normalize.window import Verdict
+from hifi_normalize.compiled_pipes import CompiledPipes
+from hifi_normalize.idempotency.fingerprint import fingerprint
+from hifi_normalize.idempotency.fingerprint_window import Repetition
+from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache, PartitionFingerprints
 
 SERVICE: Final = "normalize"
-_LOOK_S: Final = 0.5
-_COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE)
+_VERSION_POLL_S: Final = 0.5
+_RECEIPT_HEADERS: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE, TRACEPARENT)
 
 logger = log.get(__name__)
 
 
 @dataclass(slots=True)
 class _Outputs:
-    """What becomes of records, in their order."""
+    """Records to write for a part of a batch, in order."""
 
-    passed: list[Record] = field(default_factory=list)
-    refused: list[Record] = field(default_factory=list)
-    repeated: list[Record] = field(default_factory=list)
+    normalized: list[Record] = field(default_factory=list)
+    dead_letters: list[Record] = field(default_factory=list)
+    receipts: list[Record] = field(default_factory=list)
 
 
 class Normalizer:
-    """What the consumer loop calls."""
+    """The handler of the consumer."""
 
     def __init__(
         self,
         registry: PipeRegistry,
-        programs: Programs,
+        pipes: CompiledPipes,
         producer: Producer,
-        memory: Memory,
+        cache: IdempotencyCache,
         topics: Topics,
         health: Health,
         *,
         pipe_wait_s: float,
     ) -> None:
         self._registry = registry
-        self._programs = programs
+        self._pipes = pipes
         self._producer = producer
-        self._memory = memory
+        self._cache = cache
         self._topics = topics
         self._health = health
         self._pipe_wait_s = pipe_wait_s
 
-    async def step(self, work: AssignedPartition, batch: Batch) -> None:
-        """Put records through and finish their offsets once their outputs are acknowledged."""
+    async def step(self, assigned: AssignedPartition, batch: Batch) -> None:
+        """Normalize a batch, and complete its records once their outputs are acknowledged."""
         fetched_us = now_us()
-        memory = await self._memory.of(work, batch[0])
+        fingerprints = await self._cache.open(assigned, batch[0])
         outputs = _Outputs()
-        done = 0
+        completed = 0
         for at, record in enumerate(batch):
             headers = dict(record.headers)
             try:
                 event = identity(headers)
                 if event.pipe_version > self._registry.version:
-                    await self._deliver(work, outputs)
-                    if at > done:
-                        self._memory.finish(work, memory, batch[at - 1].offset)
-                    outputs, done = _Outputs(), at
-                    await self._reached(work, event.pipe_version)
-                first = self._sent_before(memory, record, headers, event.pipe)
+                    await self._write(assigned, outputs)
+                    if at > completed:
+                        self._cache.complete_through(assigned, fingerprints, batch[at - 1].offset)
+                    outputs, completed = _Outputs(), at
+                    await self._wait_for_version(assigned, event.pipe_version)
+                first = self._first_copy(fingerprints, record, headers, event.pipe)
                 if first is not None:
-                    outputs.repeated.append(_repeated(record, headers, first, fetched_us))
+                    outputs.receipts.append(_duplicate_receipt(record, headers, first, fetched_us))
                     continue
-                value = self._programs.get(event.pipe).run(record.value, headers.get(CONTENT_TYPE))
+                value = self._pipes.get(event.pipe).run(record.value, headers.get(CONTENT_TYPE))
                 changes = {IN: b"%d" % fetched_us, RAW: b"%d" % record.offset}
-                outputs.passed.append(Record(record.key, value, with_headers(record.headers, changes)))
+                outputs.normalized.append(Record(record.key, value, with_headers(record.headers, changes)))
             except Rejected as why:
-                outputs.refused.append(_refused(record, why, fetched_us))
-        await self._deliver(work, outputs)
-        self._memory.finish(work, memory, batch[-1].offset)
+                outputs.dead_letters.append(_dead_letter(record, why, fetched_us))
+        await self._write(assigned, outputs)
+        self._cache.complete_through(assigned, fingerprints, batch[-1].offset)
 
-    async def poisoned(self, work: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
-        """Put away a record on which the step failed although it should not."""
+    async def poisoned(self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
+        """Write a dead letter for a record on which `step` failed repeatedly."""
         why = Rejected(
-            "normalize-failed", f"normalize failed on this event ({type(error).__name__}); its log says how"
+            "normalize-failed",
+            f"normalize failed on this event ({type(error).__name__}); see its log for the cause",
         )
-        await self._deliver(work, _Outputs(refused=[_refused(record, why, now_us())]))
-        work.complete(record.offset)
+        await self._write(assigned, _Outputs(dead_letters=[_dead_letter(record, why, now_us())]))
+        assigned.complete(record.offset)
 
-    def _sent_before(
-        self, memory: Partition, record: ConsumerRecord, headers: Mapping[str, bytes], pipe: str
+    def _first_copy(
+        self,
+        fingerprints: PartitionFingerprints,
+        record: ConsumerRecord,
+        headers: Mapping[str, bytes],
+        pipe: str,
     ) -> int | None:
-        """Where in `raw` the first copy is of an event that its client sent again; None: it is the first."""
-        known = self._registry.get(pipe)
-        if known is None or not self._memory.on:
+        """Offset in `raw` of the first copy of an event that its client sent before; None: it was not sent before."""
+        published = self._registry.get(pipe)
+        if published is None or not self._cache.enabled:
             return None
-        about = given(record, headers, pipe, declares_id=known.pipe.source.id is not None)
-        if about is None:
+        event = fingerprint(record, headers, pipe, declares_id=published.pipe.source.id is not None)
+        if event is None:
             return None
-        verdict, first = self._memory.judge(memory, about)
-        if verdict is Verdict.NEW:
+        repetition, first = self._cache.check(fingerprints, event)
+        if repetition is Repetition.NEW:
             return None
-        if verdict is Verdict.REUSED:
+        if repetition is Repetition.REUSED_ID:
             metrics.REUSED_IDS.labels(pipe).inc()
-        if verdict is not Verdict.REPEAT:
+        if repetition is not Repetition.REPEATED:
             return None
         metrics.CLIENT_RETRIES.labels(pipe).inc()
         return first
 
-    async def _deliver(self, work: AssignedPartition, outputs: _Outputs) -> None:
-        """Have all outputs acknowledged."""
-        if work.fenced:  # while the partition is only being handed over, what runs is finished
-            raise Fenced(f"{work.topic}[{work.partition}] belongs to another member")
+    async def _write(self, assigned: AssignedPartition, outputs: _Outputs) -> None:
+        """Write all outputs and wait until Kafka has acknowledged them."""
+        if assigned.fenced:  # a partition that is only being revoked finishes its batch
+            raise Fenced(f"{assigned.topic}[{assigned.partition}] belongs to another member")
         topics = self._topics
-        where = (
-            (topics.normalized, outputs.passed),
-            (topics.dead_letter, outputs.refused),
-            (topics.receipts, outputs.repeated),
+        records_by_topic = (
+            (topics.normalized, outputs.normalized),
+            (topics.dead_letter, outputs.dead_letters),
+            (topics.receipts, outputs.receipts),
         )
-        delivering = [
-            self._producer.send_and_wait(topic, work.partition, records)
-            for topic, records in where
+        writes = [
+            self._producer.send_and_wait(topic, assigned.partition, records)
+            for topic, records in records_by_topic
             if records
         ]
-        if len(delivering) == 1:  # as it mostly is: no task is needed
-            await delivering[0]
+        if len(writes) == 1:  # the usual case needs no task
+            await writes[0]
         else:
-            await asyncio.gather(*delivering)
+            await asyncio.gather(*writes)
 
-    async def _reached(self, work: AssignedPartition, version: int) -> None:
-        """Wait until the registry knows a version; other partitions go on meanwhile."""
+    async def _wait_for_version(self, assigned: AssignedPartition, version: int) -> None:
+        """Wait until the registry has read a version; other partitions continue meanwhile."""
         waited_s = 0.0
-        subject = f"{work.topic}[{work.partition}]"
-        while not await self._registry.wait_for_version(version, _LOOK_S):
-            if work.revoked.is_set():
+        subject = f"{assigned.topic}[{assigned.partition}]"
+        while not await self._registry.wait_for_version(version, _VERSION_POLL_S):
+            if assigned.revoked.is_set():
                 self._health.warn(subject, None)
-                work.abandon()
-                raise Fenced(f"{subject} is handed over before version {version} of the pipes came")
-            before_s, waited_s = waited_s, waited_s + _LOOK_S
+                assigned.abandon()
+                raise Fenced(f"{subject} was revoked while it waited for version {version} of the pipes")
+            before_s, waited_s = waited_s, waited_s + _VERSION_POLL_S
             if before_s < self._pipe_wait_s <= waited_s:
                 known = self._registry.version
-                logger.error("pipe-version-missing", partition=work.partition, version=version, known=known)
+                logger.error(
+                    "pipe-version-missing", partition=assigned.partition, version=version, known=known
+                )
                 self._health.warn(subject, f"waits for version {version} of the pipes; {known} is known")
         self._health.warn(subject, None)
 
 
-def _refused(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
+def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
     return dead_letter(record.key, record.value, record.headers, SERVICE, why, fetched_us)
 
 
-def _repeated(record: ConsumerRecord, headers: Mapping[str, bytes], first: int, fetched_us: int) -> Record:
-    """The receipt of an event that is delivered as its first copy, or was."""
-    facts = [(name, headers[name]) for name in (*_COPIED, TRACEPARENT) if name in headers]
+def _duplicate_receipt(
+    record: ConsumerRecord, headers: Mapping[str, bytes], first: int, fetched_us: int
+) -> Record:
+    """The receipt of an event whose first copy, at offset `first`, is delivered instead."""
+    facts = [(name, headers[name]) for name in _RECEIPT_HEADERS if name in headers]
     facts += [
         (RAW, b"%d" % record.offset),
         (FIRST, b"%d" % first),

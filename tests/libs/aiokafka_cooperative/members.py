@@ -15,8 +15,8 @@ from aiokafka.errors import CommitFailedError, ConsumerStoppedError
 
 from aiokafka_cooperative import CooperativeConsumer
 from hifi.kafka.adaptive_fetcher import AdaptiveFetcher
-from hifi_infra.jars import kafka_jars
-from hifi_infra.java import find_java
+from hifi_infra.java.jars import kafka_jars
+from hifi_infra.java.jdk import find_java
 
 WITHIN_S = 60
 SESSION_S = 6

@@ -1,4 +1,4 @@
-"""Slow, greedy and broken clients of a server: each is told and cut off, and nobody else notices."""
+"""Slow, greedy and broken clients get an error response and are disconnected; other clients are not affected."""
 
 import asyncio
 import contextlib
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from hifi.http import limits, server
-from hifi.http.limits import Limits
+from hifi.http.limits import ConnectionLimits
 
-LIMITS = Limits(head_bytes=4096, head_s=0.4, request_s=0.4, answer_s=0.6, connections=3)
+LIMITS = ConnectionLimits(head_bytes=4096, head_s=0.4, request_s=0.4, response_s=0.6, connections=3)
 
 
 class App:
-    """Answers 200 with how many bytes came in, after `gate` is open."""
+    """Answers 200 with the number of received bytes, once `gate` is open."""
 
     def __init__(self) -> None:
         self.gate = asyncio.Event()
@@ -50,7 +50,7 @@ class App:
 async def running() -> AsyncIterator[tuple[App, int, list[int]]]:
     app, refused = App(), []
     sock = server.listen("127.0.0.1", 0)
-    async with server.serve(app, sock, drain_s=2, limits=LIMITS, refused=refused.append):
+    async with server.serve(app, sock, drain_s=2, limits=LIMITS, on_refused=refused.append):
         yield app, sock.getsockname()[1], refused
 
 
@@ -64,7 +64,7 @@ async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    """All that the server says until it closes the connection."""
+    """Everything that the server sends until it closes the connection."""
     async with asyncio.timeout(10):
         parts = []
         with contextlib.suppress(ConnectionResetError):
@@ -219,7 +219,7 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off(running: tuple[
 
 
 async def gone(writer: asyncio.StreamWriter) -> bool:
-    """The other end has reset the connection."""
+    """The server has reset the connection."""
     try:
         writer.write(b"\r\n")
         await writer.drain()
@@ -243,7 +243,10 @@ async def test_a_connection_that_was_answered_before_its_body_came_does_not_stay
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        limits.Guarded, "timeout_keep_alive", property(lambda _: 0.3, lambda *_: None), raising=False
+        limits.LimitedConnection,
+        "timeout_keep_alive",
+        property(lambda _: 0.3, lambda *_: None),
+        raising=False,
     )
 
     async def refuse(_: Any, __: Any, send: Any) -> None:

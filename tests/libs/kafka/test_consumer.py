@@ -21,7 +21,7 @@ from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOpti
 from hifi.kafka.producer import Producer
 from hifi.service import Service
 from hifi.settings import ServiceSettings
-from hifi_infra.broker import KafkaCluster
+from hifi_infra.kafka.cluster import KafkaCluster
 
 
 async def until(condition: Callable[[], bool], within_s: float = 40) -> None:

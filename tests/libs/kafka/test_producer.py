@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hifi.errors import Overloaded, Rejected
 from hifi.event import Record
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
-from hifi_infra.broker import KafkaCluster
+from hifi_infra.kafka.cluster import KafkaCluster
 
 
 async def make_topic(bootstrap: str, name: str, partitions: int = 1) -> None:

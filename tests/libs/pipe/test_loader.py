@@ -1,4 +1,4 @@
-"""Every mistake in a pipe is told with its file, line and place."""
+"""Every problem in a pipe is reported with its file, line and key."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line(
+def test_a_problem_is_reported_with_its_line(
     tmp_path: Path, change: tuple[str, str], line: int, where: str, message: str
 ) -> None:
     found = problems(tmp_path, GOOD.replace(*change))
@@ -73,7 +73,7 @@ def test_two_files_may_not_declare_the_same_pipe_or_share_a_key(tmp_path: Path) 
     )
 
 
-def test_a_schema_file_is_taken_in_and_a_lookup_file_made_absolute(tmp_path: Path) -> None:
+def test_a_schema_file_is_included_and_the_path_of_a_lookup_is_made_absolute(tmp_path: Path) -> None:
     (tmp_path / "order.json").write_text('{"type": "object"}')
     text = (
         GOOD
@@ -91,11 +91,11 @@ enrich:
 
 
 @pytest.mark.parametrize("schema", ["missing.json", "{type: 7}"])
-def test_a_schema_that_is_missing_or_wrong_is_told(tmp_path: Path, schema: str) -> None:
+def test_a_missing_or_invalid_schema_is_reported(tmp_path: Path, schema: str) -> None:
     found = problems(tmp_path, GOOD + f"normalize:\n  schema: {schema}\n")
     assert [(one.line, one.where) for one in found] == [(8, "normalize.schema")]
 
 
-def test_a_folder_without_pipes_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_pipes_is_reported(tmp_path: Path) -> None:
     assert "holds no *.yaml file" in str(load(tmp_path)[1][0])
     assert "is not a folder" in str(load(tmp_path / "nowhere")[1][0])

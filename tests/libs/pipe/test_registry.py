@@ -1,4 +1,4 @@
-"""Every service follows the published pipes: preloaded, in order, a broken version refused, a deleted one gone."""
+"""The registry loads published pipes at start and follows changes in order; invalid versions are refused."""
 
 import asyncio
 import uuid
@@ -46,7 +46,7 @@ async def test_topics_are_created_once_with_the_streams_partitions(kafka: str, t
         await create_topics(kafka, topics, partitions=4, replication=1)
 
 
-async def test_everything_published_is_there_at_the_start(registry: PipeRegistry) -> None:
+async def test_all_published_pipes_are_loaded_at_start(registry: PipeRegistry) -> None:
     assert (registry.partitions, registry.version) == (3, 1)
     known = registry.get("old")
     assert known is not None
@@ -69,7 +69,7 @@ async def test_changes_arrive_in_order_and_are_announced(
     assert changes[-1] == 4
 
 
-async def test_a_broken_version_is_refused_and_the_old_one_goes_on(
+async def test_an_invalid_version_is_refused_and_the_old_one_stays(
     kafka: str, topics: Topics, registry: PipeRegistry
 ) -> None:
     await publish(
@@ -87,11 +87,11 @@ async def test_a_broken_version_is_refused_and_the_old_one_goes_on(
     assert known.version == 1
 
 
-async def test_a_version_that_never_comes_is_told(registry: PipeRegistry) -> None:
+async def test_waiting_for_a_version_ends_at_the_timeout(registry: PipeRegistry) -> None:
     assert not await registry.wait_for_version(99, timeout_s=0.1)
 
 
-async def test_a_stream_that_was_not_created_keeps_a_node_waiting(kafka: str, topics: Topics) -> None:
+async def test_a_stream_that_was_not_created_keeps_a_service_waiting(kafka: str, topics: Topics) -> None:
     health = Health("test", "test-1")
     registry = PipeRegistry(kafka, topics, health)
     start = asyncio.create_task(registry.start())

@@ -1,4 +1,4 @@
-"""A secret is named, found, or missed with a message that says where it should be and never what it is."""
+"""Secrets are read from their variable or file; the error for a missing one names it but never its value."""
 
 import hashlib
 from pathlib import Path
@@ -17,7 +17,9 @@ def test_read_from_environment_and_file(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert Secret.model_validate({"file": tmp_path / "key"}).read() == "from-file"
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_secret_names_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("A_SECRET", raising=False)
     with pytest.raises(Misconfigured, match="A_SECRET is not set"):
         Secret.model_validate({"env": "A_SECRET"}).read()
@@ -28,7 +30,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         Secret.model_validate({"file": tmp_path / "empty"}).read()
 
 
-def test_a_secret_itself_cannot_stand_in_a_pipe() -> None:
+def test_a_pipe_cannot_contain_a_secret() -> None:
     for wrong in ({}, {"env": "A", "file": "b"}, {"value": "s3cret"}, "s3cret"):
         with pytest.raises(ValidationError):
             Secret.model_validate(wrong)

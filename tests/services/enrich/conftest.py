@@ -10,26 +10,27 @@ from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from enriching import Bench
+from spark_bench import SparkBench
 
-from hifi_enrich import session
-from hifi_enrich.catalyst import Catalyst
+from hifi.sql.catalyst import Catalyst
+from hifi.sql.spark_session import stop_spark
 from hifi_enrich.settings import EnrichSettings
+from hifi_enrich.spark.session import connector_jars, start_session
 
 SLOTS = 9
-"""Two queries of two partitions run at the same time at most; each task of a stopped one may linger a moment."""
+"""At most two queries of two partitions run at the same time, and tasks of a stopped query may still end."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark, quiet: what dies in these tests dies on purpose."""
+    """Spark without its log: the queries that fail in these tests fail on purpose."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     settings = EnrichSettings(enrich_conf={"spark.sql.execution.arrow.maxRecordsPerBatch": "100"})
-    jars = session.jars(settings.spark_jars)
-    running = session.start(f"local[{SLOTS}]", settings, jars, tmp_path_factory.mktemp("spark"))
+    jars = connector_jars(settings.enrich_spark_jars)
+    running = start_session(f"local[{SLOTS}]", settings, jars, tmp_path_factory.mktemp("spark"))
     running.sparkContext.setLogLevel("OFF")
     yield running
-    session.stop(running)
+    stop_spark(running)
 
 
 @pytest.fixture(scope="session")
@@ -38,5 +39,5 @@ def catalyst(spark: SparkSession) -> Catalyst:
 
 
 @pytest.fixture
-def bench(catalyst: Catalyst) -> Bench:
-    return Bench(catalyst)
+def bench(catalyst: Catalyst) -> SparkBench:
+    return SparkBench(catalyst)

@@ -1,4 +1,4 @@
-"""The service on a real Kafka: both triggers, changes, restarts, poisoned records, hand-over. Nothing is ever lost."""
+"""The service on a real Kafka: both triggers, changes, restarts, poison records, takeover. No event is ever lost."""
 
 import json
 from collections.abc import Sequence
@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from enriching import make_headers, make_pipe
 from pyspark.sql import SparkSession
-from serving import PARTITIONS, Instance, Stream, serving
+from running_instance import PARTITIONS, EnrichInstance, LiveStream, running_enrich
+from spark_bench import make_headers, make_pipe
 
 from hifi import event
 from hifi.event import Record
 from hifi.pipe.registry import deletion_record, pipe_record
-from hifi_enrich import query
-from hifi_enrich.offsets import GroupOffsets
+from hifi_enrich.query import kafka_io
+from hifi_enrich.query.group_offsets import GroupOffsets
 
 pytestmark = pytest.mark.timeout(300)
 PIPE = make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}, derive={"double": "n * 2"})
@@ -33,9 +33,9 @@ def numbered(numbers: Sequence[int]) -> list[bytes]:
 async def test_events_pass_once_in_order_with_key_headers_and_partition(
     kafka: str, spark: SparkSession, tmp_path: Path, trigger: str, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query, "most_tasks", lambda: tasks)
-    stream = await Stream(kafka).create(PIPE)
-    async with serving(stream, spark, tmp_path, enrich_trigger=trigger, enrich_batch_s=5) as one:
+    monkeypatch.setattr(kafka_io, "max_tasks", lambda: tasks)
+    stream = await LiveStream(kafka).create(PIPE)
+    async with running_enrich(stream, spark, tmp_path, enrich_trigger=trigger, enrich_batch_s=5) as one:
         await one.until_state("running")
         stray = [(0, Record(None, b"\xff", [])), (1, Record(b"", None, [("x", b"")]))]
         await stream.append(stream.topics.normalized, stray)
@@ -61,26 +61,26 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
         assert order == sorted(order)
 
 
-async def test_a_udf_with_the_real_time_trigger_stops_nobody_else(
+async def test_a_udf_with_the_real_time_trigger_affects_its_own_pipe_only(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
-    stream = await Stream(kafka).create(PIPE, make_pipe("u", fields={"n": "int"}, udf=udf))
-    async with serving(stream, spark, tmp_path, enrich_trigger="real-time", enrich_batch_s=5) as one:
+    stream = await LiveStream(kafka).create(PIPE, make_pipe("u", fields={"n": "int"}, udf=udf))
+    async with running_enrich(stream, spark, tmp_path, enrich_trigger="real-time", enrich_batch_s=5) as one:
         await one.until_state("running")
         [refused, passed] = [*await stream.send(b'{"n":1}', pipe="u"), *await stream.send(b'{"n":1}')]
         found = await stream.outcomes([refused, passed])
     assert (reason(found[refused][0]), reason(found[passed][0])) == ("pipe-broken", None)
 
 
-async def test_a_restart_goes_on_where_it_was_and_the_trigger_can_change(
+async def test_a_restart_continues_where_it_stopped_and_the_trigger_can_change(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream = await Stream(kafka).create(PIPE)
+    stream = await LiveStream(kafka).create(PIPE)
     numbers: list[int] = []
     for turn, trigger in enumerate(["micro-batch", "real-time", "micro-batch"]):
         numbers += await stream.send(*numbered(range(30)))  # before the start
-        async with serving(
+        async with running_enrich(
             stream, spark, tmp_path, f"i{turn}", enrich_trigger=trigger, enrich_batch_s=5
         ) as one:
             await one.until_state("running")
@@ -94,8 +94,8 @@ async def test_a_restart_goes_on_where_it_was_and_the_trigger_can_change(
 async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_event(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream = await Stream(kafka).create(PIPE)
-    async with serving(stream, spark, tmp_path) as one:
+    stream = await LiveStream(kafka).create(PIPE)
+    async with running_enrich(stream, spark, tmp_path) as one:
         await one.until_state("running")
         old = await stream.send(*numbered(range(10)), version=1)
         version = await stream.publish(
@@ -125,8 +125,8 @@ async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_even
 async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream = await Stream(kafka).create(PIPE)
-    async with serving(stream, spark, tmp_path) as one:
+    stream = await LiveStream(kafka).create(PIPE)
+    async with running_enrich(stream, spark, tmp_path) as one:
         await one.until_state("running")
         [early] = await stream.send(b"{}", pipe="late", version=stream.version + 1)
         await one.until(lambda: one.registry.version < stream.version + 1 and not spark.streams.active)
@@ -136,13 +136,13 @@ async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
         assert found[early][0].value == b'{"x":1}'
 
 
-async def test_a_lookup_that_is_missing_at_the_start_is_waited_for_and_a_new_one_takes_effect(
+async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effect(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     file = tmp_path / "names.csv"
     lookup = {"file": str(file), "key": {"c": "code"}, "fields": {"name": "name"}, "refresh": 0.2}
-    stream = await Stream(kafka).create(make_pipe("p", fields={"c": "string"}, lookups={"names": lookup}))
-    async with serving(stream, spark, tmp_path) as one:
+    stream = await LiveStream(kafka).create(make_pipe("p", fields={"c": "string"}, lookups={"names": lookup}))
+    async with running_enrich(stream, spark, tmp_path) as one:
         await one.until_state("waiting")
         assert "names.csv does not exist" in one.waiting
         assert not one.service.health.ready
@@ -161,16 +161,16 @@ async def test_a_lookup_that_is_missing_at_the_start_is_waited_for_and_a_new_one
         assert (await stream.outcomes(again))[again[0]][0].value == b'{"c":"A","name":"Ada"}'
 
 
-async def test_a_poisoned_record_is_put_away_and_its_neighbours_pass(
+async def test_a_poison_record_is_quarantined_and_its_neighbours_pass(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """A stack overflow is no exception that an expression could be shielded from."""
-    stream = await Stream(kafka).create(
+    stream = await LiveStream(kafka).create(
         make_pipe("p", fields={"s": "string"}, derive={"m": "s rlike '^(a|b)*c'"})
     )
     poison = b'{"s":"%s"}' % (b"ab" * 400_000)
     numbers = await stream.send(*[b'{"s":"abc"}'] * 12, poison, *[b'{"s":"x"}'] * 7)
-    async with serving(stream, spark, tmp_path) as one:
+    async with running_enrich(stream, spark, tmp_path) as one:
         await stream.outcomes(numbers)
         await one.until_state("running")
         numbers += await stream.send(b'{"s":"c"}')
@@ -185,10 +185,10 @@ async def test_a_poisoned_record_is_put_away_and_its_neighbours_pass(
     assert await stream.read(stream.topics.dead_letter) == found[12]
 
 
-async def test_offsets_that_retention_took_away_are_told_and_the_rest_goes_on(
+async def test_records_deleted_by_retention_are_skipped_and_the_rest_passes(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    stream = await Stream(kafka).create(PIPE)
+    stream = await LiveStream(kafka).create(PIPE)
     numbers = await stream.send(*numbered(range(20)))
     async with GroupOffsets(
         kafka, stream.topics.group("enrich"), stream.topics.normalized, PARTITIONS
@@ -197,14 +197,14 @@ async def test_offsets_that_retention_took_away_are_told_and_the_rest_goes_on(
         start = await offsets.start()
         assert (start.offsets, start.notes) == ({0: 2, 1: 4}, {1: "a note"})
     await delete_before(stream, {0: 6})
-    async with serving(stream, spark, tmp_path) as one:
+    async with running_enrich(stream, spark, tmp_path) as one:
         await one.until_state("running")
         left = [number for number in numbers if number // 2 >= (6 if number % 2 == 0 else 4)]
         found = await stream.outcomes(left)
     assert sorted(found) == left
 
 
-async def delete_before(stream: Stream, offsets: dict[int, int]) -> None:
+async def delete_before(stream: LiveStream, offsets: dict[int, int]) -> None:
     from aiokafka import TopicPartition
     from aiokafka.admin import AIOKafkaAdminClient
     from aiokafka.admin.records_to_delete import RecordsToDelete
@@ -219,12 +219,12 @@ async def delete_before(stream: Stream, offsets: dict[int, int]) -> None:
     await admin.close()
 
 
-@pytest.mark.parametrize("ending", ["stop", "vanish"])
+@pytest.mark.parametrize("ending", ["stop", "kill"])
 async def test_a_standby_takes_over_and_nothing_is_lost(
     kafka: str, spark: SparkSession, tmp_path: Path, ending: str
 ) -> None:
-    stream = await Stream(kafka).create(PIPE)
-    first, second = (Instance(stream, spark, tmp_path, name) for name in ("first", "second"))
+    stream = await LiveStream(kafka).create(PIPE)
+    first, second = (EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second"))
     await first.start()
     await first.until_state("running")
     await second.start()

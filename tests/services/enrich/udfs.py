@@ -24,6 +24,3 @@ def kinds(frame: pd.DataFrame) -> pd.DataFrame:
 
 def too_few(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"twice": frame["n"].head(0)})
-
-
-not_callable = 3

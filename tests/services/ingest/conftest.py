@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from ingesting import Ingest, Stream, ingest, make_stream, pipe
+from ingest_harness import Ingest, Stream, ingest, make_stream, pipe
 
 
 @pytest.fixture(scope="module")
@@ -31,5 +31,5 @@ def running(kafka: str, stream: Stream, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Where a process of this test writes."""
+    """Log file of the processes of a test."""
     return tmp_path / "log"

@@ -1,4 +1,4 @@
-"""Kafka slow, frozen, unreachable: 503 within about a second, with the outcome of each event; never a lie."""
+"""While Kafka is slow or unavailable, ingest answers 503 within about a second with the outcome of each event."""
 
 import asyncio
 import socket
@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from ingesting import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
+from ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
 
 from hifi.pipe.registry import publish, stream_record
-from hifi_infra.broker import KafkaCluster
+from hifi_infra.kafka.cluster import KafkaCluster
 
 BEARER = {"authorization": f"Bearer {KEY}"}
 PLAIN = "/v1/pipes/flights/events"
@@ -22,7 +22,7 @@ PLAIN = "/v1/pipes/flights/events"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A broker that may be frozen."""
+    """A cluster whose broker can be paused."""
     with asyncio.Runner() as runner:
         one = KafkaCluster(tmp_path_factory.mktemp("kafka"))
         runner.run(one.start())
@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of something that accepts connections and never says a word."""
+    """The address of a server that accepts connections and never sends anything."""
     held = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -115,7 +115,7 @@ async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_we
         assert [each["index"] for each in first["events"]] == list(range(50))
         answers = await asyncio.gather(*(post(client, one, {"n": n}) for n in range(300)))
         assert {answer[0] for answer in answers} == {503}
-        assert not any("events" in answer[1] for answer in answers), "nothing of them was taken"
+        assert not any("events" in answer[1] for answer in answers), "none of them was accepted"
         assert max(answer[2] for answer in answers) < 1.5, (
             "while Kafka is known to be stalled, nobody waits for it"
         )
@@ -128,24 +128,24 @@ async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_we
                 maybe |= {each["id"] for each in again[1].get("events", ()) if each["outcome"] == "unknown"}
         accepted |= set(again[1]["ids"])
         assert one.stop() == 0
-    await told_what_it_acknowledged(stream, accepted, maybe)
+    await reported_what_it_acknowledged(stream, accepted, maybe)
 
 
-async def told_what_it_acknowledged(stream: Stream, accepted: set[str], maybe: set[str]) -> None:
-    """Every acknowledged event is on raw, nothing refused is, and the tallies name exactly the acknowledged ones."""
+async def reported_what_it_acknowledged(stream: Stream, accepted: set[str], maybe: set[str]) -> None:
+    """Every acknowledged event is on raw, no refused one is, and the reports name exactly the acknowledged ones."""
     raw = [dict(record.headers) | {"partition": record.partition} for record in await stream.raw()]
     ids = {each["ce_id"].decode() for each in raw}
     assert accepted <= ids
     assert ids <= accepted | maybe
-    told = tallied([orjson.loads(record.value) for record in await stream.accepted()])
+    told = reported([orjson.loads(record.value) for record in await stream.accepted()])
     assert told == {each["hifi_seq"].decode() for each in raw if each["ce_id"].decode() in accepted}
 
 
-def tallied(tallies: list[dict[str, Any]]) -> set[str]:
+def reported(reports: list[dict[str, Any]]) -> set[str]:
     return {
-        f"{tally['epoch']}:{sequence}"
-        for tally in tallies
-        for minutes in tally["pipes"].values()
+        f"{report['epoch']}:{sequence}"
+        for report in reports
+        for minutes in report["pipes"].values()
         for ranges in minutes.values()
         for first, last in ranges
         for sequence in range(first, last + 1)
@@ -167,7 +167,7 @@ async def test_a_full_buffer_is_refused_and_memory_stays_bounded(
         finally:
             cluster.resume_broker(1)
         assert {answer[0] for answer in answers} == {503}
-        full = [answer for answer in answers if "too much is waiting" in answer[1]["detail"]]
+        full = [answer for answer in answers if "buffer of events for Kafka is full" in answer[1]["detail"]]
         assert len(full) >= 30
         assert max(answer[2] for answer in full) < 2
         assert sum(answer[1].get("unknown", 0) for answer in answers) <= 4
@@ -175,7 +175,7 @@ async def test_a_full_buffer_is_refused_and_memory_stays_bounded(
         assert one.stop() == 0
 
 
-async def test_draining_loses_nothing_that_was_answered_and_closes_the_tally(
+async def test_draining_loses_nothing_that_was_acknowledged_and_closes_the_reports(
     kafka: str, client: aiohttp.ClientSession, log: Path
 ) -> None:
     stream = await new_stream(kafka, pipe())
@@ -203,12 +203,12 @@ async def test_draining_loses_nothing_that_was_answered_and_closes_the_tally(
         one.process.terminate()
         await asyncio.gather(*senders)
         assert one.process.wait(20) == 0
-    await told_what_it_acknowledged(stream, accepted, maybe=set())
-    tallies = [orjson.loads(record.value) for record in await stream.accepted()]
-    closing = {tally["epoch"] for tally in tallies if tally["closed"]}
-    assert closing == {tally["epoch"] for tally in tallies}
+    await reported_what_it_acknowledged(stream, accepted, maybe=set())
+    reports = [orjson.loads(record.value) for record in await stream.accepted()]
+    closing = {report["epoch"] for report in reports if report["closed"]}
+    assert closing == {report["epoch"] for report in reports}
     assert len(closing) == 4, "an epoch for each partition"
-    answered = sum(number for tally in tallies for number in tally["answers"].values())
+    answered = sum(number for report in reports for number in report["answers"].values())
     assert answered == len(accepted) // 20 + refused
 
 
@@ -228,7 +228,7 @@ async def test_two_processes_share_the_port_and_one_may_go(
             async with client.post(two.url + PLAIN, json={}, headers={"connection": "close"}) as answer:
                 assert answer.status == 202
         assert two.stop() == 0
-    tallies = [orjson.loads(record.value) for record in await stream.accepted()]
-    assert len({tally["epoch"] for tally in tallies}) == 8
-    assert len(tallied(tallies)) == 50
-    assert len({tally["epoch"] for tally in tallies if tally["pipes"]}) > 4, "both took some"
+    reports = [orjson.loads(record.value) for record in await stream.accepted()]
+    assert len({report["epoch"] for report in reports}) == 8
+    assert len(reported(reports)) == 50
+    assert len({report["epoch"] for report in reports if report["pipes"]}) > 4, "both accepted some"

@@ -10,5 +10,5 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Where a process of this test writes."""
+    """Log file of the processes of a test."""
     return tmp_path / "log"

@@ -1,4 +1,4 @@
-"""The real retrier, but that it passes over every event whose id begins with `forgotten`."""
+"""The real retrier, except that it skips every event whose id begins with `forgotten`."""
 
 from collections.abc import Sequence
 

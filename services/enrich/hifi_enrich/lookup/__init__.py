@@ -1,1 +1,1 @@
-"""Lookups: reading them, keying their rows, keeping them fresh."""
+"""Lookup tables: built from rows, refreshed in the background, and broadcast to Spark."""

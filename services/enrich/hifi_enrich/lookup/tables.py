@@ -1,4 +1,4 @@
-"""Every table that the pipes look things up in: loaded, refreshed, and handed to Spark."""
+"""Loads the lookup tables of all pipes, refreshes them in the background, and broadcasts them to Spark."""
 
 import asyncio
 import pickle
@@ -11,46 +11,46 @@ from hifi.cache import Cache
 from hifi.errors import HifiError
 from hifi.pipe.model import Lookup
 from hifi.pipe.registry import PipeVersion
-from hifi_enrich.catalyst import Catalyst, Java
-from hifi_enrich.lookup import load
-from hifi_enrich.lookup.key import table_id
-from hifi_enrich.lookup.table import Table, build
+from hifi.sql import lookup_reader
+from hifi.sql.catalyst import Catalyst, JavaObject
+from hifi.sql.lookup_key import table_id
+from hifi_enrich.lookup.table import LookupTable, build_table
 
 logger = log.get(__name__)
 
 
 @dataclass(slots=True)
-class _Shared:
-    """A table's rows in Spark."""
+class _BroadcastTable:
+    """A table that is in Spark."""
 
-    table: Table
-    broadcast: Java
+    table: LookupTable
+    broadcast: JavaObject
 
 
-class Tables:
-    """The tables, by id. Pipes that declare the same lookup share one."""
+class LookupTables:
+    """The tables by id. Pipes that declare the same lookup share one table."""
 
-    def __init__(self, temp: Path) -> None:
-        """Begin without any.
+    def __init__(self, scratch: Path) -> None:
+        """Start with no table.
 
         Args:
-            temp: folder for what is handed over to the JVM.
+            scratch: folder for temporary files on the way to the JVM.
         """
-        self._temp = temp
+        self._scratch = scratch
         self._listeners: list[Callable[[], None]] = []
-        self._caches: dict[str, Cache[Table]] = {}
-        self._shared: dict[str, _Shared] = {}
-        self._all: tuple[dict[str, Table], Java] | None = None
+        self._caches: dict[str, Cache[LookupTable]] = {}
+        self._broadcast: dict[str, _BroadcastTable] = {}
+        self._all: tuple[dict[str, LookupTable], JavaObject] | None = None
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call the listener, from the event loop, when a refresh found another content."""
+        """Call the listener, in the event loop, after a refresh that changed a table."""
         self._listeners.append(listener)
 
     async def load(self, pipes: Iterable[PipeVersion]) -> dict[str, str]:
-        """Load what is missing.
+        """Load the tables that are missing.
 
         Returns:
-            Pipe to the reason why it cannot run: a table of it could not be read and there is no old copy.
+            Pipe to the reason why it cannot run: one of its tables could not be read and has no earlier copy.
         """
         pipes = list(pipes)
         missing = {
@@ -67,54 +67,58 @@ class Tables:
             known.pipe.pipe: reason for known in pipes if (reason := self._reason(known, failed)) is not None
         }
 
-    def retain(self, lookups: Iterable[Lookup]) -> list[Java]:
-        """Forget all other tables.
+    def retain(self, lookups: Iterable[Lookup]) -> list[JavaObject]:
+        """Drop the tables of all other lookups.
 
         Returns:
-            Their broadcasts, to be destroyed once no query uses them.
+            Their broadcasts, to be destroyed when no query uses them any more.
         """
         wanted = {table_id(lookup) for lookup in lookups}
         for key in [key for key in self._caches if key not in wanted]:
             cache = self._caches.pop(key)
-            asyncio.ensure_future(cache.stop())  # noqa: RUF006 - it only cancels
-        return [self._shared.pop(key).broadcast for key in [key for key in self._shared if key not in wanted]]
+            asyncio.ensure_future(cache.stop())  # noqa: RUF006 - it only cancels a task
+        unused = [key for key in self._broadcast if key not in wanted]
+        return [self._broadcast.pop(key).broadcast for key in unused]
 
-    def current(self) -> Mapping[str, Table]:
-        """The tables that are served now."""
-        served = {}
+    def current(self) -> Mapping[str, LookupTable]:
+        """The tables that can be used now, by id."""
+        usable = {}
         for key, cache in self._caches.items():
             try:
-                served[key] = cache.get()
-            except HifiError as error:  # expired
+                usable[key] = cache.get()
+            except HifiError as error:  # it has expired
                 logger.warning("lookup-expired", error=str(error))
-        return served
+        return usable
 
-    def share(self, catalyst: Catalyst, tables: Mapping[str, Table]) -> tuple[Java, list[Java]]:
-        """Hand tables to Spark; only what changed is copied. Blocking.
+    def broadcast(
+        self, catalyst: Catalyst, tables: Mapping[str, LookupTable]
+    ) -> tuple[JavaObject, list[JavaObject]]:
+        """Broadcast tables to Spark; only changed tables are copied. Blocking.
 
         Returns:
-            A broadcast of all, see `Plan.tables`, and the broadcasts that it replaces.
+            A broadcast of all tables, see `LookupBroadcasts.tables`, and the broadcasts that it replaces.
         """
         if self._all is not None and self._all[0] == tables:
             return self._all[1], []
         replaced = [self._all[1]] if self._all else []
-        everything = catalyst.jvm.java.util.HashMap()
+        all_tables = catalyst.jvm.java.util.HashMap()
         for key, table in tables.items():
-            shared = self._shared.get(key)
-            if shared is None or shared.table != table:
-                if shared is not None:
-                    replaced.append(shared.broadcast)
-                shared = self._shared[key] = _Shared(table, self._hand_over(catalyst, key, table))
-            everything.put(key, shared.broadcast)
-        self._all = dict(tables), catalyst.broadcast(everything)
+            known = self._broadcast.get(key)
+            if known is None or known.table != table:
+                if known is not None:
+                    replaced.append(known.broadcast)
+                known = self._broadcast[key] = _BroadcastTable(table, self._copy(catalyst, key, table))
+            all_tables.put(key, known.broadcast)
+        self._all = dict(tables), catalyst.broadcast(all_tables)
         return self._all[1], replaced
 
     async def stop(self) -> None:
         """Stop refreshing."""
         await asyncio.gather(*(cache.stop() for cache in self._caches.values()))
 
-    def _hand_over(self, catalyst: Catalyst, key: str, table: Table) -> Java:
-        file = self._temp / f"table-{key}.pickle"
+    def _copy(self, catalyst: Catalyst, key: str, table: LookupTable) -> JavaObject:
+        """A broadcast of one table. Pickled through a file: one call to the JVM instead of one for each row."""
+        file = self._scratch / f"table-{key}.pickle"
         try:
             file.write_bytes(pickle.dumps(table.rows, protocol=4))
             return catalyst.broadcast(catalyst.unpickle(str(file)))
@@ -122,27 +126,27 @@ class Tables:
             file.unlink(missing_ok=True)
 
     async def _start(self, key: str, name: str, lookup: Lookup) -> str | None:
-        def read() -> Table:
-            return build(name, lookup, load.read(lookup))
+        def read() -> LookupTable:
+            return build_table(name, lookup, lookup_reader.read_rows(lookup))
 
         cache = Cache(
             f"lookup {name}",
             lambda: asyncio.to_thread(read),
             refresh_s=lookup.refresh,
             expire_s=lookup.expire,
-            changed=self._announce,
+            changed=self._notify,
         )
         try:
             await cache.start()
         except (HifiError, OSError) as error:
             return f"the lookup {name.partition('/')[2]} cannot be read: {error}"
-        except Exception as error:  # one pipe's lookup must not stop the others, whatever its driver raises
+        except Exception as error:  # whatever a database driver raises concerns this lookup only
             logger.exception("lookup-failed", lookup=name)
             return f"the lookup {name.partition('/')[2]} cannot be read: {type(error).__name__}: {error}"
         self._caches[key] = cache
         return None
 
-    def _announce(self, _: Table) -> None:
+    def _notify(self, _: LookupTable) -> None:
         for listener in self._listeners:
             listener()
 
@@ -159,5 +163,5 @@ class Tables:
 
 
 def lookups(pipes: Sequence[PipeVersion]) -> list[Lookup]:
-    """Every lookup of some pipes."""
+    """All lookups of some pipes."""
     return [lookup for known in pipes for lookup in known.pipe.enrich.lookups.values()]

@@ -1,0 +1,72 @@
+"""hifi apply: publish pipes."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import typer
+
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import read_registry
+from hifi_cli.commands.check import Folder, Quick, load_checked_pipes
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_infra.kafka.stream_setup import put_in_force
+
+_COLOURS: Final = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
+
+
+@report_errors
+def apply(
+    folder: Folder,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    *,
+    delete_missing: Annotated[
+        bool,
+        typer.Option("--delete-missing", help="Delete published pipes that are not in the folder."),
+    ] = False,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check the pipes of a folder and publish them to all running services, without a restart.
+
+    If any pipe has a problem, nothing is published. A pipe that has not changed
+    keeps its version.
+
+    Examples:
+      hifi apply pipes/
+      hifi apply pipes/ --delete-missing
+    """
+    target = kafka_target(data, kafka, stream)
+    trigger = target.running.trigger if target.running else "micro-batch"
+    pipes = load_checked_pipes(
+        folder,
+        trigger,
+        quick=quick,
+        passed=data / "checked" if target.running else None,
+        function_folders=target.running.python_path if target.running else None,
+    )
+    changes, versions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing))
+    if as_json:
+        print_json(
+            {name: {"change": change, "version": versions.get(name)} for name, change in changes.items()}
+        )
+        return
+    rows = table("pipe", "change", ">version")
+    for name, change in changes.items():
+        rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]", str(versions.get(name, "-")))
+    print_table(rows, console)
+
+
+async def _publish(
+    target: Target, pipes: list[Pipe], *, delete_missing: bool
+) -> tuple[Mapping[str, str], dict[str, int]]:
+    """Publish the pipes; return the change of each pipe, and the published versions."""
+    changes = await put_in_force(target.kafka, target.topics, pipes, delete_missing=delete_missing)
+    published = await read_registry(target.kafka, target.topics)
+    return changes, {name: known.version for name, known in published.pipes.items()}

@@ -1,0 +1,80 @@
+"""hifi check: validate pipes without running them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hifi.pipe.loader import PipeProblem
+from hifi.pipe.model import Pipe, Trigger
+from hifi.pipe_check import check_folder
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.error_reporting import FAILED, report_errors
+from hifi_cli.options import AsJson
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of pipes, one YAML file for each pipe.")]
+Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="Skip the check of SQL expressions, which starts Spark (about 8 s)."),
+]
+TriggerOption = Annotated[
+    Trigger,
+    typer.Option("--trigger", help="Spark trigger to check for. real-time does not support pandas UDFs."),
+]
+
+
+@report_errors
+def check(
+    folder: Folder, trigger: TriggerOption = "micro-batch", *, quick: Quick = False, as_json: AsJson = False
+) -> None:
+    """Validate pipes without running them. Each problem is reported with its file and line.
+
+    Checks keys and values, JSON Schemas, lookup files and their columns, Python
+    functions and SQL expressions. Exit status: 0 if the pipes are valid, 1 if
+    there is a problem.
+
+    Examples:
+      hifi check examples/flights
+      hifi check --quick pipes/       (for editors and commit hooks)
+    """
+    pipes, problems = check_folder(folder, trigger, sql=not quick)
+    if as_json:
+        print_json(
+            [
+                {"file": str(one.file), "line": one.line, "where": one.where, "message": one.message}
+                for one in problems
+            ]
+        )
+    elif problems:
+        print_problems(problems)
+    else:
+        names = ", ".join(pipe.pipe for pipe in pipes)
+        console.print(f"{len(pipes)} valid pipe(s): {names}", highlight=False)
+    if problems:
+        raise typer.Exit(FAILED)
+
+
+def print_problems(problems: list[PipeProblem]) -> None:
+    """Print problems as `file:line: where: message`, and their number."""
+    for problem in problems:
+        print(problem)
+    errors.print(f"[bold red]{len(problems)} problem(s)[/]", highlight=False)
+
+
+def load_checked_pipes(
+    folder: Path,
+    trigger: Trigger,
+    *,
+    quick: bool,
+    passed: Path | None = None,
+    function_folders: Sequence[Path] | None = None,
+) -> list[Pipe]:
+    """Return the pipes of a folder; if there are problems, print them and exit with status 1."""
+    pipes, problems = check_folder(
+        folder, trigger, sql=not quick, passed=passed, function_folders=function_folders
+    )
+    if problems:
+        print_problems(problems)
+        raise typer.Exit(FAILED)
+    return pipes

@@ -1,0 +1,261 @@
+"""hifi dead: list, show and replay dead letters."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import typer
+from aiokafka.errors import KafkaError
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
+from hifi.dead_letters.reader import letter, letters
+from hifi.dead_letters.replay import replay as replay_letters
+from hifi.errors import Misconfigured, Rejected
+from hifi.kafka.producer import Producer
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import local_time
+from hifi_cli.error_reporting import FAILED, report_errors
+from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
+from hifi_cli.time_argument import parse_time_ms
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="List, show and replay dead letters: events and deliveries that failed for good.",
+)
+Pipe = Annotated[str | None, typer.Option("--pipe", metavar="NAME", help="Only dead letters of this pipe.")]
+Destination = Annotated[
+    str | None, typer.Option("--destination", metavar="NAME", help="Only dead letters of this destination.")
+]
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="REASON", help="Only dead letters with this reason, such as schema."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="WHEN", help="Only dead letters since this time: 2h (ago) or an RFC 3339 time."
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        "--until", metavar="WHEN", help="Only dead letters before this time, written as for --since."
+    ),
+]
+
+
+@app.command("list")
+@report_errors
+async def list_(
+    pipe: Pipe = None,
+    destination: Destination = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="COUNT", min=1, help="Show at most this many, the newest ones.")
+    ] = 50,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    *,
+    wide: Wide = False,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters: the event, the service that refused it, the reason, and whether it was replayed.
+
+    The data of the events is not shown; see `hifi dead show`.
+
+    Examples:
+      hifi dead list
+      hifi dead list --wide
+      hifi dead list --pipe orders --reason schema --since 2h
+      hifi dead list --json | jq -r '.[].event'
+    """
+    target = kafka_target(data, kafka, stream)
+    found = [
+        one
+        async for one in letters(
+            target.kafka, target.topics, _wanted(pipe, destination, reason, since, until)
+        )
+    ]
+    found.sort(key=lambda one: (one.dead_ms, one.partition, one.offset))
+    if as_json:
+        print_json([one.summary() for one in found])
+        return
+    if not found:
+        console.print("no dead letters")
+        return
+    print_table(dead_letter_table(found[-limit:], wide=wide), console)
+    if len(found) > limit:
+        console.print(
+            f"These are the newest {limit:,} of {len(found):,}; --limit shows more.", highlight=False
+        )
+
+
+@app.command()
+@report_errors
+async def show(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Id from `hifi dead list`, such as 3:1042.")],
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    *,
+    value: Annotated[
+        bool,
+        typer.Option(
+            "--value",
+            help="Show the event's data too, as the service received it: not masked if normalize refused it.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one dead letter: its reason, all its headers and, with --value, its data.
+
+    Examples:
+      hifi dead show 3:1042
+      hifi dead show 3:1042 --value
+    """
+    target = kafka_target(data, kafka, stream)
+    one = await letter(target.kafka, target.topics, *parse_id(name))
+    body = (one.value or b"").decode("utf-8", "replace")
+    headers = {header: content.decode("utf-8", "replace") for header, content in one.headers}
+    if as_json:
+        facts: dict[str, Any] = one.summary() | {
+            "key": (one.key or b"").decode("utf-8", "replace"),
+            "headers": headers,
+        }
+        print_json(facts | ({"value": body} if value else {"value_bytes": len(one.value or b"")}))
+        return
+    rows = table("=header", "value", title=f"Dead letter {one.id}, {local_time(one.dead_ms / 1000)}")
+    for header, content in headers.items():
+        rows.add_row(header, escape(content))
+    print_table(rows, console)
+    if value:
+        print(body)
+    else:
+        console.print(f"{len(one.value or b''):,} bytes of data; use --value to show them", highlight=False)
+
+
+@app.command()
+@report_errors
+async def replay(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Ids from `hifi dead list`.")
+    ] = None,
+    pipe: Pipe = None,
+    destination: Destination = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Replay all dead letters.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replay dead letters: process them again, starting with the service that refused them.
+
+    Fix the cause first. Dead letters that have been replayed before are skipped,
+    so the command can be repeated safely, also after Ctrl-C.
+
+    Examples:
+      hifi dead replay 3:1042
+      hifi dead replay --pipe orders --destination warehouse --since 1d
+    """
+    wanted = _wanted(pipe, destination, reason, since, until)
+    if not names and wanted == DeadLetterFilter() and not everything:
+        raise Misconfigured("no dead letters selected: give ids, a filter such as --pipe, or --all")
+    wanted_places = {parse_id(name) for name in names or ()}
+    target = kafka_target(data, kafka, stream)
+    outcomes: Counter[str] = Counter()
+    async with _producer(target) as producer:
+        with Progress(
+            TextColumn("replaying"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=errors,
+            transient=True,
+        ) as bars:
+            bar = bars.add_task("", total=None)
+            show_progress = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
+            async for one in letters(target.kafka, target.topics, wanted, show_progress):
+                if not wanted_places or (one.partition, one.offset) in wanted_places:
+                    outcomes[await _replayed(producer, target, one)] += 1
+    missing = len(wanted_places) - outcomes.total() if wanted_places else 0
+    counts = {
+        "replayed": outcomes["replayed"],
+        "already": outcomes["already"],
+        "refused": outcomes["refused"],
+    }
+    if as_json:
+        print_json(counts | {"missing": missing})
+    else:
+        more = f"; {counts['already']:,} had been replayed before" if counts["already"] else ""
+        more += f"; {counts['refused']:,} cannot be replayed" if counts["refused"] else ""
+        more += f"; {missing:,} of the ids do not exist" if missing else ""
+        console.print(f"{counts['replayed']:,} dead letter(s) replayed{more}", highlight=False)
+    if counts["refused"] or missing:
+        raise typer.Exit(FAILED)
+
+
+async def _replayed(producer: Producer, target: Target, one: DeadLetter) -> str:
+    try:
+        async for _, topic in replay_letters(producer, target.topics, [one]):
+            return "replayed" if topic else "already"
+    except Rejected as error:
+        errors.print(f"{one.id}: {error.detail}", highlight=False, markup=False)
+    return "refused"
+
+
+@contextlib.asynccontextmanager
+async def _producer(target: Target) -> AsyncIterator[Producer]:
+    producer = Producer(target.kafka, "hifi-dead-replay")
+    try:
+        await producer.start()
+    except (KafkaError, OSError) as error:
+        raise Misconfigured(
+            f"Kafka at {target.kafka} does not answer: {error!r}; is the mesh running?"
+        ) from None
+    try:
+        yield producer
+    finally:
+        await producer.stop()
+
+
+def _wanted(
+    pipe: str | None, destination: str | None, reason: str | None, since: str | None, until: str | None
+) -> DeadLetterFilter:
+    now_s = time.time()
+    return DeadLetterFilter(
+        pipe,
+        destination,
+        reason,
+        parse_time_ms(since, now_s),
+        parse_time_ms(until, now_s),
+    )
+
+
+def dead_letter_table(found: list[DeadLetter], *, wide: bool = False) -> Table:
+    """Make the table of dead letters, in the order given."""
+    more = ["detail"] if wide else []
+    rows = table("=id", "=time", "pipe", "event", "refused by", "reason", *more, "replayed")
+    for one in found:
+        facts = one.summary()
+        refused_by = facts["service"] + (f" for {facts['destination']}" if facts["destination"] else "")
+        detail = facts["detail"] + (f" at {facts['pointer']}" if facts["pointer"] else "")
+        at = local_time(one.dead_ms / 1000)
+        cells = [one.id, at if wide else at[5:], facts["pipe"], facts["event"], refused_by, facts["reason"]]
+        if wide:
+            cells.append(detail)
+        rows.add_row(*map(escape, cells), "yes" if facts["replayed"] else "")
+    return rows

@@ -1,0 +1,175 @@
+"""hifi send: send events from a file or standard input."""
+
+import asyncio
+import contextlib
+import io
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import aiohttp
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from hifi.errors import HifiError, Misconfigured
+from hifi.pipe.model import Source
+from hifi.pipe.registry import read_registry
+from hifi_cli.display.console import console, errors, print_json
+from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
+from hifi_cli.interrupts import Interrupted, Interrupts
+from hifi_cli.mesh_state.target import ingest_url, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, IngestUrl
+from hifi_cli.sending.batches import BatchReader
+from hifi_cli.sending.client import IngestClient, SendCounts
+from hifi_cli.sending.event_files import FileFormat, read_events
+
+
+@report_errors
+async def send(
+    pipe: Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File of events, or - for standard input.")],
+    key: Annotated[
+        str, typer.Option("--key", envvar="HIFI_KEY", metavar="KEY", help="Write key of the pipe.")
+    ] = "",
+    data: Data = DEFAULT_DATA,
+    url: IngestUrl = None,
+    file_format: Annotated[
+        FileFormat,
+        typer.Option(
+            "--format", help="Format of the file. auto: detect by suffix, otherwise by the first character."
+        ),
+    ] = FileFormat.AUTO,
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch", min=1, max=10_000, metavar="COUNT", help="Maximum number of events in a request."
+        ),
+    ] = 500,
+    concurrency: Annotated[
+        int,
+        typer.Option(
+            "--concurrency",
+            min=1,
+            max=64,
+            metavar="COUNT",
+            help="Concurrent requests. More than 1 does not preserve the order of the file.",
+        ),
+    ] = 1,
+    patience: Annotated[
+        float,
+        typer.Option(
+            "--patience", min=0, metavar="SECONDS", help="Give up if no event is accepted for this long."
+        ),
+    ] = 120,
+    *,
+    types: Annotated[
+        bool,
+        typer.Option(
+            "--types",
+            help="CSV: convert numbers, true, false and empty values to JSON types. Default: all values are text.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send the events of a file to a pipe. Formats: JSON lines, a JSON array, or CSV with a header line.
+
+    Events that ingest cannot accept at the moment are sent again with the same
+    Idempotency-Key until they are accepted; accepted events are not repeated.
+    Exit status: 0 if every event was accepted.
+
+    Examples:
+      hifi send hello events.ndjson --key hello
+      HIFI_KEY=... hifi send orders orders.csv --types
+      jq -c '.items[]' in.json | hifi send orders - --url http://ingest:8080
+    """
+    if not key:
+        raise Misconfigured("the write key of the pipe is missing: give --key, or set HIFI_KEY")
+    address = ingest_url(data, url)
+    source = None if url else await _source(data, pipe)
+    interrupts, problem = Interrupts(), None
+    with _opened(file) as stream, _progress() as progress, interrupts.handle_signals():
+        bar = progress.add_task("sending", total=None, reason="")
+        async with aiohttp.ClientSession() as session:
+            client = IngestClient(session, address, pipe, key, source=source, patience_s=patience)
+            found = read_events(stream, file, file_format, types=types)
+            intake = BatchReader(found, secrets.token_hex(6), max_events=batch, refuse=client.counts.refuse)
+            updating = asyncio.create_task(_update_progress(client, progress, bar))
+            intake.start()
+            try:
+                await interrupts.run(client.send(intake.batch, concurrency=concurrency))
+            except (HifiError, Interrupted) as stopped:
+                problem = stopped
+            updating.cancel()
+    _print_result(client.counts, file, problem, as_json=as_json)
+
+
+async def _update_progress(client: IngestClient, progress: Progress, bar: TaskID) -> None:
+    while True:
+        progress.update(bar, completed=client.counts.accepted, reason=escape(client.obstacle))
+        await asyncio.sleep(0.1)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} events accepted"),
+        TimeElapsedColumn(),
+        TextColumn("[yellow]{task.fields[reason]}"),
+        console=errors,
+        transient=True,
+    )
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[io.BufferedReader]:
+    try:
+        # Copy the descriptor: Python could not close its own standard input while a thread reads from it.
+        stream = open(os.dup(sys.stdin.fileno()) if file == "-" else file, "rb")  # noqa: PTH123, SIM115
+    except OSError as error:
+        raise Misconfigured(f"{file} cannot be read: {error.strerror}") from None
+    yield stream
+    if file != "-":
+        stream.close()
+
+
+async def _source(data: Path, pipe: str) -> Source | None:
+    """Return the source that the published pipe declares."""
+    target = kafka_target(data, None, None)
+    published = await read_registry(target.kafka, target.topics)
+    known = published.pipes.get(pipe)
+    if known is None:
+        names = ", ".join(sorted(published.pipes)) or "none; publish some with `hifi apply DIR`"
+        raise Misconfigured(f"there is no pipe {pipe!r}; published pipes: {names}")
+    return known.pipe.source
+
+
+def _print_result(counts: SendCounts, file: str, problem: BaseException | None, *, as_json: bool) -> None:
+    whole = problem is None and not counts.refused and not counts.unknown
+    if as_json:
+        result = {"accepted": counts.accepted, "refused": counts.refused, "unknown": counts.unknown}
+        refusals = [{"number": number, "reason": reason} for number, reason in counts.refusals]
+        print_json(
+            result
+            | {"repeats": counts.repeats, "refusals": refusals, "problem": str(problem) if problem else None}
+        )
+    else:
+        for number, reason in counts.refusals:
+            print(f"{file}:{number}: {reason}")
+        more = f", {counts.refused:,} refused" if counts.refused else ""
+        more += (
+            f", {counts.unknown:,} with unknown outcome: they may or may not be in Kafka"
+            if counts.unknown
+            else ""
+        )
+        console.print(f"{counts.accepted:,} event(s) accepted{more}", highlight=False)
+    if isinstance(problem, Interrupted):
+        raise typer.Exit(INTERRUPTED)
+    if isinstance(problem, HifiError):
+        raise problem
+    if not whole:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,182 @@
+"""hifi status: services, their readiness and rates, the consumer backlog, and the published pipes."""
+
+import asyncio
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hifi.errors import HifiError
+from hifi.pipe.registry import read_registry
+from hifi_cli.commands.pipes import NO_PIPES
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import count
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state import service_metrics
+from hifi_cli.mesh_state.backlog import ConsumerBacklog, read_backlog
+from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
+from hifi_infra.mesh.health_probe import readiness
+from hifi_infra.mesh.running import RunningInstance
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceStatus:
+    """The state of one instance. `rate_per_s`: events or records that it reads each second; None if unknown."""
+
+    name: str
+    service: str
+    pid: int
+    port: int
+    ready: bool
+    state: str
+    waiting: list[str]
+    rate_per_s: float | None
+    log: str
+
+
+@report_errors
+async def status(
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--over", min=0.1, max=60, metavar="SECONDS", help="Time over which rates are measured."
+        ),
+    ] = 1.0,
+    *,
+    wide: Wide = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the services with their readiness and rates, the consumer backlog, and the published pipes.
+
+    Backlog: `waiting` are records that the service has not processed, `in running
+    batch` records that it has processed but not committed (Spark commits at the
+    end of a batch). Exit status: 0 if every service is ready, 1 if not.
+
+    Examples:
+      hifi status
+      hifi status --json | jq .backlog
+      hifi status --kafka broker1:9092,broker2:9092 --stream orders
+    """
+    target = kafka_target(data, kafka, stream)
+    found = await gather(target, seconds)
+    if as_json:
+        print_json(found)
+    else:
+        print_status(found, console, wide=wide)
+    if not found["ready"]:
+        raise typer.Exit(1)
+
+
+async def gather(target: Target, seconds: float) -> dict[str, Any]:
+    """Collect everything that `hifi status --json` prints."""
+    running = target.running
+    instances, (backlog, pipes, problem) = await asyncio.gather(
+        _instances(running.instances if running else [], seconds), _stream(target)
+    )
+    return {
+        "stream": target.topics.stream,
+        "kafka": target.kafka,
+        "url": running.url if running else None,
+        "console": running.console if running else None,
+        "trigger": running.trigger if running else None,
+        "brokers": running.brokers if running else None,
+        "ready": problem is None and all(one.ready for one in instances),
+        "problem": problem,
+        "instances": [asdict(one) for one in instances],
+        "backlog": backlog.waiting,
+        "uncommitted": backlog.uncommitted,
+        "pipes": pipes,
+    }
+
+
+async def _instances(instances: list[RunningInstance], seconds: float) -> list[InstanceStatus]:
+    ports = [one.port for one in instances]
+    before = await service_metrics.read_all_counters(ports)
+    answers = await asyncio.gather(*map(readiness, ports))
+    if instances:
+        await asyncio.sleep(seconds)
+    after = await service_metrics.read_all_counters(ports)
+    shown = []
+    for one, answer in zip(instances, answers, strict=True):
+        counter = service_metrics.ACCEPTED if one.service == "ingest" else service_metrics.READ
+        shown.append(
+            InstanceStatus(
+                f"{one.service}-{one.number}",
+                one.service,
+                one.pid,
+                one.port,
+                answer.ready,
+                answer.state,
+                list(answer.waiting.values()),
+                service_metrics.per_second(before[one.port], after[one.port], counter),
+                str(one.log),
+            )
+        )
+    return shown
+
+
+async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]], str | None]:
+    """Return the backlog, the pipes, and the error if Kafka does not answer."""
+    try:
+        published = await read_registry(target.kafka, target.topics)
+        pipes = [
+            {
+                "pipe": name,
+                "version": known.version,
+                "destinations": [one.name for one in known.pipe.destinations],
+                "description": known.pipe.description,
+            }
+            for name, known in sorted(published.pipes.items())
+        ]
+        return await read_backlog(target.kafka, target.topics), pipes, None
+    except HifiError as error:
+        return ConsumerBacklog(), [], str(error)
+
+
+def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> None:
+    """Print the result of `gather` for people."""
+    to.print(f"Stream [bold]{found['stream']}[/] on Kafka {found['kafka']}", highlight=False, soft_wrap=True)
+    if found["url"]:
+        to.print(f"Ingest {found['url']}, Spark trigger {found['trigger']}", highlight=False, soft_wrap=True)
+    if found["console"]:
+        to.print(f"Console {found['console']}", highlight=False, soft_wrap=True)
+    if found["problem"]:
+        to.print(f"[red]{escape(found['problem'])}[/]", highlight=False, soft_wrap=True)
+    if found["instances"]:
+        print_table(_instance_table(found["instances"], wide=wide), to)
+    if found["backlog"]:
+        print_table(_backlog_table(found), to)
+    if not found["pipes"]:
+        to.print(f"\n{NO_PIPES}")
+        return
+    rows = table("pipe", ">version", "destinations", "description", title="\nPipes")
+    for pipe in found["pipes"]:
+        rows.add_row(
+            pipe["pipe"], str(pipe["version"]), ", ".join(pipe["destinations"]), escape(pipe["description"])
+        )
+    print_table(rows, to)
+
+
+def _instance_table(instances: list[dict[str, Any]], *, wide: bool) -> Table:
+    more = [">pid", ">port", "log"] if wide else []
+    rows = table("=instance", "=state", ">rate\nev/s", *more, "waiting for", title="\nServices")
+    for one in instances:
+        state = f"[{'green' if one['ready'] else 'yellow'}]{one['state']}[/]"
+        facts = [str(one["pid"]), str(one["port"]), escape(one["log"])] if wide else []
+        rows.add_row(one["name"], state, count(one["rate_per_s"]), *facts, escape("; ".join(one["waiting"])))
+    return rows
+
+
+def _backlog_table(found: dict[str, Any]) -> Table:
+    rows = table("=service", ">waiting\nrecords", ">in running batch\nrecords", title="\nConsumer backlog")
+    for service, waiting in found["backlog"].items():
+        rows.add_row(service, count(waiting), count(found["uncommitted"].get(service)))
+    return rows

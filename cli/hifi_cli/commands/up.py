@@ -1,0 +1,206 @@
+"""hifi up: run a complete mesh on this machine."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hifi.errors import Misconfigured
+from hifi.pipe.model import Format, Pipe
+from hifi_cli.commands.check import load_checked_pipes
+from hifi_cli.display.console import console
+from hifi_cli.display.mesh_view import View
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.interrupts import Interrupted, Interrupts
+from hifi_cli.log_file import log_to
+from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream, TriggerOf
+from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
+from hifi_infra.autoscaler.due_backlog import due_backlog
+from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.mesh import running
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, read_scale
+
+
+@report_errors
+def up(
+    pipes: Annotated[
+        Path | None,
+        typer.Option("--pipes", metavar="DIR", help="Check and publish the pipes of this folder."),
+    ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            "--brokers",
+            min=1,
+            max=3,
+            help="Kafka brokers to start. 1 stores one copy of each event, 3 store three copies.",
+            show_default="1",
+        ),
+    ] = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scale", metavar="SERVICE=N", help="Number of instances of a service. Can be repeated."
+        ),
+    ] = None,
+    autoscale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--autoscale",
+            metavar="SERVICE=MIN-MAX",
+            help="Scale a service between two bounds by its CPU use and backlog. Can be repeated.",
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            max=256,
+            help="Partitions of each event topic. Fixed when the stream is created.",
+            show_default="4",
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of ingest.")] = 8080,
+    console_port: Annotated[
+        int, typer.Option("--console-port", min=1, max=65535, help="Port of observe, its console and API.")
+    ] = 8090,
+    trigger: TriggerOf = "micro-batch",
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+) -> None:
+    """Run a complete mesh on this machine until Ctrl-C: Kafka, every service and the web console.
+
+    The state is kept in --data: events accepted before a stop or a crash are
+    delivered after the next start. The first Ctrl-C shuts down gracefully; the
+    second one ends all processes immediately.
+
+    Examples:
+      hifi up --pipes examples/hello
+      hifi up --pipes pipes/ --brokers 3 --scale normalize=2 --scale egest=2
+      hifi up --pipes pipes/ --scale observe=0
+      hifi up --pipes pipes/ --autoscale normalize=1-3 --autoscale egest=1-4
+      hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
+    """
+    plan = Plan(
+        data=data.resolve(),
+        stream=stream or "hifi",
+        kafka=kafka,
+        brokers=brokers,
+        partitions=partitions,
+        port=port,
+        console_port=console_port,
+        trigger=trigger,
+        scale={"observe": 1} | read_scale(scale or []),
+        python_path=_python_path(pipes, data.resolve()),
+    )
+    if kafka and brokers:
+        raise Misconfigured(
+            "--brokers starts a Kafka cluster and --kafka uses an existing one: give one of them"
+        )
+    policies = read_autoscale(autoscale or [])
+    found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
+    mesh = Mesh(plan)
+    mesh.prepare()
+    log_to(plan.data / "logs" / "mesh.log")
+    asyncio.run(_run(mesh, found, policies))
+
+
+async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) -> None:
+    interrupts = Interrupts()
+    view = View(
+        mesh,
+        console,
+        footer="Ctrl-C stops the mesh. Accepted events are kept and delivered after the next start.",
+    )
+    with interrupts.handle_signals():
+        async with view.shown():
+            try:
+                await interrupts.run(mesh.start(pipes))
+                await interrupts.run(mesh.wait_ready())
+                _announce(mesh, pipes)
+                async with _autoscaled(mesh, policies):
+                    await interrupts.wait_for_signal()
+            except Interrupted:
+                pass
+            finally:
+                await _stop(mesh, interrupts)
+    console.print("The mesh has stopped.", highlight=False)
+
+
+@contextlib.asynccontextmanager
+async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterator[None]:
+    scaler = Autoscaler(mesh, policies, lambda: due_backlog(mesh.bootstrap, mesh.topics))
+    task = asyncio.create_task(scaler.run(), name="autoscale") if policies else None
+    try:
+        yield
+    finally:
+        scaler.stop()
+        if task is not None:
+            await task
+
+
+async def _stop(mesh: Mesh, interrupts: Interrupts) -> None:
+    try:
+        await interrupts.run(mesh.stop(), until_signal=2)
+    except Interrupted:
+        await mesh.kill()
+    except BaseException:
+        await mesh.kill()
+        raise
+
+
+def _announce(mesh: Mesh, pipes: list[Pipe]) -> None:
+    url = mesh.plan.url
+    console.print(f"[bold green]Ready.[/] Send events to [bold]{url}[/]", highlight=False, soft_wrap=True)
+    if mesh.plan.console:
+        console.print(f"Open the console at [bold]{mesh.plan.console}[/]", highlight=False, soft_wrap=True)
+    if pipes:
+        console.print("Example:", highlight=False)
+        console.print(f"  {example_request(url, pipes[0])}", highlight=False, markup=False, soft_wrap=True)
+    else:
+        console.print("No pipes were given. Publish some with `hifi apply DIR`.", highlight=False)
+    console.print(_durability(mesh), highlight=False, style="dim")
+
+
+def _durability(mesh: Mesh) -> str:
+    if mesh.cluster is None:
+        return f"Durability: as configured in the external Kafka cluster {mesh.bootstrap}."
+    if mesh.cluster.brokers == 1:
+        return (
+            "Durability: one broker stores one copy of each event. Events survive the crash of any process "
+            f"(also kill -9), but not the loss of the disk with {mesh.plan.data}, and the newest ones not a power cut."
+        )
+    return (
+        f"Durability: {mesh.cluster.brokers} brokers store {mesh.cluster.brokers} copies of each event and tolerate "
+        f"the crash of one broker; all copies are on the disk with {mesh.plan.data}."
+    )
+
+
+def example_request(url: str, pipe: Pipe) -> str:
+    """Return a curl command that sends one event to a pipe."""
+    key = "$KEY"
+    if (first := pipe.source.keys[0]).env:
+        key = f"${first.env}"
+    elif first.file:
+        key = f"$(cat {first.file})"
+    head = f"curl -i -H \"Authorization: Bearer {key}\" -H 'Content-Type: application/json'"
+    if Format.JSON in pipe.source.formats:
+        return f'{head} -d \'{{"hello": "world"}}\' {url}/v1/pipes/{pipe.pipe}/events'
+    attributes = " ".join(
+        f"-H 'ce-{name}: {value}'"
+        for name, value in {"specversion": "1.0", "id": "1", "source": "/me", "type": "greeting"}.items()
+    )
+    return f'{head} {attributes} -d \'{{"hello": "world"}}\' {url}/v1/events'
+
+
+def _python_path(pipes: Path | None, data: Path) -> list[Path]:
+    """Return the folders to import functions from: this folder of pipes, and those of the pipes published earlier."""
+    before = running.read(data)
+    known = [pipes.resolve()] if pipes else []
+    return known + [one for one in (before.python_path if before else []) if one not in known]

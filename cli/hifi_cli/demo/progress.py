@@ -1,0 +1,75 @@
+"""Show the progress of a load test."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.display.console import errors
+
+REDRAW_S: Final = 0.2
+
+
+@contextlib.asynccontextmanager
+async def show_progress(load_test: LoadTest) -> AsyncIterator[None]:
+    """Show progress bars while the block runs; without a terminal, print one line for each phase."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    if not errors.is_terminal:
+        task = asyncio.create_task(_lines(load_test))
+    else:
+        bars = Bars(*columns, TextColumn("[yellow]{task.fields[detail]}"), console=errors, transient=True)
+        bars.start()
+        task = asyncio.create_task(_bars(load_test, bars))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if errors.is_terminal:
+            bars.stop()
+
+
+async def _bars(load_test: LoadTest, bars: Bars) -> None:
+    started = bars.add_task("starting", total=None, detail="")
+    sending = bars.add_task("sent", total=None, detail="", visible=False)
+    arriving = bars.add_task("arrived", total=None, detail="", visible=False)
+    while True:
+        progress, mesh = load_test.progress, load_test.mesh
+        if progress.sent == 0 and progress.phase != "sending":
+            count = sum(one.ready for one in mesh.all())
+            waiting = ", ".join(one.name for one in mesh.all() if not one.ready)
+            detail = f"{mesh.phase}; not ready: {waiting}" if waiting else progress.phase
+            bars.update(
+                started, total=sum(1 for _ in mesh.all()) or None, completed=count, detail=escape(detail)
+            )
+        else:
+            bars.update(started, visible=False)
+            bars.update(sending, visible=True, total=progress.total, completed=progress.sent)
+            detail = f"{progress.phase}: {progress.missing:,}" if progress.missing else progress.phase
+            bars.update(arriving, visible=True, total=None, completed=progress.arrived, detail=detail)
+        await asyncio.sleep(REDRAW_S)
+
+
+async def _lines(load_test: LoadTest) -> None:
+    printed = ""
+    while True:
+        phase = (
+            load_test.progress.phase
+            if load_test.mesh.phase in ("not started", "running")
+            else load_test.mesh.phase
+        )
+        if phase != printed:
+            printed = phase
+            errors.print(phase, highlight=False)
+        await asyncio.sleep(REDRAW_S)

@@ -1,0 +1,109 @@
+"""Lag of each event on each topic: the time from its acceptance until Kafka appended it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from hifi.event import ACCEPTED, OUTCOME
+from hifi.kafka.admin import partition_counts
+from hifi.topics import Topics
+
+READ_S: Final = 300.0
+ID: Final = "ce_id"
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class TopicLags:
+    """Read from the topics after a run. Lags in milliseconds, from acceptance to Kafka's append time."""
+
+    lags_ms: dict[str, list[float]] = field(default_factory=dict)
+    """Short name of the topic to its lags."""
+    accepted_us: dict[str, int] = field(default_factory=dict)
+    """Event id to the time when ingest accepted it, microseconds since 1970 UTC."""
+    outcomes: dict[str, int] = field(default_factory=dict)
+    """Outcome to its number of receipts."""
+    dead: set[str] = field(default_factory=set)
+    """Ids of dead-lettered events."""
+    copies: dict[str, int] = field(default_factory=dict)
+    """Short name of the topic to its number of copies: records after the first one of an event."""
+
+
+async def end_offsets(bootstrap: str, topics: Topics) -> Offsets:
+    """Return the current end offsets of all partitions."""
+    partitions = await _partitions(bootstrap, topics)
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        ends: Offsets = await consumer.end_offsets(partitions)
+        return ends
+    finally:
+        await consumer.stop()
+
+
+async def read(bootstrap: str, topics: Topics, since: Offsets) -> TopicLags:
+    """Read everything that was appended after these offsets.
+
+    Raises:
+        TimeoutError: Kafka takes longer than five minutes.
+    """
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
+    )
+    lags = TopicLags({short(name): [] for name in names(topics)})
+    seen: dict[str, set[str]] = {short(name): set() for name in names(topics)}
+    await consumer.start()
+    try:
+        async with asyncio.timeout(READ_S):
+            ends = await consumer.end_offsets(list(since))
+            wanted = [tp for tp, end in ends.items() if end > since[tp]]
+            consumer.assign(wanted)
+            for tp in wanted:
+                consumer.seek(tp, since[tp])
+            while wanted:
+                for tp, records in (await consumer.getmany(*wanted, timeout_ms=500)).items():
+                    for record in records:
+                        _add(lags, seen, short(tp.topic), record)
+                wanted = [tp for tp in wanted if await consumer.position(tp) < ends[tp]]
+    finally:
+        await consumer.stop()
+    return lags
+
+
+def names(topics: Topics) -> Sequence[str]:
+    """Return the topics that are read."""
+    return (topics.raw, topics.normalized, topics.enriched, topics.receipts, topics.dead_letter)
+
+
+def short(topic: str) -> str:
+    """Return the name of a topic without its stream: `raw` for `hifi.raw`."""
+    return topic.partition(".")[2]
+
+
+def _add(lags: TopicLags, seen: Mapping[str, set[str]], topic: str, record: Any) -> None:
+    headers = dict(record.headers)
+    if ACCEPTED not in headers:
+        return
+    name = headers.get(ID, b"").decode("utf-8", "replace")
+    accepted_us = int(headers[ACCEPTED])
+    if topic == "dead-letter":
+        lags.dead.add(name)
+        return
+    if topic == "receipts":
+        outcome = headers.get(OUTCOME, b"?").decode()
+        lags.outcomes[outcome] = lags.outcomes.get(outcome, 0) + 1
+    elif name in seen[topic]:
+        lags.copies[topic] = lags.copies.get(topic, 0) + 1
+        return
+    seen[topic].add(name)
+    lags.lags_ms[topic].append(record.timestamp - accepted_us / 1000)
+    if topic == "raw":
+        lags.accepted_us[name] = accepted_us
+
+
+async def _partitions(bootstrap: str, topics: Topics) -> list[TopicPartition]:
+    counts = await partition_counts(bootstrap, list(names(topics)))
+    return [TopicPartition(name, number) for name, count in counts.items() for number in range(count)]

@@ -1,0 +1,1 @@
+"""Output for people: console, tables, units and the live view."""

@@ -1,0 +1,95 @@
+"""Tables that stay readable in a narrow terminal: text wraps, numbers and headings are never cut."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+GAP: Final = 2
+"""Spaces after each column."""
+TEXT_MIN: Final = 6
+"""Characters that a column of text has at least, where it has that many."""
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """Make a plain table.
+
+    Args:
+        columns: headings. One that starts with `>` is a column of numbers, aligned right and never wrapped; one that
+            starts with `=` is text that is never wrapped. A second line of a heading gives the unit.
+        title: printed above the table.
+    """
+    rows = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+        padding=(0, GAP, 0, 0),
+    )
+    for column in columns:
+        rows.add_column(
+            column.lstrip(">="),
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=column.startswith((">", "=")),
+            overflow="fold",
+            vertical="top",
+        )
+    return rows
+
+
+def print_table(rows: Table, console: Console) -> None:
+    """Print a table. Where the terminal is narrower than its numbers, the lines get longer than the terminal."""
+    width = console.width
+    needed = fit(rows, width)
+    try:
+        console.width = max(width, needed)
+        console.print(rows)
+    finally:
+        console.width = width
+
+
+def fit(rows: Table, width: int) -> int:
+    """Set the width of each column so that only text wraps, and return the width of the table in characters."""
+    natural = [_widest(column) for column in rows.columns]
+    least = [
+        wanted if column.no_wrap else min(wanted, max(TEXT_MIN, _heading_word(column)))
+        for column, wanted in zip(rows.columns, natural, strict=True)
+    ]
+    words = [max(size, _longest_word(column)) for column, size in zip(rows.columns, least, strict=True)]
+    room = width - GAP * len(least)
+    given = _share(_share(least, words, room), natural, room)
+    for column, size in zip(rows.columns, given, strict=True):
+        column.width = size
+    return sum(given) + GAP * len(given)
+
+
+def _share(least: Sequence[int], wanted: Sequence[int], width: int) -> list[int]:
+    """Give each column its least width, then the free characters to the columns that want more, evenly."""
+    given, free = list(least), width - sum(least)
+    while free > 0 and (short := [i for i, size in enumerate(given) if size < wanted[i]]):
+        for i in short[:free]:
+            given[i] += 1
+        free -= len(short[:free])
+    return given
+
+
+def _widest(column: Column) -> int:
+    lines = [line for text in (column.header, *column.cells) for line in _plain(text).splitlines()]
+    return max((cell_len(line) for line in lines), default=0)
+
+
+def _longest_word(column: Column) -> int:
+    return max((cell_len(word) for text in column.cells for word in _plain(text).split()), default=0)
+
+
+def _heading_word(column: Column) -> int:
+    return max((cell_len(word) for word in _plain(column.header).split()), default=0)
+
+
+def _plain(text: object) -> str:
+    return text.plain if isinstance(text, Text) else Text.from_markup(str(text)).plain

@@ -1,0 +1,42 @@
+"""Format durations, sizes and times with their units."""
+
+from datetime import UTC, datetime
+
+
+def milliseconds(value_ms: float | None) -> str:
+    """Format a duration: `340 ms`, `12.5 s`, or a dash for None."""
+    if value_ms is None:
+        return "-"
+    if value_ms < 10:
+        return f"{value_ms:.1f} ms"
+    return f"{value_ms:,.0f} ms" if value_ms < 10_000 else f"{value_ms / 1000:,.1f} s"
+
+
+def microseconds(value_us: float | None) -> str:
+    """Format a duration given in microseconds, as `milliseconds` does."""
+    return milliseconds(None if value_us is None else value_us / 1000)
+
+
+def mebibytes(value_bytes: float) -> str:
+    """Format a size in MiB: `123 MiB`."""
+    return f"{value_bytes / 1024 / 1024:,.0f} MiB"
+
+
+def count(value: float | None) -> str:
+    """Format a count with thousands separators: `12,345`, or a dash for None."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def minute_utc(minute: int) -> str:
+    """Format a minute since 1970 UTC as `hifi lost` reads it: `2026-11-21T10:04`."""
+    return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%M")
+
+
+def local_time(at_s: float) -> str:
+    """Format a time, seconds since 1970 UTC, in this machine's zone: `2026-11-21 10:04:07`."""
+    return f"{datetime.fromtimestamp(at_s).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def local_clock(at_s: float) -> str:
+    """Format the time of day, seconds since 1970 UTC, in this machine's zone: `10:04:07`."""
+    return f"{datetime.fromtimestamp(at_s).astimezone():%H:%M:%S}"

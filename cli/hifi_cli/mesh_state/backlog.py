@@ -1,0 +1,173 @@
+"""The consumer backlog of each service: records waiting, and records processed but not committed yet.
+
+Services commit within a second of processing, except enrich: Spark commits at the end of a batch, which takes 30 s with
+the real-time trigger. The difference between committed and end offsets of `normalized` would count those records as
+waiting, so the progress inside a running batch is taken from the output: the newest record of a partition of `enriched`
+carries the offset of its event in `raw` (header `hifi_raw`), and records keep their order within a partition. The
+position of that event in `normalized` is found by binary search between the committed and the end offset.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
+from aiokafka.structs import OffsetAndMetadata
+
+from hifi.errors import NotAnEvent, Retryable
+from hifi.event import RAW, REPLAY, number
+from hifi.topics import Topics
+
+ANSWER_S: Final = 10.0
+NEWEST: Final = 50
+"""Records of `enriched` read back from the end of a partition to find one that is not a replayed dead letter."""
+PROBE_BYTES: Final = 16 * 1024
+"""Fetch size of a probe of `normalized`; Kafka sends at least one batch."""
+
+
+@dataclass(slots=True)
+class ConsumerBacklog:
+    """Records that the services of a stream have not processed, by service."""
+
+    waiting: dict[str, int] = field(default_factory=dict)
+    """Records not processed yet. Most of the retrier's are retries that are not due."""
+    uncommitted: dict[str, int] = field(default_factory=dict)
+    """Records processed in a batch that is still running, so not committed; enrich only, absent when there are none."""
+
+
+def reads(topics: Topics) -> dict[str, Sequence[str]]:
+    """Return the topics that each service reads."""
+    return {
+        "normalize": [topics.raw],
+        "enrich": [topics.normalized],
+        "egest": [topics.enriched, topics.retry_out],
+        "retrier": [topics.retry_in(tier) for tier in topics.tiers],
+    }
+
+
+async def read_backlog(bootstrap: str, topics: Topics) -> ConsumerBacklog:
+    """Read the backlog of every service from Kafka.
+
+    Raises:
+        Retryable: Kafka does not answer within 10 s.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await _read_backlog(bootstrap, topics)
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise Retryable(f"cannot read the consumer offsets from Kafka at {bootstrap}: {error!r}") from error
+
+
+async def _read_backlog(bootstrap: str, topics: Topics) -> ConsumerBacklog:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=PROBE_BYTES
+    )
+    found = ConsumerBacklog()
+    try:
+        await admin.start()
+        await consumer.start()
+        for service, names in reads(topics).items():
+            uncounted = await _uncommitted_ranges(admin, consumer, topics.group(service), names)
+            found.waiting[service] = sum(len(offsets) for offsets in uncounted.values())
+            if service == "enrich" and found.waiting[service]:
+                processed = await _processed_by_enrich(consumer, topics, uncounted)
+                if processed:
+                    found.waiting[service] -= processed
+                    found.uncommitted[service] = processed
+        return found
+    finally:
+        await consumer.stop()
+        await admin.close()
+
+
+async def _uncommitted_ranges(
+    admin: Any, consumer: Any, group: str, topics: Sequence[str]
+) -> dict[TopicPartition, range]:
+    """Return the offsets of each partition from the committed one to the end."""
+    partitions = [
+        TopicPartition(one["topic"], part["partition"])
+        for one in await admin.describe_topics(list(topics))
+        for part in one["partitions"]
+    ]
+    ends = await consumer.end_offsets(partitions)
+    starts = await consumer.beginning_offsets(partitions)
+    committed = await _committed(admin, group)
+    return {
+        tp: range(max(starts[tp], committed[tp].offset if tp in committed else 0), end)
+        for tp, end in ends.items()
+    }
+
+
+async def _committed(admin: Any, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+    try:
+        return dict(await admin.list_consumer_group_offsets(group))
+    except GroupCoordinatorNotAvailableError:  # no consumer has joined any group of this cluster yet
+        return {}
+
+
+async def _processed_by_enrich(
+    consumer: Any, topics: Topics, uncommitted: Mapping[TopicPartition, range]
+) -> int:
+    """Count the uncommitted records of `normalized` up to the newest one whose result is on `enriched`."""
+    behind = {tp: offsets for tp, offsets in uncommitted.items() if offsets}
+    outputs = [TopicPartition(topics.enriched, tp.partition) for tp in behind]
+    newest = await _newest_raw_offsets(consumer, outputs)
+    searches = {
+        tp: _Search(offsets, newest[tp.partition]) for tp, offsets in behind.items() if tp.partition in newest
+    }
+    consumer.assign(list(searches))
+    while active := [tp for tp, search in searches.items() if search.first < search.last]:
+        for tp in active:
+            consumer.seek(tp, searches[tp].middle)
+        for tp in active:
+            searches[tp].narrow(await consumer.getone(tp))
+    return sum(search.first - behind[tp].start for tp, search in searches.items())
+
+
+async def _newest_raw_offsets(consumer: Any, partitions: Sequence[TopicPartition]) -> dict[int, int]:
+    """Return the highest `hifi_raw` among the newest records of each partition, without replayed dead letters."""
+    starts, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+    wanted = [tp for tp in partitions if ends[tp] > starts[tp]]
+    consumer.assign(wanted)
+    for tp in wanted:
+        consumer.seek(tp, max(starts[tp], ends[tp] - NEWEST))
+    found: dict[int, int] = {}
+    while wanted:
+        for tp, records in (await consumer.getmany(*wanted, timeout_ms=500)).items():
+            offsets = [offset for record in records if (offset := _raw_offset(record)) is not None]
+            found[tp.partition] = max([*offsets, found.get(tp.partition, -1)])
+        wanted = [tp for tp in wanted if await consumer.position(tp) < ends[tp]]
+    return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+
+class _Search:
+    """Binary search for the first offset of `normalized` whose event comes after `raw` in the topic `raw`."""
+
+    def __init__(self, offsets: range, raw: int) -> None:
+        self.first, self.last = offsets.start, offsets.stop
+        self._raw = raw
+
+    @property
+    def middle(self) -> int:
+        """The offset to read next."""
+        return (self.first + self.last) // 2
+
+    def narrow(self, record: ConsumerRecord) -> None:
+        """Continue in one half. A replayed dead letter is out of order and counts as processed."""
+        raw = _raw_offset(record)
+        if raw is None or raw <= self._raw:
+            self.first = min(record.offset + 1, self.last)
+        else:
+            self.last = self.middle
+
+
+def _raw_offset(record: ConsumerRecord) -> int | None:
+    headers = dict(record.headers)
+    try:
+        return None if REPLAY in headers else number(headers, RAW)
+    except NotAnEvent:
+        return None

@@ -1,0 +1,75 @@
+"""Find the mesh that a command works on: the one that runs on a data folder, or one given by options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hifi.errors import Misconfigured
+from hifi.settings import StreamSettings, load
+from hifi.topics import Topics
+from hifi_infra.mesh import running
+from hifi_infra.mesh.running import RunningMesh
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A mesh. `running` is None if it was given by --kafka and not by a data folder."""
+
+    kafka: str
+    topics: Topics
+    running: RunningMesh | None
+
+
+def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
+    """Return the Kafka cluster and the stream to use.
+
+    Raises:
+        Misconfigured: no cluster is given and no mesh runs on the folder.
+    """
+    if kafka:
+        return Target(kafka, _topics(stream or "hifi"), None)
+    mesh = running.find(data)
+    if mesh is None or not mesh.kafka:
+        raise Misconfigured(
+            f"no mesh is running on {data}: start one with `hifi up`, give its folder with --data, "
+            "or give a Kafka cluster with --kafka"
+        )
+    return Target(mesh.kafka, _topics(stream or mesh.stream), mesh)
+
+
+def _topics(stream: str) -> Topics:
+    """Return the topics of a stream, with the retry tiers set by HIFI_TIERS."""
+    return Topics(stream, load(StreamSettings).tiers)
+
+
+def ingest_url(data: Path, url: str | None) -> str:
+    """Return the address of ingest.
+
+    Raises:
+        Misconfigured: no address is given and no mesh runs on the folder.
+    """
+    if url:
+        return url.rstrip("/")
+    return _mesh(data, "or give the address of ingest with --url").url
+
+
+def observe_url(data: Path, url: str | None) -> str:
+    """Return the address of observe.
+
+    Raises:
+        Misconfigured: no address is given and no mesh with observe runs on the folder.
+    """
+    if url:
+        return url.rstrip("/")
+    console = _mesh(data, "or give the address of observe with --url").console
+    if console is None:
+        raise Misconfigured(f"the mesh on {data} runs without observe; start it without `--scale observe=0`")
+    return console
+
+
+def _mesh(data: Path, otherwise: str) -> RunningMesh:
+    mesh = running.find(data)
+    if mesh is None:
+        raise Misconfigured(
+            f"no mesh is running on {data}: start one with `hifi up`, give its folder with --data, {otherwise}"
+        )
+    return mesh

@@ -1,0 +1,149 @@
+"""Scales the services of a mesh: measures CPU and backlog, decides with `policy.decide`, starts and stops instances."""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from hifi import log
+from hifi.errors import HifiError, Misconfigured
+from hifi_infra.autoscaler.policy import Policy, Sample, decide
+from hifi_infra.mesh.plan import MAX_INSTANCES
+
+MEASURE_S: Final = 5.0
+SERVICES: Final = ("normalize", "egest", "retrier")
+"""Services whose instances share partitions. Ingest has no backlog, and more instances of enrich are standbys."""
+
+logger = log.get(__name__)
+
+
+class MeasuredInstance(Protocol):
+    """What the autoscaler needs of an instance."""
+
+    @property
+    def name(self) -> str:
+        """Its name, unique in the mesh."""
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far, in seconds."""
+
+
+class ScalableMesh(Protocol):
+    """What the autoscaler needs of a mesh: see `hifi_infra.mesh.mesh.Mesh`."""
+
+    @property
+    def instances(self) -> Mapping[str, Sequence[MeasuredInstance]]:
+        """Service to its instances."""
+
+    async def scale(self, service: str, count: int) -> None:
+        """Set the number of instances; returns once surplus ones have drained."""
+
+
+ReadBacklog = Callable[[], Awaitable[Mapping[str, int]]]
+"""Returns service to records that it could process now; raises HifiError when that is unknown."""
+
+
+class Autoscaler:
+    """Measures and scales a mesh every `MEASURE_S` seconds until it is stopped.
+
+    Args:
+        mesh: what is scaled.
+        policies: service to its policy.
+        read_backlog: as in `due_backlog`.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(
+        self,
+        mesh: ScalableMesh,
+        policies: Mapping[str, Policy],
+        read_backlog: ReadBacklog,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._mesh = mesh
+        self._policies = policies
+        self._read_backlog = read_backlog
+        self._clock = clock
+        self._cpu: dict[str, float] = {}
+        self._measured_s = clock()
+        self._stopping = asyncio.Event()
+        self._history: dict[str, deque[Sample]] = {
+            service: deque(maxlen=int((policy.up_after_s + policy.down_after_s) / MEASURE_S) + 2)
+            for service, policy in policies.items()
+        }
+
+    async def run(self) -> None:
+        """Measure, decide and scale until `stop`; returns once a draining instance has ended."""
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), MEASURE_S)
+                return
+            try:
+                await self.adjust()
+            except HifiError as error:  # an instance that cannot start now may start later
+                logger.warning("autoscaling-failed", error=str(error))
+
+    def stop(self) -> None:
+        """Start no further change."""
+        self._stopping.set()
+
+    async def adjust(self) -> None:
+        """Measure, decide and scale all services once."""
+        backlog = await self._measure_backlog()
+        now = self._clock()
+        for service, cpu in self._measure_cpu(now).items():
+            count = len(self._mesh.instances[service])
+            history = self._history[service]
+            history.append(Sample(now, count, cpu, backlog.get(service)))
+            decision = decide(self._policies[service], list(history))
+            if decision.instances != count:
+                logger.info(
+                    "service-scaled",
+                    service=service,
+                    instances_before=count,
+                    instances=decision.instances,
+                    reason=decision.reason,
+                )
+                await self._mesh.scale(service, decision.instances)
+
+    async def _measure_backlog(self) -> Mapping[str, int]:
+        try:
+            return await self._read_backlog()
+        except HifiError as error:
+            logger.warning("backlog-unknown", error=str(error))
+            return {}
+
+    def _measure_cpu(self, now: float) -> dict[str, float | None]:
+        """Average cores of the instances that ran at the last measurement too; None without any."""
+        elapsed = now - self._measured_s
+        before, self._cpu, self._measured_s = self._cpu, {}, now
+        shares: dict[str, float | None] = {}
+        for service in self._policies:
+            used = {one.name: one.cpu_seconds() for one in self._mesh.instances[service]}
+            self._cpu |= used
+            grown = [(total - before[name]) / elapsed for name, total in used.items() if name in before]
+            shares[service] = sum(grown) / len(grown) if grown and elapsed > 0 else None
+        return shares
+
+
+def read_autoscale(texts: Sequence[str]) -> dict[str, Policy]:
+    """`["normalize=1-3"]` as policies.
+
+    Raises:
+        Misconfigured: unknown service, or wrong bounds.
+    """
+    policies: dict[str, Policy] = {}
+    for text in texts:
+        service, _, bounds = text.partition("=")
+        least, _, most = bounds.partition("-")
+        if service not in SERVICES:
+            raise Misconfigured(f"--autoscale {text}: name one of {', '.join(SERVICES)}, not {service!r}")
+        if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most) <= MAX_INSTANCES):
+            raise Misconfigured(
+                f"--autoscale {text}: write bounds, for example {service}=1-3, at most {MAX_INSTANCES}"
+            )
+        policies[service] = Policy(min_instances=int(least), max_instances=int(most))
+    return policies

@@ -1,0 +1,137 @@
+"""Decides how many instances a service should have, from CPU and backlog. Pure: no clock, no processes.
+
+As with KEDA, and unlike with a plain HorizontalPodAutoscaler, backlog counts besides CPU, and a service never shrinks
+while a metric is missing: the load may be as high as before.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a service grows and shrinks.
+
+    Attributes:
+        min_instances: lower bound.
+        max_instances: upper bound; instances above the number of partitions get no work.
+        cpu_high: average use of an instance, in cores, above which the service grows.
+        backlog_high: records per instance above which the service grows.
+        shrink_ratio: the service shrinks when the remaining instances would be at or below this share of `cpu_high`
+            and `backlog_high`. Below 1, so that a service that shrank does not grow again at the same load.
+        up_after_s: the service grows when it was too small for this long, seconds.
+        down_after_s: the service shrinks by one when it was too large for this long, seconds. Longer than
+            `up_after_s`: a drained instance costs a rebalance, a missing one delays events.
+    """
+
+    min_instances: int = 1
+    max_instances: int = 4
+    cpu_high: float = 0.7
+    backlog_high: int = 5_000
+    shrink_ratio: float = 0.7
+    up_after_s: float = 10.0
+    down_after_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Metrics of a service at one moment. None: the metric is missing.
+
+    Attributes:
+        at_s: monotonic time, seconds.
+        instances: number of running instances.
+        cpu: average over the instances, in cores; 0.5 is half a core each.
+        backlog: records that wait for the whole service and can be processed now.
+    """
+
+    at_s: float
+    instances: int
+    cpu: float | None
+    backlog: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The number of instances that a service should have, with the reason as text."""
+
+    instances: int
+    reason: str
+
+
+def decide(policy: Policy, history: Sequence[Sample]) -> Decision:
+    """The number of instances that a service should have now.
+
+    Args:
+        policy: of the service.
+        history: samples, oldest first; the last one is now. Those before the last change of the number of instances
+            are ignored.
+    """
+    if not history:
+        return Decision(policy.min_instances, "no metrics yet")
+    now = history[-1]
+    if not policy.min_instances <= now.instances <= policy.max_instances:
+        size = policy.min_instances if now.instances < policy.min_instances else now.instances - 1
+        return Decision(size, f"outside the bounds {policy.min_instances} to {policy.max_instances}")
+    if now.cpu is None and now.backlog is None:
+        return Decision(now.instances, "all metrics are missing: no change")
+    steady = _since_last_change(history)
+    wanted = _sustained_need(policy, steady)
+    if wanted > now.instances and now.instances < policy.max_instances:
+        grown = min(wanted, now.instances * 2, policy.max_instances)
+        return Decision(grown, f"too small for {policy.up_after_s:g} s: {_metrics_text(now)}")
+    if now.instances > policy.min_instances and _can_shrink(policy, steady):
+        return Decision(now.instances - 1, f"too large for {policy.down_after_s:g} s: {_metrics_text(now)}")
+    return Decision(now.instances, f"no change: {_metrics_text(now)}")
+
+
+def _since_last_change(history: Sequence[Sample]) -> Sequence[Sample]:
+    for index in range(len(history) - 1, 0, -1):
+        if history[index - 1].instances != history[index].instances:
+            return history[index:]
+    return history
+
+
+def _sustained_need(policy: Policy, steady: Sequence[Sample]) -> int:
+    """The number of instances needed in every sample of the last `up_after_s`; 0 with a shorter history."""
+    window = _window(steady, policy.up_after_s)
+    return min((_need(policy, sample) for sample in window), default=0)
+
+
+def _need(policy: Policy, sample: Sample) -> int:
+    """Instances with which no known metric is too high; the present number when none is known."""
+    needs = []
+    if sample.cpu is not None:
+        needs.append(math.ceil(round(sample.instances * sample.cpu / policy.cpu_high, 9)))
+    if sample.backlog is not None:
+        needs.append(math.ceil(sample.backlog / policy.backlog_high))
+    return max(needs, default=sample.instances)
+
+
+def _can_shrink(policy: Policy, steady: Sequence[Sample]) -> bool:
+    window = _window(steady, policy.down_after_s)
+    return bool(window) and all(_fits_in_one_less(policy, sample) for sample in window)
+
+
+def _fits_in_one_less(policy: Policy, sample: Sample) -> bool:
+    if sample.cpu is None or sample.backlog is None:
+        return False
+    rest = sample.instances - 1
+    cpu, backlog = sample.instances * sample.cpu / rest, sample.backlog / rest
+    return (
+        cpu <= policy.shrink_ratio * policy.cpu_high and backlog <= policy.shrink_ratio * policy.backlog_high
+    )
+
+
+def _window(steady: Sequence[Sample], length_s: float) -> Sequence[Sample]:
+    """The samples of the last `length_s`; none with a shorter history."""
+    begin = steady[-1].at_s - length_s
+    if steady[0].at_s > begin:
+        return ()
+    return [sample for sample in steady if sample.at_s >= begin]
+
+
+def _metrics_text(sample: Sample) -> str:
+    cpu = "unknown" if sample.cpu is None else f"{sample.cpu:.2f} cores each"
+    backlog = "unknown" if sample.backlog is None else f"{sample.backlog} records"
+    return f"CPU {cpu}, backlog {backlog}"

@@ -1,0 +1,85 @@
+"""What a cluster remembers in its data folder: its id, its size, its ports."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hifi.errors import Misconfigured
+from hifi_infra.kafka.kraft import Ports, new_id
+from hifi_infra.ports import LOOPBACK, free_port, is_free
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The content of `cluster.json`."""
+
+    cluster_id: str
+    ports: tuple[Ports, ...]
+
+
+def load(data: Path, brokers: int, wanted: Sequence[int]) -> State:
+    """The state of the cluster in this folder, made at the first start, with ports that are free now.
+
+    Args:
+        data: the folder.
+        brokers: how many brokers the cluster must have.
+        wanted: ports that clients expect the brokers on; where empty, those of the last start while free.
+
+    Raises:
+        Misconfigured: the folder holds a cluster of another size or something unreadable, or a wanted port
+            is taken.
+    """
+    file = data / "cluster.json"
+    old = _read(file)
+    if old is not None and len(old.ports) != brokers:
+        raise Misconfigured(
+            f"{data} holds a Kafka cluster of {len(old.ports)} broker(s), not {brokers}: "
+            f"start it with {len(old.ports)}, or choose another data folder"
+        )
+    state = State(old.cluster_id if old else new_id(), _choose(brokers, wanted, old.ports if old else ()))
+    if state != old:
+        _write(file, state)
+    return state
+
+
+def _choose(brokers: int, wanted: Sequence[int], old: Sequence[Ports]) -> tuple[Ports, ...]:
+    for port in wanted:
+        if not is_free(port):
+            raise Misconfigured(
+                f"port {port} of {LOOPBACK} is in use: end what listens there, or choose another"
+            )
+    taken = set(wanted)
+
+    def pick(before: int) -> int:
+        again = before > 0 and before not in taken and is_free(before)
+        port = before if again else free_port(but=taken)
+        taken.add(port)
+        return port
+
+    chosen = []
+    for number in range(brokers):
+        before = old[number] if old else Ports(0, 0)
+        broker = wanted[number] if wanted else pick(before.broker)
+        chosen.append(Ports(broker, pick(before.controller)))
+    return tuple(chosen)
+
+
+def _read(file: Path) -> State | None:
+    try:
+        content = json.loads(file.read_text())
+        return State(content["cluster_id"], tuple(Ports(**ports) for ports in content["ports"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Misconfigured(f"{file} is damaged ({error}): choose another data folder") from error
+
+
+def _write(file: Path, state: State) -> None:
+    part = file.with_suffix(".part")
+    with part.open("w") as out:
+        json.dump(asdict(state), out, indent=1)
+        out.flush()
+        os.fsync(out.fileno())
+    part.replace(file)

@@ -1,0 +1,112 @@
+"""Makes a stream ready on a Kafka that somebody else runs: topics, partition count, pipes. Then ends.
+
+`python -m hifi_infra.kafka.provision`, what a deployment runs before its services, and again whenever pipes change;
+repeating it changes nothing. Exit status 0 when everything is in force, 1 when Kafka was not there in time, 2 when a
+pipe or a setting is wrong.
+"""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+from pydantic import Field
+
+from hifi import log
+from hifi.errors import HifiError, Misconfigured, Retryable
+from hifi.pipe import loader
+from hifi.pipe.model import Pipe
+from hifi.settings import ServiceSettings, load
+from hifi_infra.kafka.stream_setup import prepare, put_in_force
+
+AGAIN_S: Final = 0.5
+logger = log.get(__name__)
+
+
+class ProvisionSettings(ServiceSettings):
+    """What to make ready, and from what."""
+
+    partitions: int | None = Field(
+        None,
+        ge=1,
+        description="Of each event topic, fixed for the stream's life; default: what it has, else 4.",
+    )
+    brokers: int = Field(
+        1, ge=1, description="Wait for so many brokers first: replication follows their number."
+    )
+    pipes_folder: Path | None = Field(None, description="Folder of pipes to put in force; default: none.")
+    delete_missing: bool = Field(
+        default=False, description="Delete pipes in force that the folder does not have."
+    )
+    wait_s: float = Field(120, gt=0, description="Bound on waiting for Kafka, seconds.")
+
+
+async def provision(settings: ProvisionSettings) -> None:
+    """Do it.
+
+    Raises:
+        Misconfigured: a pipe is wrong, or the stream has another partition count; nothing was changed.
+        Retryable: Kafka was not there in time.
+    """
+    pipes = _pipes(settings.pipes_folder)
+    topics = settings.topics
+    await _brokers(settings)
+    partitions = await prepare(settings.kafka, topics, settings.partitions)
+    logger.info("stream-ready", stream=settings.stream, partitions=partitions)
+    if settings.pipes_folder is not None:
+        outcome = await put_in_force(settings.kafka, topics, pipes, delete_missing=settings.delete_missing)
+        for pipe, change in outcome.items():
+            logger.info("pipe", pipe=pipe, change=change)
+
+
+def _pipes(folder: Path | None) -> list[Pipe]:
+    if folder is None:
+        return []
+    loaded, problems = loader.load(folder)
+    if problems:
+        raise Misconfigured("no pipe was put in force:\n" + "\n".join(f"  {problem}" for problem in problems))
+    return [one.pipe for one in loaded]
+
+
+async def _brokers(settings: ProvisionSettings) -> None:
+    end = time.monotonic() + settings.wait_s
+    said = ""
+    while True:
+        seen = "Kafka does not answer"
+        admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka, request_timeout_ms=5000)
+        try:
+            await admin.start()
+            count = len((await admin.describe_cluster())["brokers"])
+            if count >= settings.brokers:
+                return
+            seen = f"{count} of {settings.brokers} brokers are there"
+        except (KafkaError, OSError, TimeoutError) as error:
+            logger.debug("not-there", error=repr(error))
+        finally:
+            await admin.close()
+        if seen != said:
+            logger.info("waiting-for-kafka", kafka=settings.kafka, seen=seen)
+            said = seen
+        if time.monotonic() > end:
+            raise Retryable(
+                f"waited {settings.wait_s:.0f} s for Kafka at {settings.kafka}: {seen}; is it up?"
+            )
+        await asyncio.sleep(AGAIN_S)
+
+
+def main() -> None:
+    """The command."""
+    try:
+        settings = load(ProvisionSettings)
+        log.configure("provision", settings.instance, format=settings.log_format, level=settings.log_level)
+        asyncio.run(provision(settings))
+    except HifiError as error:
+        print(f"hifi-provision: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, Misconfigured) else 1)
+
+
+if __name__ == "__main__":
+    main()

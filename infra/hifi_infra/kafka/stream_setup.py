@@ -1,0 +1,107 @@
+"""Makes a stream ready to carry events: its topics, its partition count, its pipes."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from hifi.errors import Misconfigured, Retryable
+from hifi.kafka.admin import create_topics, partition_counts
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import (
+    PipeVersion,
+    RegistrySnapshot,
+    deletion_record,
+    pipe_record,
+    publish,
+    read_registry,
+    stream_record,
+)
+from hifi.topics import Topics
+from hifi_infra.kafka.kraft import replication
+
+DEFAULT_PARTITIONS: Final = 4
+ANSWER_S: Final = 30.0
+
+
+async def prepare(bootstrap: str, topics: Topics, partitions: int | None) -> int:
+    """Create what the stream lacks; repeating it changes nothing.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        topics: the stream's.
+        partitions: wanted; None: as many as the stream has, else four.
+
+    Returns:
+        The stream's partition count.
+
+    Raises:
+        Misconfigured: Kafka does not answer, or the stream has another count.
+    """
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            copies, _ = replication(await _brokers(bootstrap))
+            existing = await partition_counts(bootstrap, [topics.raw])
+            count = partitions or existing.get(topics.raw, DEFAULT_PARTITIONS)
+            await create_topics(bootstrap, topics, partitions=count, replication=copies)
+            if (await read_registry(bootstrap, topics)).partitions is None:
+                await publish(bootstrap, topics, [stream_record(count)])
+            return count
+    except (TimeoutError, KafkaError, OSError, Retryable) as error:
+        why = f": {error}" if str(error) else ""
+        raise Misconfigured(
+            f"Kafka at {bootstrap} did not answer as it should within {ANSWER_S:.0f} s{why}; "
+            "is it up, and is that its address?"
+        ) from error
+
+
+async def put_in_force(
+    bootstrap: str, topics: Topics, pipes: Sequence[Pipe], *, delete_missing: bool = False
+) -> Mapping[str, str]:
+    """Publish the pipes that differ from what is in force.
+
+    Returns:
+        Pipe to what became of it: `new`, `changed`, `unchanged` or `deleted`.
+    """
+    published = await read_registry(bootstrap, topics)
+    outcome = compare(published, pipes, delete_missing=delete_missing)
+    by_name = {pipe.pipe: pipe for pipe in pipes}
+    records = [
+        deletion_record(name) if change == "deleted" else pipe_record(by_name[name])
+        for name, change in outcome.items()
+        if change != "unchanged"
+    ]
+    if records:
+        await publish(bootstrap, topics, records)
+    return outcome
+
+
+def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
+    """Pipe to `new`, `changed`, `unchanged` or `deleted`, by name."""
+    known: Mapping[str, PipeVersion] = published.pipes
+
+    def change(pipe: Pipe) -> str:
+        if pipe.pipe not in known:
+            return "new"
+        return "unchanged" if known[pipe.pipe].pipe == pipe else "changed"
+
+    outcome = {pipe.pipe: change(pipe) for pipe in pipes}
+    if delete_missing:
+        outcome |= dict.fromkeys(known.keys() - outcome.keys(), "deleted")
+    return dict(sorted(outcome.items()))
+
+
+async def _brokers(bootstrap: str) -> int:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        while True:
+            try:
+                await admin.start()
+                break
+            except KafkaError:
+                await asyncio.sleep(0.2)
+        return len((await admin.describe_cluster())["brokers"])
+    finally:
+        await admin.close()

@@ -1,0 +1,154 @@
+"""All service instances of a mesh, as child processes."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from hifi import log
+from hifi.errors import Misconfigured, Retryable
+from hifi_infra.kafka.group_members import remove_group_members
+from hifi_infra.mesh import running
+from hifi_infra.mesh.instance import Instance
+from hifi_infra.mesh.journal import Journal
+from hifi_infra.mesh.plan import FLOW, MAX_INSTANCES, START_ORDER, InstanceSpec, Plan, command, environment
+from hifi_infra.mesh.running import RunningInstance
+from hifi_infra.ports import free_port
+from hifi_infra.process.process import Process
+
+STOP_GRACE_S: Final = 55.0
+"""Longer than the 45 s in which egest drains; a service that takes longer is killed."""
+
+logger = log.get(__name__)
+
+
+class Fleet:
+    """Starts, probes, scales and ends the instances of a plan.
+
+    Args:
+        plan: services and numbers of instances.
+        journal: gets what happens to them.
+    """
+
+    def __init__(self, plan: Plan, journal: Journal) -> None:
+        self.instances: dict[str, list[Instance]] = {service: [] for service in FLOW}
+        self.bootstrap = plan.kafka or ""
+        """Bootstrap servers for instances that start from now on."""
+        self.java_home: Path | None = None
+        self._plan = plan
+        self._journal = journal
+
+    def all(self) -> Iterator[Instance]:
+        """Every instance, in the order of the flow."""
+        for service in FLOW:
+            yield from self.instances[service]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every instance runs and is ready."""
+        return all(instance.ready for instance in self.all())
+
+    def reasons(self) -> list[str]:
+        """One line for each instance that is not ready, with what it waits for."""
+        lines = []
+        for instance in self.all():
+            if not instance.ready:
+                why = "; ".join(instance.readiness.waiting.values()) or instance.readiness.state
+                lines.append(f"  {instance.name}: {instance.misconfiguration or why} (log: {instance.log})")
+        return lines
+
+    async def start(self, *services: str) -> None:
+        """Start the instances of these services that the plan has and that do not run yet."""
+        for service in START_ORDER:
+            if service in services:
+                for _ in range(self._plan.instances(service) - len(self.instances[service])):
+                    await self._add(service)
+
+    async def scale(self, service: str, count: int) -> None:
+        """Set the number of instances of a service: start missing ones, drain and end the last ones.
+
+        Raises:
+            Misconfigured: unknown service, or too many instances.
+        """
+        if service not in FLOW or not 0 <= count <= MAX_INSTANCES:
+            raise Misconfigured(
+                f"{service}={count}: name one of {', '.join(FLOW)} and 0 to {MAX_INSTANCES} instances"
+            )
+        instances = self.instances[service]
+        while len(instances) > count:
+            await instances.pop().stop(STOP_GRACE_S)
+        while len(instances) < count:
+            await self._add(service)
+        self._journal.add("scaled", f"{service} has {count} instance(s) now", service=service, count=count)
+
+    async def probe(self) -> None:
+        """Ask every instance for its readiness."""
+        await asyncio.gather(*(instance.probe() for instance in self.all()))
+
+    async def stop(self, on_service: Callable[[str], None]) -> None:
+        """Drain and end service by service in the order of the flow; `on_service` is called with each name."""
+        for service in FLOW:
+            on_service(service)
+            await asyncio.gather(*(instance.stop(STOP_GRACE_S) for instance in self.instances[service]))
+
+    async def kill(self) -> None:
+        """Kill all instances at once."""
+        await asyncio.gather(*(instance.kill() for instance in self.all()))
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU time so far by service, all its instances together, in seconds."""
+        return {name: sum(one.cpu_seconds() for one in ones) for name, ones in self.instances.items() if ones}
+
+    def rss_bytes(self) -> dict[str, int]:
+        """Resident memory now by service, all its instances together."""
+        return {name: sum(one.rss_bytes() for one in ones) for name, ones in self.instances.items() if ones}
+
+    def describe(self) -> list[RunningInstance]:
+        """Every instance, including one that has just ended and is about to be started again."""
+        return [_described(instance) for instance in self.all() if instance.process.started]
+
+    async def _add(self, service: str) -> None:
+        taken = {self._plan.port, self._plan.console_port, *(one.spec.port for one in self.all())}
+        spec = InstanceSpec(service, len(self.instances[service]) + 1, free_port(but=taken))
+        instance = Instance(spec, self._process, self._journal, self._remove_group_members)
+        self.instances[service].append(instance)
+        await instance.start()
+
+    def _process(self, spec: InstanceSpec) -> Process:
+        return Process(
+            spec.name,
+            command(spec.service),
+            log=self._plan.data / "logs" / f"{spec.name}.log",
+            env=self._environment(spec),
+        )
+
+    def _environment(self, spec: InstanceSpec) -> dict[str, str]:
+        return environment(self._plan, spec, self.bootstrap, self.java_home)
+
+    async def _remove_group_members(self, spec: InstanceSpec) -> None:
+        """Free the partitions of an instance whose processes have ended, before its next one joins the group.
+
+        Only on the mesh's own Kafka, where the lock on the data folder makes names of instances unique. On a cluster
+        that others use, an instance of the same name may be alive: there the session time-out decides.
+        """
+        if self._plan.kafka is not None:
+            return
+        client_id = self._environment(spec)["HIFI_INSTANCE"]
+        try:
+            removed = await remove_group_members(self.bootstrap, self._plan.stream, client_id)
+        except Retryable as error:
+            logger.warning("group-members-not-removed", instance=client_id, error=str(error))
+        else:
+            logger.info("group-members-removed", instance=client_id, members=removed)
+
+
+def _described(instance: Instance) -> RunningInstance:
+    pid, spec = instance.process.pid, instance.spec
+    return RunningInstance(
+        service=spec.service,
+        number=spec.number,
+        pid=pid,
+        created=running.created(pid) if instance.process.running else 0.0,
+        port=spec.port,
+        log=instance.log,
+    )

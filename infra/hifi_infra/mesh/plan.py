@@ -1,0 +1,139 @@
+"""The plan of a mesh on one machine, and the command and environment of each of its processes. Pure."""
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from hifi.errors import Misconfigured
+from hifi.settings import StreamSettings, load
+from hifi.topics import Topics
+
+FLOW: Final = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
+"""The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
+START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier", "observe")
+"""Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""
+MAX_INSTANCES: Final = 64
+
+Trigger: TypeAlias = Literal["micro-batch", "real-time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A mesh on one machine.
+
+    Attributes:
+        data: folder for all state of the mesh. One mesh at a time uses it.
+        stream: name of the stream, which prefixes its topics and groups.
+        kafka: bootstrap servers of an existing cluster; None: the mesh starts its own, kept in `data`.
+        brokers: number of brokers of its own cluster; None: as many as the folder has, else 1.
+        partitions: of each event topic; None: as many as the stream has, else 4.
+        port: ingest accepts events here.
+        trigger: of enrich.
+        console_port: the first instance of observe serves its console and API here.
+        scale: service to number of instances; default 1, and 0 of observe.
+        python_path: folders with the pipes' own Python functions.
+        env: more variables for every service, such as secrets that pipes refer to.
+        own_env: instance name, as in `normalize-2`, to variables that override all others.
+    """
+
+    data: Path
+    stream: str = "hifi"
+    kafka: str | None = None
+    brokers: int | None = None
+    partitions: int | None = None
+    port: int = 8080
+    console_port: int = 8090
+    trigger: Trigger = "micro-batch"
+    scale: Mapping[str, int] = field(default_factory=dict)
+    python_path: Sequence[Path] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    own_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def instances(self, service: str) -> int:
+        """The number of instances of a service."""
+        return self.scale.get(service, 0 if service == "observe" else 1)
+
+    @property
+    def topics(self) -> Topics:
+        """The stream's topics; the retry tiers come from HIFI_TIERS, which every service reads too."""
+        return Topics(self.stream, load(StreamSettings).tiers)
+
+    @property
+    def url(self) -> str:
+        """URL that accepts events."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def console(self) -> str | None:
+        """URL of the console and of observe's API; None without observe."""
+        return f"http://127.0.0.1:{self.console_port}" if self.instances("observe") else None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """One instance: its service, its number from 1, and the port of its health pages."""
+
+    service: str
+    number: int
+    port: int
+
+    @property
+    def name(self) -> str:
+        """Its name in logs and metrics."""
+        return f"{self.service}-{self.number}"
+
+
+def read_scale(texts: Sequence[str]) -> dict[str, int]:
+    """`["normalize=3", "egest=2"]` as a mapping.
+
+    Raises:
+        Misconfigured: unknown service, or not a number of instances.
+    """
+    scale: dict[str, int] = {}
+    for text in texts:
+        service, _, count = text.partition("=")
+        if service not in FLOW:
+            raise Misconfigured(
+                f"--scale {text}: no service is called {service!r}; expected one of {', '.join(FLOW)}"
+            )
+        if not count.isdecimal() or int(count) > MAX_INSTANCES:
+            raise Misconfigured(
+                f"--scale {text}: expected a number of instances, for example {service}=2, at most {MAX_INSTANCES}"
+            )
+        scale[service] = int(count)
+    return scale
+
+
+def command(service: str) -> list[str]:
+    """The command that runs a service with this Python; `-P` keeps the current folder off the module path."""
+    return [sys.executable, "-P", "-m", f"hifi_{service}"]
+
+
+def environment(plan: Plan, spec: InstanceSpec, bootstrap: str, java_home: Path | None) -> dict[str, str]:
+    """All variables of one instance: those of this process, the plan's, the mesh's, and `own_env`; later ones win."""
+    variables = dict(os.environ) | dict(plan.env)
+    paths = [*map(str, plan.python_path), variables.get("PYTHONPATH", "")]
+    # Instances on several machines that share a cluster need different names.
+    prefix = f"{socket.gethostname()}-" if plan.kafka else ""
+    variables |= {
+        "HIFI_KAFKA": bootstrap,
+        "HIFI_STREAM": plan.stream,
+        "HIFI_HOST": "127.0.0.1",
+        "HIFI_PORT": str(spec.port),
+        "HIFI_INSTANCE": prefix + spec.name,
+        "HIFI_LOG_FORMAT": "json",
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+    }
+    if spec.service == "ingest":
+        variables["HIFI_INGEST_PORT"] = str(plan.port)
+    if spec.service == "observe":
+        variables["HIFI_OBSERVE_PORT"] = str(plan.console_port if spec.number == 1 else 0)
+    if spec.service == "enrich":
+        variables["HIFI_ENRICH_TRIGGER"] = plan.trigger
+        if java_home is not None:
+            variables["JAVA_HOME"] = str(java_home)
+    return variables | dict(plan.own_env.get(spec.name, {}))

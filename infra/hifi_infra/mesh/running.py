@@ -1,0 +1,188 @@
+"""The mesh that runs on a data folder: a lock that ends with its process, and `mesh.json`, which describes it."""
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import IO, Final
+
+import psutil
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hifi.errors import Misconfigured
+from hifi_infra.mesh.plan import Trigger
+
+EARLIER_END_S: Final = 10.0
+"""The kernel and the process reaper kill the children of a mesh that was killed; a JVM takes a moment to end."""
+
+
+class RunningInstance(BaseModel):
+    """One instance of a service."""
+
+    model_config = ConfigDict(frozen=True)
+
+    service: str
+    number: int
+    pid: int
+    """Process id of its last process, which may have ended and is then started again."""
+    created: float
+    """Creation time of the process, seconds since 1970 UTC, since process ids are used again; 0: it ended."""
+    port: int
+    log: Path
+
+
+class RunningMesh(BaseModel):
+    """The content of `mesh.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    created: float
+    stream: str
+    kafka: str
+    brokers: int | None
+    """Number of brokers of its own cluster; None: it uses an existing cluster."""
+    url: str
+    console: str | None = None
+    """URL of observe's console and API; None without observe."""
+    trigger: Trigger
+    python_path: list[Path] = []
+    """Folders with the pipes' own Python functions."""
+    instances: list[RunningInstance] = []
+
+
+def state_file(data: Path) -> Path:
+    """The file that describes the mesh on this folder."""
+    return data / "mesh.json"
+
+
+def read(data: Path) -> RunningMesh | None:
+    """The last description that a mesh wrote to this folder, whether or not that mesh still runs.
+
+    Raises:
+        Misconfigured: the file cannot be read.
+    """
+    try:
+        return RunningMesh.model_validate_json(state_file(data).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise Misconfigured(
+            f"{state_file(data)} is not a file that hifi wrote ({type(error).__name__}): "
+            "remove that file while no mesh runs on the folder"
+        ) from error
+
+
+def find(data: Path) -> RunningMesh | None:
+    """The mesh that runs on this folder now; None without one, and until a starting one has described itself."""
+    found = read(data) if is_locked(data) else None
+    return found if found is not None and is_alive(found) else None
+
+
+def write(data: Path, running: RunningMesh) -> None:
+    """Write the description. The file is replaced at once: a reader gets the old or the new one, whole."""
+    part = state_file(data).with_suffix(".part")
+    part.write_text(running.model_dump_json(indent=1))
+    part.replace(state_file(data))
+
+
+def lock(data: Path) -> IO[str]:
+    """Lock the folder against other meshes until the returned file is closed or this process ends.
+
+    Raises:
+        Misconfigured: another mesh runs there, or the folder cannot be used.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        file = (data / "mesh.lock").open("w")
+    except OSError as error:
+        raise Misconfigured(
+            f"the data folder {data} cannot be used: {error.strerror}; name another with --data"
+        ) from error
+    try:
+        _lock(file)
+    except OSError as error:
+        file.close()
+        if error.errno not in {errno.EAGAIN, errno.EACCES}:
+            raise Misconfigured(
+                f"the data folder {data} cannot be locked: {error.strerror}; name another with --data"
+            ) from error
+        running = read(data)
+        who = f" (process {running.pid}, {running.url})" if running else ""
+        raise Misconfigured(
+            f"a mesh already runs on {data}{who}: stop it with `hifi down --data {data}`, "
+            "or give this one a folder of its own with --data"
+        ) from error
+    return file
+
+
+async def wait_for_earlier(data: Path, within_s: float = EARLIER_END_S) -> int:
+    """Wait until all processes of an earlier mesh on this folder have ended; kill the rest after `within_s` seconds.
+
+    The caller holds the lock.
+
+    Returns:
+        How many of its processes still ran at the call.
+    """
+    running = read(data)
+    left = (
+        [process for one in running.instances if (process := _same(one.pid, one.created))] if running else []
+    )
+    found = len(left)
+    end = time.monotonic() + within_s
+    while left and time.monotonic() < end:
+        await asyncio.sleep(0.05)
+        left = [
+            process for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        ]
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    return found
+
+
+def created(pid: int) -> float:
+    """Creation time of a process, seconds since 1970 UTC; 0 when it has ended."""
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return 0.0
+
+
+def is_alive(running: RunningMesh) -> bool:
+    """Whether the mesh's own process still runs."""
+    return _same(running.pid, running.created) is not None
+
+
+def _same(pid: int, made: float) -> psutil.Process | None:
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        if abs(process.create_time() - made) < 0.05 and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def _lock(file: IO[str]) -> None:
+    for _ in range(5):
+        with contextlib.suppress(BlockingIOError):  # `is_locked` holds it for microseconds
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.02)
+    return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_locked(data: Path) -> bool:
+    """Whether a mesh uses this folder: it starts, runs or stops."""
+    try:
+        descriptor = os.open(data / "mesh.lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

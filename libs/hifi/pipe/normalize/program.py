@@ -1,0 +1,131 @@
+"""Compile the `normalize` section of a pipe into functions from data to data.
+
+Order: schema, function or fields, masks, removal of the fields that enrich adds. Pure, except for the secrets and
+functions that the pipe names.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hifi.errors import Misconfigured, Rejected
+from hifi.http.media_type import is_json
+from hifi.pipe.model import Pipe
+from hifi.pipe.normalize.field_mapping import field_mapper
+from hifi.pipe.normalize.json_schema import validator
+from hifi.pipe.normalize.lazy_json import LazyObject, encode, open_object
+from hifi.pipe.normalize.masking import masker
+from hifi.pipe.normalize.user_function import load_function
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizeProgram:
+    """The steps that a version of a pipe applies to data. Without steps, data passes unchanged and may be any bytes."""
+
+    steps: tuple[Callable[[bytes], bytes], ...]
+
+    def run(self, data: bytes | None, content_type: bytes | None) -> bytes | None:
+        """Apply the steps.
+
+        Args:
+            data: of the event; None or empty: the event has none.
+            content_type: of the data; None: not declared.
+
+        Raises:
+            Rejected: with the reason `not-json`, `not-an-object`, `schema`, `function-failed`, `cast`, `time`,
+                `required` or `mapping-failed`.
+        """
+        if not self.steps:
+            return data
+        if content_type is not None and not is_json(content_type):
+            raise Rejected("not-json", "the pipe needs JSON, and the event's content type is not JSON")
+        if not data:
+            raise Rejected("not-json", "the pipe needs JSON, and the event has no data")
+        for step in self.steps:
+            data = step(data)
+        return data
+
+
+def compile_pipe(pipe: Pipe) -> NormalizeProgram:
+    """Compile the `normalize` section of a pipe.
+
+    Raises:
+        Misconfigured: a schema, secret, function or time zone of the pipe cannot be used.
+    """
+    declared = pipe.normalize
+    steps: list[Callable[[bytes], bytes]] = []
+    if declared.json_schema is not None:
+        steps.append(_validate(validator(_schema(declared.json_schema))))
+    if declared.function is not None:
+        steps.append(load_function(declared.function))
+    changes: list[Callable[[LazyObject], LazyObject]] = []
+    if declared.fields is not None:
+        changes.append(field_mapper(declared))
+    if declared.mask:
+        changes.append(_in_place(masker(declared.mask)))
+    if changes:
+        steps.append(_change(changes, frozenset(pipe.enrich.added())))
+    elif added := pipe.enrich.added():
+        steps.append(_remove(frozenset(added)))
+    return NormalizeProgram(tuple(steps))
+
+
+def _validate(validate: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
+    def step(data: bytes) -> bytes:
+        validate(data)
+        return data
+
+    return step
+
+
+def _in_place(change: Callable[[LazyObject], None]) -> Callable[[LazyObject], LazyObject]:
+    def apply(root: LazyObject) -> LazyObject:
+        change(root)
+        return root
+
+    return apply
+
+
+def _change(
+    changes: list[Callable[[LazyObject], LazyObject]], removed: frozenset[str]
+) -> Callable[[bytes], bytes]:
+    """Apply changes, and remove the fields that enrich adds."""
+
+    def step(data: bytes) -> bytes:
+        root = open_object(data)
+        for change in changes:
+            root = change(root)
+        for name in removed & root.keys():
+            del root[name]
+        return encode(root)
+
+    return step
+
+
+def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
+    """Remove the fields that enrich adds; data without them stays byte for byte."""
+
+    def step(data: bytes) -> bytes:
+        root = open_object(data)
+        found = removed & root.keys()
+        if not found:
+            return data
+        for name in found:
+            del root[name]
+        return encode(root)
+
+    return step
+
+
+def _schema(declared: dict[str, Any] | Path) -> dict[str, Any]:
+    if isinstance(declared, dict):
+        return declared
+    try:
+        loaded = json.loads(declared.read_bytes())
+    except (OSError, ValueError) as error:
+        raise Misconfigured(f"the schema {declared} cannot be read: {error}") from None
+    if not isinstance(loaded, dict):
+        raise Misconfigured(f"the schema {declared} is not an object")
+    return loaded

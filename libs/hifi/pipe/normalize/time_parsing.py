@@ -1,0 +1,101 @@
+"""Read times in the format that a pipe declares, and write them as RFC 3339 in UTC with microseconds. Pure."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from hifi.errors import Misconfigured
+from hifi.pipe.model import TimeRule
+from hifi.pipe.normalize.casting import Converter
+from hifi.pipe.normalize.lazy_json import json_text, to_python
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PER_SECOND: Final = {"epoch_s": 1, "epoch_ms": 1000, "epoch_us": 1_000_000}
+_DIGITS: Final = re.compile(r"\d{1,18}", re.ASCII)
+_SIMPLE: Final = re.compile(r"(?:%[YmdHMS](?:[-/.:, TZ]|$))+")
+"""Formats with one character between any two numbers, so that a text can be read in one way only."""
+_ORDER: Final = "YmdHMS"
+
+
+def time_reader(rule: TimeRule) -> Converter:
+    """A function that reads a time and returns it as RFC 3339; it raises ValueError if the value does not fit.
+
+    Raises:
+        Misconfigured: the time zone does not exist.
+    """
+    if rule.format in _PER_SECOND:
+        per_second = _PER_SECOND[rule.format]
+        return lambda value: format_time(_since_1970(_text(value), per_second))
+    zone = _zone(rule.zone)
+    read = datetime.fromisoformat if rule.format == "iso8601" else _by_format(rule.format, zone)
+
+    def convert(value: Any) -> str:
+        moment = read(_text(value))
+        return format_time(moment if moment.tzinfo else moment.replace(tzinfo=zone))
+
+    return convert
+
+
+def format_time(moment: datetime) -> str:
+    """RFC 3339 in UTC with microseconds, `Z` at the end.
+
+    Raises:
+        ValueError: the moment is before the year 1 or after the year 9999 in UTC.
+    """
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("out of range") from None
+    return moment.isoformat("T", "microseconds").removesuffix("+00:00") + "Z"
+
+
+def _by_format(declared: str, zone: tzinfo) -> Callable[[str], datetime]:
+    """A function like `strptime` for one format. Simple formats are read five times faster, already in the zone."""
+
+    def strptime(text: str) -> datetime:
+        return datetime.strptime(text, declared)  # noqa: DTZ007 - the caller adds the zone
+
+    fields = declared[1::3] if _SIMPLE.fullmatch(declared) else ""
+    present = "".join(sorted(fields, key=_ORDER.index))
+    if len(present) < len("Ymd") or not _ORDER.startswith(present):
+        return strptime
+    digits = re.sub("%(.)", lambda each: r"(\d{4})" if each[1] == "Y" else r"(\d\d?)", re.escape(declared))
+    pattern = re.compile(digits, re.ASCII)
+    groups = [fields.index(each) + 1 for each in present]
+    absent = (0,) * (len(_ORDER) - len(present))
+
+    def simple(text: str) -> datetime:
+        match = pattern.fullmatch(text)
+        if match is None:
+            return strptime(text)
+        year, month, day, hour, minute, second = (*map(int, match.group(*groups)), *absent)
+        return datetime(year, month, day, hour, minute, second, tzinfo=zone)
+
+    return simple
+
+
+def _since_1970(text: str, per_second: int) -> datetime:
+    try:
+        number = int(text) if _DIGITS.fullmatch(text) else Decimal(text)
+        return _EPOCH + timedelta(microseconds=int(number * (1_000_000 // per_second)))
+    except (InvalidOperation, OverflowError):
+        raise ValueError("not a time since 1970") from None
+
+
+def _text(value: Any) -> str:
+    text = json_text(value)
+    if text[:1] in b"{[tf":
+        raise ValueError("not text or a number")
+    return str(to_python(value)).strip() if text[:1] == b'"' else text.decode()
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise Misconfigured(
+            f"there is no time zone {name!r}; write an IANA name such as Europe/Berlin"
+        ) from None

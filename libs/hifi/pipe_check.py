@@ -1,0 +1,165 @@
+"""Check pipes without running them; each problem is reported with its file and line.
+
+SQL expressions, lookup files and HTTP requests are checked by late imports: the modules that evaluate them need
+packages that most services do not have (Spark, SQLAlchemy, JMESPath).
+"""
+
+import contextlib
+import hashlib
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hifi.errors import Misconfigured
+from hifi.pipe.loader import LoadedPipe, PipeProblem, load
+from hifi.pipe.model import Enrich, Pipe, Trigger
+
+
+def check_folder(
+    folder: Path,
+    trigger: Trigger,
+    *,
+    sql: bool = True,
+    passed: Path | None = None,
+    function_folders: Sequence[Path] | None = None,
+) -> tuple[list[Pipe], list[PipeProblem]]:
+    """Load a folder of pipes and check them.
+
+    Args:
+        folder: with one YAML file per pipe.
+        trigger: that the pipes will run with.
+        sql: also check SQL expressions, which starts Spark (some seconds).
+        passed: folder that records which pipes passed the SQL check, so that unchanged pipes skip it.
+        function_folders: where the running mesh finds Python functions; None: in `folder`.
+
+    Returns:
+        The pipes that could be loaded, and all problems by file and line.
+    """
+    loaded, problems = load(folder)
+    for one in loaded:
+        problems += _check_functions(one, [folder] if function_folders is None else function_folders)
+        problems += _check_lookups(one)
+        problems += _check_fields(one)
+        problems += _check_destinations(one)
+    if sql and not problems:
+        unchecked = [one for one in loaded if not _has_passed(one, trigger, passed)]
+        found = _check_sql(unchecked, trigger)
+        problems += found
+        if not found and passed is not None:
+            for one in unchecked:
+                _record_passed(one, trigger, passed)
+    return [one.pipe for one in loaded], sorted(
+        problems, key=lambda problem: (str(problem.file), problem.line)
+    )
+
+
+def _check_functions(one: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:
+    """Functions must be importable."""
+    named: list[tuple[Sequence[str | int], str | None]] = [
+        (("normalize", "function"), one.pipe.normalize.function),
+        (("enrich", "udf", "function"), one.pipe.enrich.udf.function if one.pipe.enrich.udf else None),
+    ]
+    for path, function in named:
+        if function is not None and (error := _import_error(function, folders)):
+            yield one.problem(path, error)
+
+
+def _import_error(function: str, folders: Sequence[Path]) -> str | None:
+    module, _, name = function.partition(":")
+    sys.path[:0] = [folder for one in folders if (folder := str(one.resolve())) not in sys.path]
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except Exception as error:  # noqa: BLE001 - a user's module may raise any error while it is imported
+        where = (
+            ", ".join(map(str, folders)) or "a folder that the mesh was started with (`hifi up --pipes DIR`)"
+        )
+        return f"{module} cannot be imported: {type(error).__name__}: {error}; is it in {where} or on PYTHONPATH?"
+    if found is None:
+        return f"the module {module} has no {name!r}"
+    return None if callable(found) else f"{function} is not a function"
+
+
+def _check_lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Lookup files must be readable and have their columns. SQL tables are not read: only enrich may reach them."""
+    from hifi.sql.lookup_reader import read_rows
+
+    for name, lookup in one.pipe.enrich.lookups.items():
+        if lookup.file is None:
+            continue
+        try:
+            read_rows(lookup)
+        except Misconfigured as error:
+            yield one.problem(("enrich", "lookups", name, "file"), str(error))
+
+
+def _check_fields(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Time zones must exist."""
+    from hifi.pipe.normalize.field_mapping import field_mapper
+
+    try:
+        field_mapper(one.pipe.normalize)
+    except Misconfigured as error:
+        yield one.problem(("normalize", "fields"), str(error))
+
+
+def _check_destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Transforms and headers must give a request. Secrets are not read: only egest may have them."""
+    from hifi.pipe.destination_request import RequestTemplate
+
+    for index, destination in enumerate(one.pipe.destinations):
+        try:
+            headers = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
+            RequestTemplate(destination, headers, None)
+        except Misconfigured as error:
+            yield one.problem(("destinations", index), str(error))
+
+
+def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:
+    """SQL expressions must be valid for Spark."""
+    loaded = [one for one in loaded if _has_sql(one.pipe)]
+    if not loaded:
+        return []
+    from hifi.sql.check import check_sql
+
+    by_name = {one.pipe.pipe: one for one in loaded}
+    with _stderr_kept():
+        found = check_sql([one.pipe for one in loaded], trigger)
+    return [by_name[problem.pipe].problem(problem.path, problem.message) for problem in found]
+
+
+def _has_sql(pipe: Pipe) -> bool:
+    return pipe.enrich != Enrich() or any(one.when for one in pipe.destinations)
+
+
+@contextlib.contextmanager
+def _stderr_kept() -> Iterator[None]:
+    """Hide what Spark's JVM writes to stderr, unless the check itself fails: then it is part of the error."""
+    with tempfile.TemporaryFile() as captured:
+        stderr = os.dup(2)
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield
+        except Exception as error:
+            captured.seek(0)
+            tail = captured.read()[-2000:].decode(errors="replace")
+            raise Misconfigured(f"Spark could not check the SQL expressions: {error}\n{tail}") from error
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
+def _mark(one: LoadedPipe, trigger: Trigger, passed: Path) -> Path:
+    text = f"{trigger} {one.pipe.model_dump_json()}"
+    return passed / hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _has_passed(one: LoadedPipe, trigger: Trigger, passed: Path | None) -> bool:
+    return passed is not None and _mark(one, trigger, passed).exists()
+
+
+def _record_passed(one: LoadedPipe, trigger: Trigger, passed: Path) -> None:
+    passed.mkdir(parents=True, exist_ok=True)
+    _mark(one, trigger, passed).touch()

@@ -1,0 +1,212 @@
+"""Access to Spark's Catalyst through Py4J: compiles SQL text to bound expressions and calls them from a plan.
+
+Spark optimizes, generates and serializes a streaming plan again for every batch; with the expressions of 1,000 pipes in
+the plan that takes 12 s a batch. So each pipe's expressions are compiled once, put into a broadcast variable, and
+called from a small plan that is the same for any number of pipes; see docs/decisions/enrich-expressions.md. Written
+against Spark 4.2.0; tests/services/enrich/plan/test_dataframe.py fails when a new version changes what is used here.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import StructType
+
+from hifi.errors import HifiError
+from hifi.sql.generator import INPUT_COLUMNS
+from hifi.sql.restrictions import READS_CLOCK
+
+JavaObject = Any
+"""A reference to a Java object."""
+
+for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # they print the errors that are caught below
+
+OBJECT: Final = "java.lang.Object"
+EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions.Expression"
+BROADCAST: Final = "org.apache.spark.broadcast.Broadcast"
+HASH_MAP: Final = "java.util.HashMap"
+
+
+class SqlProblem(HifiError):
+    """Spark rejects a SQL text; the message is Spark's, in one line."""
+
+
+class Catalyst:
+    """Compiles SQL texts and builds expressions in one Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._context: Any = spark.sparkContext
+        jvm: Any = self._context._jvm  # noqa: SLF001 - the only access to Catalyst
+        self.jvm: JavaObject = jvm
+        self._gateway: JavaObject = self._context._gateway  # noqa: SLF001 - to make Java arrays
+        self._expressions: JavaObject = jvm.org.apache.spark.sql.catalyst.expressions
+        self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
+        self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+        self._inputs: dict[str, DataFrame] = {}
+        self._classes: dict[str, JavaObject] = {}
+
+    def parse(self, text: str) -> list[dict[str, Any]]:
+        """Parse one expression to its unresolved nodes, each a dict with the node's `class`.
+
+        Raises:
+            SqlProblem: the text is not one expression.
+        """
+        try:
+            return json.loads(self._parser.parseExpression(text).toJSON())  # type: ignore[no-any-return]
+        except ParseException as error:
+            raise SqlProblem(one_line(error)) from None
+
+    def compile(self, texts: Sequence[str], columns: str = INPUT_COLUMNS) -> list[JavaObject]:
+        """Compile texts to expressions that are bound to rows of the given columns (declared as in SQL).
+
+        Returns:
+            The expressions in the order of the texts.
+
+        Raises:
+            SqlProblem: Spark rejects at least one of the texts; the message does not say which.
+        """
+        if columns not in self._inputs:
+            self._inputs[columns] = self.spark.createDataFrame([], columns)
+        try:
+            frame = self._inputs[columns].select(
+                *[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)]
+            )
+            execution: JavaObject = frame._jdf.queryExecution()  # noqa: SLF001
+            self.require_single_row(execution.analyzed())
+            # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
+            plan = execution.optimizedPlan()
+        except PySparkException as error:
+            raise SqlProblem(one_line(error)) from None
+        attributes = getattr(self._expressions, "package$AttributeSeq")(plan.child().output())
+        projected = plan.projectList()
+        bind = self._expressions.BindReferences.bindReference
+        return [bind(projected.apply(index).child(), attributes, False) for index in range(projected.size())]
+
+    def require_single_row(self, plan: JavaObject) -> None:
+        """Check that an analysed projection depends on its own row only.
+
+        Raises:
+            SqlProblem: it aggregates, generates rows, reads the clock, or is random.
+        """
+        if plan.nodeName() != "Project" or plan.child().nodeName() != "LogicalRDD":
+            raise SqlProblem(
+                "aggregates, window functions, generators and subqueries need more than one event"
+            )
+        if plan.containsPattern(self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
+            raise SqlProblem(f"it {READS_CLOCK}")
+        if not plan.deterministic():
+            raise SqlProblem("its result differs each time, so a replayed event would get another one")
+
+    def array(self, items: Sequence[JavaObject]) -> JavaObject:
+        """A Java array of objects."""
+        array = self._gateway.new_array(self.jvm.java.lang.Object, len(items))
+        for index, item in enumerate(items):
+            array[index] = item
+        return array
+
+    def task_copies(self, array: JavaObject, count: int) -> JavaObject:
+        """An array of deep copies, one for each task: expressions keep state while they run."""
+        clone = self.jvm.org.apache.commons.lang3.SerializationUtils.clone
+        return self.array([clone(array) for _ in range(count)])
+
+    def broadcast(self, value: JavaObject) -> JavaObject:
+        """A broadcast variable of a Java object."""
+        return self._context._jsc.broadcast(value)  # noqa: SLF001
+
+    def unpickle(self, path: str) -> JavaObject:
+        """The Java form of an object that Python pickled into a file; a dict becomes a HashMap."""
+        files, paths = self.jvm.java.nio.file.Files, self.jvm.java.nio.file.Paths
+        content = files.readAllBytes(paths.get(path, self._gateway.new_array(self.jvm.java.lang.String, 0)))
+        return self.jvm.net.razorvine.pickle.Unpickler().loads(content)
+
+    def constant(self, value: JavaObject, kind: str) -> JavaObject:
+        """An expression that returns a Java object."""
+        return self._expressions.Literal(value, self._object_type(kind))
+
+    def call(self, target: JavaObject, method: str, returns: str, *arguments: JavaObject) -> JavaObject:
+        """An expression that calls a method on the result of another; null when that or an argument is null.
+
+        It is marked as not deterministic, so Spark neither folds it into a constant nor moves it.
+
+        Args:
+            target: expression of the object.
+            method: the method's name.
+            returns: SQL type, or the name of a Java class.
+            arguments: expressions.
+        """
+        kind = self._type(returns)
+        none = self._sequence([])
+        return self._expressions.objects.Invoke(
+            target, method, kind, self._sequence(arguments), none, True, True, False
+        )
+
+    def call_static(self, cls: str, method: str, returns: str, *arguments: JavaObject) -> JavaObject:
+        """An expression that calls a static method of a class; otherwise as `call`."""
+        none = self._sequence([])
+        nothing = self.jvm.scala.Option.apply(None)
+        return self._expressions.objects.StaticInvoke(
+            self._class(cls),
+            self._type(returns),
+            method,
+            self._sequence(arguments),
+            none,
+            True,
+            True,
+            False,
+            nothing,
+        )
+
+    def null_on_error(self, expression: JavaObject) -> JavaObject:
+        """An expression that gives null where the given one throws."""
+        return self._expressions.TryEval(expression)
+
+    def struct_type(self, expression: JavaObject) -> StructType:
+        """The type of a compiled expression that returns a struct."""
+        return StructType.fromJson(json.loads(expression.dataType().json()))
+
+    def expression(self, column: Column) -> JavaObject:
+        """The expression of a column."""
+        return self._columns.expression(column._jc)  # noqa: SLF001
+
+    def column(self, expression: JavaObject) -> Column:
+        """The column of an expression."""
+        return ClassicColumn(self._columns.column(expression))
+
+    def _sequence(self, items: Sequence[JavaObject]) -> JavaObject:
+        collected = self.jvm.java.util.ArrayList()
+        for item in items:
+            collected.add(item)
+        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(collected)
+
+    def _type(self, name: str) -> JavaObject:
+        """A SQL type; the type of a Java class where the name contains a dot."""
+        if "." in name and "<" not in name:
+            return self._object_type(name)
+        return self.jvm.org.apache.spark.sql.types.DataType.fromDDL(name)
+
+    def _object_type(self, cls: str) -> JavaObject:
+        return self.jvm.org.apache.spark.sql.types.ObjectType(self._class(cls))
+
+    def _class(self, name: str) -> JavaObject:
+        if name not in self._classes:
+            loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+            self._classes[name] = self.jvm.java.lang.Class.forName(name, True, loader)
+        return self._classes[name]
+
+
+def one_line(error: PySparkException) -> str:
+    """Spark's error message in one line, without the plan and the advice on settings."""
+    text = str(error.getMessage() or error).strip()
+    first = text.split("\n\n")[0].split("\n== SQL")[0].split(" SQLSTATE:")[0].split(";\n")[0]
+    first = " ".join(first.split()).strip()
+    kind = error.getCondition() or ""
+    if isinstance(error, AnalysisException) and first.startswith("["):
+        first = first.partition("] ")[2]
+    return first.removeprefix(f"[{kind}] ") or type(error).__name__

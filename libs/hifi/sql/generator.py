@@ -1,0 +1,309 @@
+"""Generates the Spark SQL of a pipe's `enrich` section and routing conditions. Pure: it does not use Spark.
+
+The user's SQL is never rewritten. Each declared field is bound to its name as a lambda variable around the user's text,
+so Spark's scoping resolves names: backticks, shadowing and nested access work as in any Spark SQL. Each generated text
+is one expression over `INPUT_COLUMNS`.
+"""
+
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from hifi.pipe.model import DerivedField, Enrich, Lookup, Pipe, SqlType
+from hifi.sql.lookup_key import table_id, text_of, typed
+
+TEXT: Final = "`hifi.text`"
+"""string: the event's data."""
+FIELDS: Final = "`hifi.fields`"
+"""array<string>: the declared fields as text, in declared order; null when the data is not a JSON object."""
+ROWS: Final = "`hifi.rows`"
+"""array<array<array<string>>>: by wave and index, the fields of the row that a lookup found, as text."""
+RETURNED: Final = "`hifi.returned`"
+"""string: the UDF's result as a JSON object; or `!` and the reason why it failed."""
+INPUT_COLUMNS: Final = (
+    "`hifi.text` string, `hifi.fields` array<string>, `hifi.rows` array<array<array<string>>>, "
+    "`hifi.returned` string"
+)
+"""The columns of every generated text, in the order of a row. The dots keep their names apart from fields' names."""
+
+TIME_FORMATS: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "dateFormat": "yyyy-MM-dd",
+}
+"""RFC 3339 with microseconds, as normalize writes times."""
+FailureSql: TypeAlias = Callable[[str], str]
+"""From the SQL of a failure's text to the SQL of the result in that case."""
+_NONCE: Final = f"end{secrets.token_hex(12)}"
+_WORD: Final = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class PipeSql:
+    """The expressions that are evaluated for each event of a pipe, in this order."""
+
+    fields: str | None
+    """Gives `FIELDS`: array<string>. None: the pipe does not read the data."""
+    lookup_keys: tuple[str, ...]
+    """For each wave of lookups: array<struct<table string, key string>>."""
+    udf_args: str | None
+    """The UDF's arguments as a JSON object, null when the event fails before: string."""
+    typed_udf_args: str | None
+    """The same as a struct, compiled only for the types of the arguments."""
+    result: str
+    """struct<patch string, to string, failure string>: JSON object of the added fields (null: none), destinations
+    separated by commas, `reason: detail` of a dead letter (null: none)."""
+
+    def texts(self) -> tuple[str, ...]:
+        """The expressions that the pipe has, in order."""
+        udf = [text for text in (self.udf_args, self.typed_udf_args) if text]
+        return (*([self.fields] if self.fields else []), *self.lookup_keys, *udf, self.result)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPosition:
+    """Position of a lookup's row in `ROWS`."""
+
+    wave: int
+    index: int
+
+    def sql(self) -> str:
+        """SQL of the row: array<string>, null when the lookup found none."""
+        return f"{ROWS}[{self.wave}][{self.index}]"
+
+
+def generate_sql(pipe: Pipe) -> PipeSql:
+    """Generate the SQL of a pipe.
+
+    Raises:
+        ValueError: the default of a lookup's field does not fit the field's type.
+    """
+    enrich = pipe.enrich
+    waves = lookup_waves(enrich)
+    positions = {
+        name: RowPosition(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
+    }
+    keys = tuple(_lookup_keys(enrich, positions, names) for names in waves)
+    udf_args = typed_udf_args = None
+    if enrich.udf:
+        passed = {name: f"`{name}`" for name in enrich.udf.args}
+        udf_args = _guarded(enrich, positions, lambda _: "null", _json(passed))
+        typed_udf_args = _guarded(enrich, positions, lambda _: "null", _struct(passed))
+    destinations = _destinations(pipe)
+    added = {name: f"`{name}`" for name in _added_in_order(enrich)}
+    patch = _json(added) if added else "cast(null as string)"
+    result = f"named_struct('patch', {patch}, 'to', {destinations}, 'failure', cast(null as string))"
+    if enrich.udf:
+        result = _after_udf(enrich, result)
+    return PipeSql(
+        _fields(enrich), keys, udf_args, typed_udf_args, _guarded(enrich, positions, _failed, result)
+    )
+
+
+def lookup_waves(enrich: Enrich) -> list[list[str]]:
+    """Names of the lookups, grouped so that each group needs only fields of earlier groups."""
+    waves: list[list[str]] = []
+    wave_of: dict[str, int] = {}
+    for name, lookup in enrich.lookups.items():
+        wave = max((wave_of[field] + 1 for field in lookup.key if field in wave_of), default=0)
+        wave_of |= dict.fromkeys(lookup.fields, wave)
+        while len(waves) <= wave:
+            waves.append([])
+        waves[wave].append(name)
+    return waves
+
+
+def derived_sql(derived: str | DerivedField) -> str:
+    """The expression of a derived field as the user wrote it."""
+    return derived if isinstance(derived, str) else derived.sql
+
+
+def user_expressions(pipe: Pipe) -> list[tuple[str, str]]:
+    """(path in the pipe, text) of every expression that the user wrote, in the order of evaluation."""
+    texts = [(f"enrich.derive.{name}", derived_sql(derived)) for name, derived in pipe.enrich.derive.items()]
+    if pipe.enrich.filter:
+        texts.append(("enrich.filter", pipe.enrich.filter))
+    texts += [
+        (f"destinations[{index}].when", one.when) for index, one in enumerate(pipe.destinations) if one.when
+    ]
+    return texts
+
+
+def dead_letter_result(failure: str) -> str:
+    """A `PipeSql.result` that makes every event a dead letter; `failure` is `reason: detail`."""
+    return _failed(literal(failure))
+
+
+def field_types(enrich: Enrich) -> dict[str, str]:
+    """Name to SQL type of the fields that a derived expression can use: declared fields and those of lookups."""
+    types = {name: kind.value for name, kind in enrich.fields.items()}
+    for lookup in enrich.lookups.values():
+        types |= {
+            name: lookup.types.get(column, SqlType.STRING).value for name, column in lookup.fields.items()
+        }
+    return types
+
+
+def let(name: str, value: str, body: str) -> str:
+    """SQL that evaluates `value` once and binds it to `name` in `body`.
+
+    It is an `aggregate` over an empty array that starts with the value and finishes with the body. `transform` would
+    work too, but its type depends on whether an element can be null, so Spark's analysis visits each level of nesting
+    twice: 2^n steps. The line break ends a comment at the end of the user's text.
+    """
+    return f"aggregate(array(), ({value}\n), (`hifi all`, `hifi one`) -> `hifi all`, `{name}` -> {body})"
+
+
+def literal(text: str) -> str:
+    """A SQL string literal with any content."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _fields(enrich: Enrich) -> str | None:
+    if not enrich.fields and not enrich.added():
+        return None
+    schema = ", ".join(f"`{name}` string" for name in enrich.fields)
+    values = ", ".join(f"`hifi data`.`{name}`" for name in enrich.fields)
+    array = let("hifi data", f"from_json({TEXT}, '{schema}')", f"array({values})") if values else "array('')"
+    valid = f"is_valid_utf8({TEXT}) and startswith(ltrim(' \\t\\r\\n', {TEXT}), '{{')"
+    # Spark's JSON parsers ignore text after the first value. To detect it, the data is wrapped in an array followed by
+    # an unguessable element: after trailing text that element is not the second one, or the array does not parse.
+    wrapped = f"concat('[', {TEXT}, ',{{\"{_NONCE}\":1}}]')"
+    whole = f"try_variant_get(try_parse_json({wrapped}), '$[1].{_NONCE}', 'bigint') = 1"
+    return f"case when {valid} and {whole} then {array} end"
+
+
+def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> str:
+    structs = []
+    for name in names:
+        lookup = enrich.lookups[name]
+        parts = [
+            _key_part(field, lookup.types.get(column, SqlType.STRING)) for field, column in lookup.key.items()
+        ]
+        if len(parts) > 1:
+            parts = [f"concat(length({part}), ':', {part})" for part in parts]
+        structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(parts)}))")
+    body = f"array({', '.join(structs)})"
+    wave = min(positions[name].wave for name in names)
+    before = {name: position for name, position in positions.items() if position.wave < wave}
+    return _bind(enrich, before, body)
+
+
+def _key_part(field: str, kind: SqlType) -> str:
+    """SQL of the event's part of a key as text; `hifi.sql.lookup_key.key_part` makes the table's."""
+    cast = f"cast(`{field}` as {kind.value})"
+    return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
+
+
+def _bind(enrich: Enrich, positions: Mapping[str, RowPosition], body: str) -> str:
+    """Bind the declared fields and the lookups' fields that the body or a later binding uses."""
+    bindings = [
+        (name, f"cast({FIELDS}[{index}] as {kind.value})")
+        for index, (name, kind) in enumerate(enrich.fields.items())
+    ]
+    for name, position in positions.items():
+        lookup = enrich.lookups[name]
+        bindings += [
+            (field, _looked_up(lookup, field, index, position)) for index, field in enumerate(lookup.fields)
+        ]
+    return _bind_used(bindings, body)
+
+
+def _bind_used(bindings: list[tuple[str, str]], body: str) -> str:
+    words = set(_WORD.findall(body))
+    for name, value in reversed(bindings):
+        if words.issuperset(_WORD.findall(name)):
+            words.update(_WORD.findall(value))
+            body = let(name, value, body)
+    return body
+
+
+def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) -> str:
+    kind = lookup.types.get(lookup.fields[field], SqlType.STRING)
+    value = f"cast({position.sql()}[{index}] as {kind.value})"
+    if lookup.miss != "default":
+        return value
+    default = text_of(typed(lookup.default.get(field), kind))
+    text = "null" if default is None else literal(default)
+    return f"if({position.sql()} is null, cast({text} as {kind.value}), {value})"
+
+
+def _guarded(enrich: Enrich, positions: Mapping[str, RowPosition], failed: FailureSql, body: str) -> str:
+    """SQL that derives fields and evaluates the body, or fails where something required is missing."""
+    required = [
+        name
+        for name, derived in enrich.derive.items()
+        if isinstance(derived, DerivedField) and derived.required
+    ]
+    body = _unless([_null(name) for name in required], failed, body)
+    body = _bind_used([(name, derived_sql(derived)) for name, derived in enrich.derive.items()], body)
+    checks = [_null(name) for name in enrich.required if name in enrich.fields]
+    for name, lookup in enrich.lookups.items():
+        if lookup.miss == "dead-letter":
+            checks.append(
+                (f"{positions[name].sql()} is null", f"lookup-miss: no row of the lookup {name} matches")
+            )
+    checks += [_null(name) for name in enrich.required if name not in enrich.fields]
+    body = _bind(enrich, positions, _unless(checks, failed, body))
+    if not enrich.added():
+        return body
+    not_an_object = "not-an-object: the data is not a JSON object, so no fields can be added to it"
+    return _unless([(f"{FIELDS} is null", not_an_object)], failed, body)
+
+
+def _failed(failure: str) -> str:
+    return f"named_struct('patch', cast(null as string), 'to', cast(null as string), 'failure', {failure})"
+
+
+def _null(name: str) -> tuple[str, str]:
+    return f"`{name}` is null", f"required-null: the required field {name} is null"
+
+
+def _unless(checks: list[tuple[str, str]], failed: FailureSql, body: str) -> str:
+    if not checks:
+        return body
+    cases = " ".join(f"when {condition} then {failed(literal(failure))}" for condition, failure in checks)
+    return f"case {cases} else {body} end"
+
+
+def _after_udf(enrich: Enrich, body: str) -> str:
+    assert enrich.udf is not None
+    schema = ", ".join(f"`{name}` string" for name in enrich.udf.returns)
+    bindings = [("hifi return", f"from_json({RETURNED}, '{schema}')")]
+    bindings += [
+        (name, f"cast(`hifi return`.`{name}` as {kind.value})") for name, kind in enrich.udf.returns.items()
+    ]
+    failure = _failed(f"concat('udf-failed: ', substring({RETURNED}, 2))")
+    no_result = _failed(literal("udf-failed: the function returned nothing for this event"))
+    bound = _bind_used(bindings, body)
+    failed = f"startswith({RETURNED}, '!')"
+    return f"case when {RETURNED} is null then {no_result} when {failed} then {failure} else {bound} end"
+
+
+def _destinations(pipe: Pipe) -> str:
+    """SQL of the names of the event's destinations, in declared order. A condition that is null is not met."""
+    names = [
+        f"if(({one.when}\n), '{one.name}', null)" if one.when else f"'{one.name}'"
+        for one in pipe.destinations
+    ]
+    chosen = f"concat_ws(',', {', '.join(names)})"
+    return f"if(({pipe.enrich.filter}\n), {chosen}, '')" if pipe.enrich.filter else chosen
+
+
+def _added_in_order(enrich: Enrich) -> list[str]:
+    names = [field for lookup in enrich.lookups.values() for field in lookup.fields]
+    return [*names, *enrich.derive, *(enrich.udf.returns if enrich.udf else ())]
+
+
+def _json(fields: Mapping[str, str]) -> str:
+    options = {"ignoreNullFields": "false"} | TIME_FORMATS
+    texts = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    return f"to_json({_struct(fields)}, map({texts}))"
+
+
+def _struct(fields: Mapping[str, str]) -> str:
+    pairs = ", ".join(f"'{name}', {value}" for name, value in fields.items())
+    return f"named_struct({pairs})"

@@ -1,0 +1,36 @@
+"""What egest stores in the metadata of its offset commits for the partition's next owner."""
+
+from dataclasses import dataclass, field
+
+import orjson
+
+
+@dataclass(slots=True)
+class CommitMetadata:
+    """State of the deduplicator at the committed offset.
+
+    Attributes:
+        tops: highest rank of each line.
+        newest_us: highest accepted time, microseconds since 1970 UTC.
+        floors: topic to the offset from which on outcomes of uncommitted records may be found.
+    """
+
+    tops: dict[str, int] = field(default_factory=dict)
+    newest_us: int = 0
+    floors: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, metadata: str) -> "CommitMetadata | None":
+        """Parse the metadata of the last commit; None if egest did not write it.
+
+        An operator who moves the group's offsets leaves no metadata: what is read again is then delivered again.
+        """
+        try:
+            known = orjson.loads(metadata)
+            return cls(dict(known["tops"]), int(known["newest"]), dict(known["floors"]))
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            return None
+
+    def serialize(self) -> str:
+        """As the metadata of a commit."""
+        return orjson.dumps({"tops": self.tops, "newest": self.newest_us, "floors": self.floors}).decode()

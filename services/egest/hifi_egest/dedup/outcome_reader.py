@@ -1,0 +1,235 @@
+"""Read the outcomes that the last owner of a partition wrote beyond its commit.
+
+Every record that ends a delivery names the record it is the outcome of (`hifi_source`). From the offsets in the
+commit's metadata on there are few: those of the records in flight and of the last seconds before.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.event import DESTINATION, REASON, SEQ, SOURCE
+from hifi.topics import Topics
+from hifi_egest.dedup.lineage import work_key
+from hifi_egest.dedup.outcome_index import OutcomeIndex
+
+REFRESH_S: Final = 2.0
+"""Time between two reads of the end offsets of the outcome topics, seconds: the next owner reads that much more."""
+EXTRA_RECEIPTS: Final = 500
+"""Receipts read before the start offset, to fill the window of copies with a rank of their own."""
+SKEW_MS: Final = 30_000
+"""Maximum difference between the clocks of two brokers, milliseconds. If it is exceeded, deliveries made before a
+takeover may be repeated."""
+_GATHER_S: Final = 0.02
+_CONNECT_S: Final = 5.0
+
+logger = log.get(__name__)
+
+
+@dataclass(slots=True)
+class RecordedOutcomes:
+    """The outcomes found for one source partition.
+
+    Attributes:
+        index: of records at or above the committed offset, by destination.
+        keys: work keys of records below it, oldest first.
+        without_receipt: (offset, destination) to outcome and reason of a retry or dead letter that has no receipt.
+    """
+
+    index: OutcomeIndex = field(default_factory=OutcomeIndex)
+    keys: list[bytes] = field(default_factory=list)
+    without_receipt: dict[tuple[int, bytes], tuple[bytes, bytes]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _ReadRequest:
+    source: bytes
+    partition: int
+    committed: int
+    since_ms: int
+    floors: Mapping[str, int] | None
+    found: RecordedOutcomes
+    answer: asyncio.Future[RecordedOutcomes]
+
+
+class OutcomeReader:
+    """Reads the outcome topics (receipts, retries, dead letters): records at takeovers, end offsets periodically."""
+
+    def __init__(self, bootstrap: str, topics: Topics) -> None:
+        self._bootstrap = bootstrap
+        self._receipts = topics.receipts
+        self._outcome_of = {topics.retry_in(tier): b"retry" for tier in topics.tiers}
+        self._outcome_of[topics.dead_letter] = b"dead-letter"
+        self._topics = [self._receipts, *self._outcome_of]
+        self._requests: list[_ReadRequest] = []
+        self._requested = asyncio.Event()
+        self._floors: dict[int, dict[str, int]] = {}
+        self._consumer: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start reading in the background."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._close()
+
+    def floors(self, partition: int) -> Mapping[str, int]:
+        """Recent end offsets of the outcome topics, by topic; available from the first `read` of the partition on."""
+        return self._floors[partition]
+
+    async def read(
+        self, source: str, partition: int, committed: int, since_ms: int, floors: Mapping[str, int] | None
+    ) -> RecordedOutcomes:
+        """Read the outcomes of a source partition.
+
+        Args:
+            source: `enriched` or `retry-out`.
+            partition: number.
+            committed: the first offset that is read again.
+            since_ms: when the first record was appended, milliseconds since 1970 UTC: its outcomes are later. For a
+                partition that was idle for days this is much closer than the floors.
+            floors: topic to start offset; a topic that is missing is read from its beginning. None: read nothing.
+        """
+        answer: asyncio.Future[RecordedOutcomes] = asyncio.get_running_loop().create_future()
+        request = _ReadRequest(
+            source.encode(), partition, committed, since_ms, floors, RecordedOutcomes(), answer
+        )
+        self._requests.append(request)
+        self._requested.set()
+        return await request.answer
+
+    async def _run(self) -> None:
+        try:  # connect now, so that the first records need not wait
+            await asyncio.wait_for(self._connect(), _CONNECT_S)
+        except (KafkaError, OSError, TimeoutError):
+            await self._close()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._requested.wait(), REFRESH_S)
+            self._requested.clear()
+            if self._requests:
+                await asyncio.sleep(_GATHER_S)  # a rebalance assigns many partitions at once
+            requests, self._requests = self._requests, []
+            try:
+                await self._serve(requests)
+            except Exception as error:  # noqa: BLE001 - without the outcomes no partition may start, whatever failed
+                logger.warning("outcomes-read-failed", error=repr(error))
+                self._requests += requests
+                await self._close()
+                await asyncio.sleep(0.5)
+                if self._requests:
+                    self._requested.set()
+
+    async def _serve(self, requests: list[_ReadRequest]) -> None:
+        partitions = {request.partition for request in requests} | set(self._floors)
+        if not partitions:
+            return
+        await self._connect()
+        tps = [TopicPartition(topic, partition) for topic in self._topics for partition in partitions]
+        ends = await self._consumer.end_offsets(tps)
+        for request in requests:
+            request.found = RecordedOutcomes()
+        await self._read_records(requests, ends)
+        for partition in partitions:
+            self._floors[partition] = {
+                topic: ends[TopicPartition(topic, partition)] for topic in self._topics
+            }
+        for request in requests:
+            if not request.answer.done():
+                request.answer.set_result(request.found)
+
+    async def _connect(self) -> None:
+        if self._consumer is not None:
+            return
+        self._consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=50,
+        )
+        await self._consumer.start()
+        # The result is not used: the call makes the client look up the leaders of all topics before they are needed.
+        await self._consumer.end_offsets([TopicPartition(topic, 0) for topic in self._topics])
+
+    async def _read_records(self, requests: list[_ReadRequest], ends: Mapping[TopicPartition, int]) -> None:
+        starts = {tp: start for tp, start in (await self._starts(requests, ends)).items() if start < ends[tp]}
+        if not starts:
+            return
+        consumer = self._consumer
+        consumer.assign(list(starts))
+        for tp, start in starts.items():
+            consumer.seek(tp, start)
+        unread = list(starts)
+        count = 0
+        while unread:
+            fetched = await consumer.getmany(*unread, timeout_ms=500, max_records=2000)
+            for records in fetched.values():
+                count += len(records)
+                for record in records:
+                    self._add(requests, record)
+            unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+        consumer.unsubscribe()
+        logger.info("outcomes-read", records=count, partitions=len({tp.partition for tp in starts}))
+
+    async def _starts(
+        self, requests: list[_ReadRequest], ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Start offset of each topic's partition, never below its first offset, which could not be reached."""
+        floors: dict[TopicPartition, int] = {}
+        since_ms: dict[TopicPartition, int] = {}
+        for request in requests:
+            if request.floors is not None:
+                for topic in self._topics:
+                    tp, floor = TopicPartition(topic, request.partition), request.floors.get(topic, 0)
+                    floors[tp] = min(floor, floors.get(tp, floor))
+                    since_ms[tp] = min(request.since_ms - SKEW_MS, since_ms.get(tp, request.since_ms))
+        if not floors:
+            return {}
+        beginnings = await self._consumer.beginning_offsets(list(floors))
+        times = await self._consumer.offsets_for_times({tp: max(0, ms) for tp, ms in since_ms.items()})
+        starts = {}
+        for tp, floor in floors.items():
+            start = max(floor, times[tp].offset if times.get(tp) is not None else ends[tp])
+            starts[tp] = max(start - (EXTRA_RECEIPTS if tp.topic == self._receipts else 0), beginnings[tp])
+        return starts
+
+    def _add(self, requests: list[_ReadRequest], record: ConsumerRecord) -> None:
+        headers = dict(record.headers)
+        source, _, number = headers.get(SOURCE, b"").partition(b":")
+        if not number.isdigit() or SEQ not in headers:
+            return
+        offset, destination = int(number), headers.get(DESTINATION, b"")
+        for request in requests:
+            if request.partition != record.partition or request.source != source or request.floors is None:
+                continue
+            found = request.found
+            if offset < request.committed:
+                if record.topic == self._receipts:
+                    found.keys.append(work_key(source.decode(), headers))
+            elif record.topic == self._receipts:
+                found.index.add(offset, destination)
+                found.without_receipt.pop((offset, destination), None)
+            elif not found.index.has(offset, destination):
+                found.index.add(offset, destination)
+                found.without_receipt[offset, destination] = (
+                    self._outcome_of[record.topic],
+                    headers.get(REASON, b""),
+                )
+
+    async def _close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                await asyncio.wait_for(consumer.stop(), 5)

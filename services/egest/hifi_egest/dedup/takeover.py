@@ -1,0 +1,43 @@
+"""Take over a partition: restore the deduplicator, and learn what the last owner completed beyond its commit."""
+
+from collections.abc import Mapping
+
+from aiokafka import ConsumerRecord
+
+from hifi.kafka.consumer import AssignedPartition
+from hifi_egest.dedup.commit_metadata import CommitMetadata
+from hifi_egest.dedup.deduplicator import Deduplicator
+from hifi_egest.dedup.outcome_reader import OutcomeReader, RecordedOutcomes
+
+
+async def take_over(
+    reader: OutcomeReader, source: str, assigned: AssignedPartition, first: ConsumerRecord
+) -> tuple[Deduplicator, RecordedOutcomes]:
+    """Continue where the last owner of a partition stopped.
+
+    Args:
+        reader: of the outcome topics, started.
+        source: `enriched` or `retry-out`.
+        assigned: the partition; its commits carry the metadata of the deduplicator from now on.
+        first: the first record read.
+
+    Returns:
+        The deduplicator, and the outcomes that are already written for records that are read again.
+
+    Raises:
+        Fenced: the partition was revoked meanwhile.
+    """
+    metadata = CommitMetadata.parse(assigned.metadata)
+    floors: Mapping[str, int] | None = metadata.floors if metadata is not None else {}
+    if metadata is None and assigned.committed is not None:
+        floors = None  # an operator moved the offset: what is read again is to be delivered again
+    committed = assigned.committed if assigned.committed is not None else first.offset
+    recorded = await reader.read(source, assigned.partition, committed, first.timestamp, floors)
+    if not assigned.active:
+        assigned.abandon()
+        assigned.ensure_active()
+    deduplicator = Deduplicator(metadata or CommitMetadata(), recorded.index)
+    for key in recorded.keys:
+        deduplicator.remember(key)
+    assigned.metadata_at = deduplicator.metadata_at
+    return deduplicator, recorded

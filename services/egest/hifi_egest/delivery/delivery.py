@@ -1,0 +1,94 @@
+"""A delivery (one event for one destination) and its attempts (HTTP requests)."""
+
+from enum import IntEnum
+
+from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
+
+
+class DeliveryState(IntEnum):
+    """Where a delivery is in egest."""
+
+    QUEUED = 0
+    TAKEN = 1
+    """It is part of an outbound request."""
+    REMOVED = 2
+    """It was handed over or dropped while it was queued."""
+    DECIDED = 3
+    """Its outcome is being written."""
+
+
+class Attempt:
+    """The times and the status of one request; microseconds since 1970 UTC, 0: not sent or no answer."""
+
+    __slots__ = ("answered_us", "sent_us", "status")
+
+    def __init__(self, sent_us: int = 0, status: int = 0, answered_us: int = 0) -> None:
+        self.sent_us = sent_us
+        self.status = status
+        self.answered_us = answered_us
+
+
+NO_ATTEMPT = Attempt()
+"""The outcome was decided without a request."""
+
+
+class UnrecordedOutcomes:
+    """Number of a lane's outcomes that Kafka has not acknowledged."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Delivery:
+    """One event for one destination.
+
+    Attributes:
+        destination: its name.
+        unrecorded: counter of its lane in which its outcome counts; None until the lane decides the outcome.
+        attempts: requests so far.
+        first_us: when the first one was sent, microseconds since 1970 UTC; 0: there was none.
+        passes: completed retry passes.
+        ambiguous: requests that may have arrived although no answer came.
+        local: requests in this pass.
+        pass_started_s: when the first of these was sent, monotonic seconds.
+        queued_s: when it was queued, monotonic seconds.
+        first_of_key: it is the delivery of its key that may be sent.
+        breaker: value of its receipt's header on the circuit breaker; empty: the breaker has never opened.
+    """
+
+    __slots__ = (
+        "ambiguous", "attempts", "breaker", "destination", "event", "first_of_key", "first_us", "key", "local",
+        "pass_started_s", "passes", "queued_s", "state", "unrecorded",
+    )  # fmt: skip
+
+    def __init__(
+        self, event: EventRecord, destination: bytes, earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS
+    ) -> None:
+        self.event = event
+        self.destination = destination
+        self.unrecorded: UnrecordedOutcomes | None = None
+        self.key: bytes | None = event.record.key
+        self.attempts, self.first_us, self.passes, self.ambiguous = earlier
+        self.local = 0
+        self.pass_started_s = 0.0
+        self.queued_s = 0.0
+        self.state = DeliveryState.QUEUED
+        self.first_of_key = False
+        self.breaker = b""
+        event.partition.begin(event.size_bytes)
+
+    def complete(self) -> None:
+        """Release the delivery after Kafka acknowledged its outcome."""
+        self.event.delivery_completed()
+        self._release()
+
+    def leave(self) -> None:
+        """Release the delivery without an outcome: the partition's next owner reads it again."""
+        self._release()
+
+    def _release(self) -> None:
+        if self.unrecorded is not None:
+            self.unrecorded.count -= 1
+        self.event.partition.end(self.event.size_bytes)

@@ -1,0 +1,94 @@
+"""An event as it was read from `enriched` or `retry-out`, shared by its deliveries."""
+
+from typing import Final, NamedTuple
+
+from aiokafka import ConsumerRecord
+
+from hifi.event import Headers
+from hifi_egest.dedup.lineage import Lineage
+from hifi_egest.delivery.partition import SourcePartition
+
+_OVERHEAD_BYTES: Final = 1024
+"""Estimated memory of a delivery's headers, key and Python objects."""
+
+
+class EarlierAttempts(NamedTuple):
+    """What a record of `retry-out` says of the earlier passes of its delivery.
+
+    Attributes:
+        attempts: requests so far.
+        first_us: when the first one was sent, microseconds since 1970 UTC; 0: there was none.
+        passes: completed retry passes.
+        ambiguous: requests that may have arrived although no answer came.
+    """
+
+    attempts: int = 0
+    first_us: int = 0
+    passes: int = 0
+    ambiguous: int = 0
+
+
+NO_EARLIER_ATTEMPTS: Final = EarlierAttempts()
+NO_LINEAGE: Final = Lineage(b"", None, 0)
+
+
+class EventRecord:
+    """A parsed record.
+
+    Attributes:
+        record: as read.
+        partition: that it was read from.
+        receipt_headers: headers that the receipts of all its deliveries have in common.
+        pipe: name of the pipe.
+        seq: identity of the event.
+        accepted_us: when ingest accepted it, microseconds since 1970 UTC.
+        fetched_us: when egest fetched it, microseconds since 1970 UTC.
+        pipe_version: version of the pipe that ingest knew.
+        due_us: the destination accepts no request before this time, microseconds since 1970 UTC; 0: at any time.
+        earlier: attempts of earlier passes.
+        lineage: what identifies its copies.
+        destinations: names of the destinations whose delivery has not been given to a lane yet; b"": none wants it.
+        pending: deliveries without a recorded outcome.
+        size_bytes: estimated size of one delivery in memory.
+    """
+
+    __slots__ = (
+        "accepted_us", "destinations", "due_us", "earlier", "fetched_us", "lineage", "partition", "pending", "pipe",
+        "pipe_version", "receipt_headers", "record", "seq", "size_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        record: ConsumerRecord,
+        partition: SourcePartition,
+        receipt_headers: Headers,
+        pipe: str,
+        seq: bytes,
+        accepted_us: int,
+        fetched_us: int,
+        destinations: list[bytes] | None = None,
+        pipe_version: int = 0,
+        due_us: int = 0,
+        earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
+        lineage: Lineage = NO_LINEAGE,
+    ) -> None:
+        self.record = record
+        self.partition = partition
+        self.receipt_headers = receipt_headers
+        self.pipe = pipe
+        self.seq = seq
+        self.accepted_us = accepted_us
+        self.fetched_us = fetched_us
+        self.destinations = destinations if destinations is not None else []
+        self.pipe_version = pipe_version
+        self.due_us = due_us
+        self.earlier = earlier
+        self.lineage = lineage
+        self.pending = len(self.destinations)
+        self.size_bytes = len(record.value or b"") + _OVERHEAD_BYTES
+
+    def delivery_completed(self) -> None:
+        """Count a delivery whose outcome is recorded; the last one completes the record's offset."""
+        self.pending -= 1
+        if not self.pending:
+            self.partition.assigned.complete(self.record.offset)

@@ -1,0 +1,217 @@
+"""One HTTP/1.1 connection to a destination: sends a request and returns its status line.
+
+hifi has its own client because the status line is the delivery: general clients report it only once all headers have
+arrived, do not report whether any byte of the request was sent, and use six times as much CPU per request
+(docs/decisions/egest-http-client.md). llhttp parses the answers, through httptools.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Final, cast
+
+import httptools
+
+from hifi.clock import now_us
+from hifi_egest.policy.answer import Answer, NoResponse, retry_after_s
+
+BODY_BYTES: Final = 64 * 1024
+"""Bytes of an answer's body that are read; the connection of a longer one is closed."""
+BODY_S: Final = 2.0
+"""Time after the status line in which the body is read, seconds; then the connection is closed."""
+IDLE_S: Final = 3.0
+"""Time for which an idle connection may be reused, seconds: below the 5 s after which common servers close theirs,
+because a request that meets the close is ambiguous. If a server announces its own time-out (`Keep-Alive: timeout=60`),
+that time less one second is used."""
+LONGEST_IDLE_S: Final = 60.0
+"""Maximum of the latter, seconds."""
+_FINAL_READ_S: Final = 0.02
+_HEAD_BYTES: Final = 64 * 1024
+_STATUS_LINE: Final = re.compile(rb"(?:\A|\r\n\r\n)HTTP/1\.[01] ([2-9]\d\d)[ \r][^\n]*\n")
+_TIMEOUT: Final = re.compile(rb"timeout=(\d{1,6})")
+
+
+class DestinationConnection(asyncio.Protocol):
+    """A connection that carries one request at a time."""
+
+    def __init__(self, released: Callable[["DestinationConnection"], None]) -> None:
+        """Start unconnected; the event loop calls `connection_made`.
+
+        Args:
+            released: called when a request is over and the connection may be reused, and when it has been closed.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._released = released
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Answer | NoResponse] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._head = b""
+        self._status_read = False
+        self._retry_after: bytes | None = None
+        self._body_bytes = 0
+        self.busy = False
+        """A request is in flight, or the rest of its answer is being read."""
+        self.idle_until_s = 0.0
+        """Time on the loop's clock from which on the connection may not be reused."""
+        self._idle_s = IDLE_S
+
+    @property
+    def open(self) -> bool:
+        """Whether it can take a request, as far as is known."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def answered(self) -> bool:
+        """Whether the status line has arrived and only the rest of the answer is outstanding."""
+        return self.busy and self._answer is None
+
+    def request(self, data: bytes, timeout_s: float) -> asyncio.Future[Answer | NoResponse]:
+        """Send a complete request.
+
+        Args:
+            data: head and body.
+            timeout_s: until the status line, seconds.
+
+        Returns:
+            A future that never fails.
+        """
+        assert self._transport is not None
+        self.busy = True
+        self._head = b""
+        self._status_read = False
+        self._retry_after = None
+        self._body_bytes = 0
+        answer = self._answer = self._loop.create_future()
+        self._timer = self._loop.call_later(timeout_s, self._time_out_soon)
+        self._transport.write(data)
+        return answer
+
+    def close(self) -> None:
+        """Close the connection; the result of a request in flight is ambiguous."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Implement asyncio.Protocol."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Implement asyncio.Protocol."""
+        if not self.busy:
+            self.close()  # bytes without a request
+            return
+        if not self._status_read:
+            self._head += data
+            if len(self._head) > _HEAD_BYTES:
+                self._fail("protocol", "the headers of the answer are too long")
+                return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail("protocol", f"the answer is not HTTP/1.1: {error}")
+            return
+        if not self._status_read and (match := _STATUS_LINE.search(self._head)) and match[1].startswith(b"2"):
+            self._resolve(int(match[1]))  # the remaining headers change nothing
+        if self.answered and self._timer is None:  # usually the body has arrived as well
+            self._timer = self._loop.call_later(BODY_S, self.close)
+
+    def eof_received(self) -> None:
+        """Implement asyncio.Protocol: close this side too."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Implement asyncio.Protocol."""
+        self._transport = None
+        if exc is None:
+            self._end_without_answer(
+                NoResponse(
+                    "closed", "the destination closed the connection before the status line", ambiguous=True
+                )
+            )
+        else:
+            self._end_without_answer(
+                NoResponse("reset", f"the connection broke before the status line: {exc}", ambiguous=True)
+            )
+        self._finish()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Implement the callback of the parser."""
+        if len(name) == 11 and name.lower() == b"retry-after":
+            self._retry_after = value
+        elif len(name) == 10 and name.lower() == b"keep-alive" and (match := _TIMEOUT.search(value)):
+            self._idle_s = min(max(int(match[1]) - 1.0, 0.0), LONGEST_IDLE_S)
+
+    def on_headers_complete(self) -> None:
+        """Implement the callback of the parser."""
+        status = self._parser.get_status_code()
+        if status < 200:
+            return  # an interim answer, such as 103 Early Hints
+        if self._status_read:
+            self.close()  # a second answer to one request
+            return
+        self._status_read = True
+        self._resolve(status)
+
+    def on_body(self, body: bytes) -> None:
+        """Implement the callback of the parser."""
+        self._body_bytes += len(body)
+        if self._body_bytes > BODY_BYTES:
+            self.close()
+
+    def on_message_complete(self) -> None:
+        """Implement the callback of the parser."""
+        if not self._status_read or not self.busy or self._transport is None:
+            return
+        # A destination that answers before it has read the request will not read the next one properly.
+        if not self._parser.should_keep_alive() or self._transport.get_write_buffer_size():
+            self.close()
+            return
+        self.idle_until_s = self._loop.time() + self._idle_s
+        self._finish()
+
+    def _resolve(self, status: int) -> None:
+        if self._answer is None:
+            return
+        now = now_us()
+        if not self._answer.done():
+            self._answer.set_result(Answer(status, retry_after_s(self._retry_after, now), now))
+        self._answer = None
+        assert self._timer is not None
+        self._timer.cancel()
+        self._timer = None
+
+    def _end_without_answer(self, result: NoResponse) -> None:
+        """Set the result once nothing more can arrive."""
+        if self._answer is None:
+            return
+        # A complete status line is the answer, even if the headers after it were cut off.
+        match = _STATUS_LINE.search(self._head)
+        if match is not None and not self._status_read:
+            self._resolve(int(match[1]))
+            return
+        if not self._answer.done():
+            self._answer.set_result(result)
+        self._answer = None
+
+    def _time_out_soon(self) -> None:
+        # A process resumed after SIGSTOP sees its expired timers before its sockets (epoll returns EINTR, and its own
+        # time-out has expired too). A second, short timer lets the loop read what arrived meanwhile; with a delay of 0
+        # the loop would run it before it polls the sockets.
+        self._timer = self._loop.call_later(_FINAL_READ_S, self._timed_out)
+
+    def _timed_out(self) -> None:
+        self._end_without_answer(
+            NoResponse("timeout", "the destination sent no status line in time", ambiguous=True)
+        )
+        self.close()
+
+    def _fail(self, reason: str, detail: str) -> None:
+        self._end_without_answer(NoResponse(reason, detail, ambiguous=True))
+        self.close()
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.busy = False
+        self._released(self)

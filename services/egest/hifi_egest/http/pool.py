@@ -1,0 +1,198 @@
+"""The connections of one lane: kept open for reuse, limited in number, closed when they are idle for too long."""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import aiohappyeyeballs
+
+from hifi_egest.http.connection import DestinationConnection
+from hifi_egest.policy.answer import Answer, NoResponse
+
+_NAMES_S: Final = 10.0
+"""Time for which a resolved address is used for new connections, seconds."""
+_EYEBALLS_S: Final = 0.25
+"""Time after which the next address is tried in parallel to one that does not answer, seconds (RFC 8305)."""
+_REST_S: Final = 0.02
+"""Maximum time that a request waits for the rest of an earlier answer, seconds: about the cost of a new connection.
+Servers that write head and body separately have usually finished by then; a body that never ends costs no more."""
+Addresses: TypeAlias = list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]
+
+
+class ConnectionPool:
+    """Connections to one origin."""
+
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, size: int) -> None:
+        """Create an empty pool; the first request opens the first connection.
+
+        Args:
+            host: name or address, without brackets.
+            port: number.
+            tls: for https, else None.
+            size: maximum number of connections; callers make at most as many requests at a time.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._size = size
+        self._all: set[DestinationConnection] = set()
+        self._idle: list[DestinationConnection] = []
+        self._connecting = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._addresses: Addresses = []
+        self._resolved_s = float("-inf")
+        self._closed = False
+
+    async def exchange(
+        self, data: bytes, timeout_s: float, may_send: Callable[[], bool]
+    ) -> tuple[Answer | NoResponse | None, int]:
+        """Send a request and wait for its status line.
+
+        Args:
+            data: the complete request.
+            timeout_s: from connecting to the status line, seconds; a short wait for a free connection comes before.
+            may_send: called directly before the first byte is sent.
+
+        Returns:
+            The result, None if nothing was sent because `may_send` returned False; and the time at which the first
+            byte was sent, microseconds since 1970 UTC, 0 if none was.
+        """
+        connection = self._reusable() or await self._freed()
+        if connection is None:
+            began_s = self._loop.time()
+            connected = await self._connect(timeout_s)
+            if isinstance(connected, NoResponse):
+                return connected, 0
+            connection = connected
+            timeout_s -= self._loop.time() - began_s
+        if not may_send():
+            self._released(connection)
+            return None, 0
+        sent_us = time.time_ns() // 1000
+        return await connection.request(data, timeout_s), sent_us
+
+    def sweep(self) -> None:
+        """Close connections that were idle for too long."""
+        now_s = self._loop.time()
+        expired = [connection for connection in self._idle if connection.idle_until_s <= now_s]
+        for connection in expired:
+            connection.close()
+
+    def close(self) -> None:
+        """Close all connections; requests in flight finish first."""
+        self._closed = True
+        for connection in list(self._all):
+            if not connection.busy or connection.answered:
+                connection.close()
+
+    def _reusable(self) -> DestinationConnection | None:
+        now_s = self._loop.time()
+        while self._idle:
+            connection = self._idle.pop()  # the most recently used one, so that surplus connections expire
+            if connection.open and now_s < connection.idle_until_s:
+                return connection
+            connection.close()
+        return None
+
+    async def _freed(self) -> DestinationConnection | None:
+        """Wait briefly for a connection whose answer is nearly read; None: open another one instead."""
+        ends_s = self._loop.time() + _REST_S
+        while self._excess() and any(connection.answered for connection in self._all):
+            left_s = ends_s - self._loop.time()
+            if left_s <= 0:
+                return None
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            timer = self._loop.call_later(left_s, _wake, waiter)
+            await waiter
+            timer.cancel()
+            connection = self._reusable()
+            if connection is not None:
+                return connection
+        return None
+
+    def _excess(self) -> int:
+        """Connections to close before another one may be opened."""
+        return max(0, len(self._all) + self._connecting - self._size + 1)
+
+    async def _connect(self, timeout_s: float) -> DestinationConnection | NoResponse:
+        # These only read the rest of an answer, which is not needed.
+        for connection in [each for each in self._all if each.answered][: self._excess()]:
+            self._all.discard(connection)
+            connection.close()
+        self._connecting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._open()
+        except TimeoutError:
+            return NoResponse("connect", "the destination accepted no connection in time", ambiguous=False)
+        except socket.gaierror as error:
+            return NoResponse(
+                "dns", f"the name {self._host} has no address: {error.strerror}", ambiguous=False
+            )
+        except ssl.SSLError as error:
+            return NoResponse(
+                "tls",
+                f"the TLS handshake with the destination failed: {error.reason or error}",
+                ambiguous=False,
+            )
+        except OSError as error:
+            self._resolved_s = float("-inf")
+            return NoResponse(
+                "connect",
+                f"the destination accepts no connection: {error.strerror or error}",
+                ambiguous=False,
+            )
+        finally:
+            self._connecting -= 1
+
+    async def _open(self) -> DestinationConnection:
+        now_s = self._loop.time()
+        if now_s - self._resolved_s > _NAMES_S:
+            self._addresses = await self._loop.getaddrinfo(  # type: ignore[assignment]
+                self._host, self._port, type=socket.SOCK_STREAM
+            )
+            self._resolved_s = now_s
+        sock = await aiohappyeyeballs.start_connection(
+            self._addresses, happy_eyeballs_delay=_EYEBALLS_S, interleave=1, loop=self._loop
+        )
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _, connection = await self._loop.create_connection(
+                lambda: DestinationConnection(self._released),
+                sock=sock,
+                ssl=self._tls,
+                server_hostname=self._host if self._tls else None,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        self._all.add(connection)
+        return connection
+
+    def _released(self, connection: DestinationConnection) -> None:
+        if not connection.open:
+            self._all.discard(connection)
+            if connection in self._idle:
+                self._idle.remove(connection)
+        elif self._closed:
+            connection.close()
+        else:
+            if not connection.idle_until_s:
+                connection.idle_until_s = self._loop.time() + 1.0  # newly opened and not used
+            self._idle.append(connection)
+        while self._waiters and not _wake(self._waiters.popleft()):
+            pass  # that waiter has timed out
+
+
+def _wake(waiter: asyncio.Future[None]) -> bool:
+    """Wake a waiter; returns whether it was still waiting."""
+    if waiter.done():
+        return False
+    waiter.set_result(None)
+    return True

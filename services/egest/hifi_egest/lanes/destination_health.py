@@ -1,0 +1,270 @@
+"""The health of a destination, from its answers: circuit breaker, pause, refusals. Decides what each request leads to.
+
+Methods return what is to be done; the lane does it.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from hifi import log, metrics
+from hifi.clock import MICROSECONDS, now_us
+from hifi.pipe.model import Destination
+from hifi.topics import Tier
+from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.policy import outcome
+from hifi_egest.policy.answer import Answer, NoResponse
+from hifi_egest.policy.breaker import BreakerState, CircuitBreaker, Permit
+from hifi_egest.policy.outcome import (
+    AttemptCounts,
+    DeadLettered,
+    Refusal,
+    RetryLater,
+    RetryLocally,
+    SplitBatch,
+    Unclear,
+)
+from hifi_egest.policy.streak import RefusalStreak
+
+PAUSING: Final = frozenset({429, 503})
+"""A `Retry-After` with one of these statuses is about the destination as a whole, not about one event."""
+
+logger = log.get(__name__)
+
+
+class Conclusion(NamedTuple):
+    """The outcome of a delivery that was not delivered. `attempt`: the last one of this pass."""
+
+    delivery: Delivery
+    outcome: RetryLater | DeadLettered
+    attempt: Attempt
+
+
+class FailureDecision(NamedTuple):
+    """What to do after a failed request, in this order.
+
+    Attributes:
+        conclusions: outcomes to record.
+        hand_over_waiting: the destination accepts nothing for now: hand over everything that waits in the lane.
+        resend: request to send again; None: the request is finished.
+        after_s: delay before that, seconds.
+    """
+
+    conclusions: Sequence[Conclusion]
+    hand_over_waiting: bool = False
+    resend: OutboundRequest | None = None
+    after_s: float = 0.0
+
+
+class DestinationHealth:
+    """The health of one lane's destination."""
+
+    def __init__(
+        self,
+        pipe: str,
+        destination: Destination,
+        tiers: Sequence[Tier],
+        longest_pause_s: float,
+        *,
+        ever_open: bool = False,
+    ) -> None:
+        """Start with a healthy destination.
+
+        Args:
+            pipe: name.
+            destination: as declared.
+            tiers: of the retrier, ascending.
+            longest_pause_s: during a longer pause deliveries go to the retrier instead of waiting, seconds.
+            ever_open: the circuit breaker of the lane's earlier declaration has been open.
+        """
+        self._policy = destination.retry
+        self._tiers = tiers
+        self._longest_pause_s = longest_pause_s
+        self._breaker = CircuitBreaker(destination.breaker.failures, destination.breaker.probe)
+        self._streak: RefusalStreak[tuple[OutboundRequest, Attempt]] = RefusalStreak(
+            destination.breaker.failures
+        )
+        self.paused_until_s = 0.0
+        """Until when the destination asked for no requests, monotonic seconds."""
+        self.ever_open = ever_open
+        """The circuit breaker has been open: receipts report its state from then on."""
+        self._log_fields = {"pipe": pipe, "destination": destination.name}
+        self._labels = pipe, destination.name
+        self._gauge = metrics.BREAKER_OPEN.labels(*self._labels)
+        self._gauge.set(0)
+
+    # Before a request
+
+    def refusal(self, now_s: float) -> Refusal | None:
+        """Why a delivery should go to the retrier without a request; None: queue it."""
+        if self._breaker.state is not BreakerState.CLOSED and self._breaker.refuses(now_s):
+            return Refusal("breaker-open", "the destination keeps failing; its circuit breaker is open")
+        if self.paused_until_s > now_s and self.paused_until_s - now_s > self._longest_pause_s:
+            return Refusal("paused", "the destination asked for a pause", self.paused_until_s - now_s)
+        return None
+
+    @property
+    def breaker(self) -> BreakerState:
+        """Current state of the circuit breaker."""
+        return self._breaker.state
+
+    def permit(self, now_s: float) -> Permit:
+        """Ask the circuit breaker for permission to send a request."""
+        return self._breaker.permit(now_s)
+
+    def forgo(self, permit: Permit) -> None:
+        """Return the permit of a request that was not sent."""
+        self._breaker.forgo(permit)
+
+    # After a request
+
+    def delivered(self, request: OutboundRequest, now_s: float) -> Sequence[Conclusion]:
+        """Note a successful request; returns outcomes of earlier deliveries that it clarifies."""
+        self._breaker_result(request, ok=True, now_s=now_s)
+        return self._end_streak() if self._streak.status else ()
+
+    def failed(
+        self, request: OutboundRequest, result: Answer | NoResponse, attempt: Attempt, now_s: float
+    ) -> FailureDecision:
+        """Decide what happens after a failed request."""
+        deliveries = request.deliveries
+        counts = [attempt_counts(delivery, now_s) for delivery in deliveries]
+        largest = AttemptCounts(
+            max(each.attempts for each in counts),
+            max(each.local for each in counts),
+            max(each.age_s for each in counts),
+            max(each.pass_age_s for each in counts),
+            max(each.passes for each in counts),
+        )
+        step = outcome.decide(
+            result,
+            self._policy,
+            largest,
+            self._tiers,
+            jitter=random.random(),
+            batch=len(deliveries),
+            local=request.active,
+        )
+        if isinstance(step, Unclear):
+            return self._unclear(request, step.status, attempt, now_s)
+        conclusions = self._end_streak() if isinstance(result, Answer) and self._streak.status else []
+        recoverable = outcome.recoverable(result, self._policy)
+        opened = self._breaker_result(request, ok=not recoverable, now_s=now_s)
+        paused = recoverable and isinstance(result, Answer) and self._pause(result, now_s)
+        hand_over_waiting = opened or paused
+        if isinstance(step, RetryLocally) and self.refusal(now_s) is None:
+            return FailureDecision(conclusions, hand_over_waiting, request, step.after_s)
+        if isinstance(step, SplitBatch):
+            return FailureDecision(conclusions, hand_over_waiting, request.split())
+        for delivery, its_counts in zip(deliveries, counts, strict=True):
+            final = outcome.decide(result, self._policy, its_counts, self._tiers, jitter=0.0, local=False)
+            assert isinstance(final, RetryLater | DeadLettered)
+            conclusions.append(Conclusion(delivery, final, attempt))
+        return FailureDecision(conclusions, hand_over_waiting)
+
+    @property
+    def holding(self) -> bool:
+        """Whether refused deliveries are held until it is clear what is at fault; call `overdue` then."""
+        return self._streak.holding
+
+    def overdue(self, now_s: float) -> list[Conclusion]:
+        """Outcomes of the refused deliveries that were held for the maximum time: dead letters."""
+        return _events_at_fault(self._streak.overdue(now_s))
+
+    def release_held(self) -> list[Conclusion]:
+        """Outcomes of all held deliveries: they are retried later, because it is not clear what is at fault."""
+        return self._destination_at_fault(self._streak.release())
+
+    def retire(self) -> list[Conclusion]:
+        """Remove the breaker's metric of a deleted destination; returns the outcomes of all held deliveries."""
+        metrics.BREAKER_OPEN.remove(*self._labels)  # a 0 would become 1 again with a late failure
+        return self.release_held()
+
+    def without_request(
+        self, delivery: Delivery, refusal: Refusal, now_s: float
+    ) -> RetryLater | DeadLettered:
+        """The outcome of a delivery for which no request is sent."""
+        age_s = attempt_counts(delivery, now_s).age_s if delivery.first_us else None
+        return outcome.too_old(self._policy, age_s) or outcome.retry_later(
+            refusal.reason, refusal.detail, delivery.passes, self._tiers, refusal.wait_s
+        )
+
+    def _unclear(
+        self, request: OutboundRequest, status: int, attempt: Attempt, now_s: float
+    ) -> FailureDecision:
+        if request.permit is Permit.PROBE:
+            self._breaker_result(request, ok=False, now_s=now_s)
+            return FailureDecision(self._destination_at_fault([(request, attempt)]))
+        events_at_fault, destination_at_fault = self._streak.refused((request, attempt), status, now_s)
+        conclusions = _events_at_fault(events_at_fault)
+        if destination_at_fault:
+            self._breaker.trip(now_s)
+            self._breaker_opened(f"{status} again and again")
+            conclusions += self._destination_at_fault(destination_at_fault)
+        return FailureDecision(conclusions, hand_over_waiting=bool(destination_at_fault))
+
+    def _end_streak(self) -> list[Conclusion]:
+        return _events_at_fault(self._streak.end())
+
+    def _destination_at_fault(self, held: Iterable[tuple[OutboundRequest, Attempt]]) -> list[Conclusion]:
+        return [
+            Conclusion(
+                delivery,
+                outcome.retry_later(
+                    f"status-{attempt.status}",
+                    f"the destination answers {attempt.status} to everything",
+                    delivery.passes,
+                    self._tiers,
+                ),
+                attempt,
+            )
+            for request, attempt in held
+            for delivery in request.deliveries
+        ]
+
+    def _breaker_result(self, request: OutboundRequest, *, ok: bool, now_s: float) -> bool:
+        """Report a result to the circuit breaker; returns whether it opened."""
+        before = self._breaker.state
+        self._breaker.result(request.permit, ok=ok, now_s=now_s)
+        if before is self._breaker.state:
+            return False
+        if self._breaker.state is BreakerState.OPEN and before is BreakerState.CLOSED:
+            self._breaker_opened("failures in a row")
+            return True
+        if self._breaker.state is BreakerState.CLOSED:
+            self._gauge.set(0)
+            logger.info("breaker-closed", **self._log_fields)
+        return False
+
+    def _breaker_opened(self, why: str) -> None:
+        self.ever_open = True
+        self._gauge.set(1)
+        logger.warning("breaker-opened", why=why, **self._log_fields)
+
+    def _pause(self, answer: Answer, now_s: float) -> bool:
+        """Note the pause that an answer asks for; returns whether it is too long to wait for."""
+        wait_s = answer.retry_after_s
+        if answer.status not in PAUSING or not wait_s:
+            return False
+        self.paused_until_s = max(self.paused_until_s, now_s + wait_s)
+        if wait_s <= self._longest_pause_s:
+            return False
+        logger.info("destination-paused", seconds=wait_s, **self._log_fields)
+        return True
+
+
+def attempt_counts(delivery: Delivery, now_s: float) -> AttemptCounts:
+    """The current counts of a delivery; `now_s`: monotonic, seconds."""
+    age_s = (now_us() - delivery.first_us) / MICROSECONDS if delivery.first_us else 0.0
+    return AttemptCounts(
+        delivery.attempts, delivery.local, max(0.0, age_s), now_s - delivery.pass_started_s, delivery.passes
+    )
+
+
+def _events_at_fault(held: Iterable[tuple[OutboundRequest, Attempt]]) -> list[Conclusion]:
+    return [
+        Conclusion(delivery, outcome.refused(attempt.status), attempt)
+        for request, attempt in held
+        for delivery in request.deliveries
+    ]

@@ -1,0 +1,60 @@
+"""Record the outcomes of a lane's deliveries, and count those that Kafka has not acknowledged."""
+
+from collections.abc import Iterable
+
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, DeliveryState, UnrecordedOutcomes
+from hifi_egest.lanes.buffer import LaneBuffer
+from hifi_egest.lanes.destination_health import Conclusion, DestinationHealth
+from hifi_egest.policy.breaker import BreakerState
+from hifi_egest.policy.outcome import DeadLettered, Refusal, RetryLater
+from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+
+
+class LaneOutcomes:
+    """Takes decided deliveries out of a lane and records their outcomes."""
+
+    def __init__(
+        self, recorder: OutcomeRecorder, buffer: LaneBuffer, health: DestinationHealth, instance: str
+    ) -> None:
+        """Start without outcomes.
+
+        Args:
+            recorder: of all lanes.
+            buffer: of the lane.
+            health: of the destination; receipts report its circuit breaker. Replace it with the declaration.
+            instance: named in receipts.
+        """
+        self._recorder = recorder
+        self._buffer = buffer
+        self.health = health
+        self._breaker_headers = {state: f"{state.value}:{instance}".encode() for state in BreakerState}
+        self.unrecorded = UnrecordedOutcomes()
+
+    def delivered(self, deliveries: Iterable[Delivery], attempt: Attempt) -> None:
+        """Record the deliveries of a successful request."""
+        for delivery in deliveries:
+            self._decided(delivery)
+            self._recorder.delivered(delivery, attempt)
+
+    def conclude(self, delivery: Delivery, outcome: RetryLater | DeadLettered, attempt: Attempt) -> None:
+        """Record a retry or a dead letter."""
+        self._decided(delivery)
+        self._recorder.put_away(delivery, outcome, attempt)
+
+    def conclude_all(self, conclusions: Iterable[Conclusion]) -> None:
+        """Record retries and dead letters."""
+        for delivery, outcome, attempt in conclusions:
+            self.conclude(delivery, outcome, attempt)
+
+    def refuse(self, delivery: Delivery, refusal: Refusal, now_s: float) -> None:
+        """Record the outcome of a delivery for which no request is sent; `now_s`: monotonic, seconds."""
+        self.conclude(delivery, self.health.without_request(delivery, refusal, now_s), NO_ATTEMPT)
+
+    def _decided(self, delivery: Delivery) -> None:
+        if delivery.state is DeliveryState.TAKEN:
+            self._buffer.left(delivery)
+        delivery.state = DeliveryState.DECIDED
+        if self.health.ever_open:
+            delivery.breaker = self._breaker_headers[self.health.breaker]
+        self.unrecorded.count += 1
+        delivery.unrecorded = self.unrecorded

@@ -1,0 +1,132 @@
+"""All lanes: one for each destination of each pipe, updated when a pipe changes."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Final
+
+from hifi import log
+from hifi.clock import monotonic_s
+from hifi.pipe.model import Destination
+from hifi.pipe.registry import PipeRegistry
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.lanes.cpu_saturation import CpuSaturation
+from hifi_egest.lanes.lane import Lane
+from hifi_egest.lanes.resources import LaneResources
+
+SWEEP_S: Final = 0.5
+"""Time between two sweeps of all lanes, seconds."""
+_RECENT_S: Final = 10.0
+_CAPACITY_CHECK_S: Final = 0.05
+
+logger = log.get(__name__)
+
+
+class Lanes:
+    """Provides the lane of each destination. Start before use, and stop at the end."""
+
+    def __init__(
+        self, registry: PipeRegistry, resources: LaneResources, rate_share: Callable[[], float]
+    ) -> None:
+        """Start without lanes; `start` opens them.
+
+        Args:
+            registry: of the pipes.
+            resources: shared by the lanes.
+            rate_share: returns the share of every destination's rate that this instance may use, from 0 to 1.
+        """
+        self._registry = registry
+        self._resources = resources
+        self._rate_share = rate_share
+        self._lanes: dict[tuple[str, bytes], Lane] = {}
+        self._cpu = CpuSaturation()
+        self._with_capacity: list[Lane] = []
+        self._capacity_checked_s = -math.inf
+        self._pipes_changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Open a lane for every declared destination, and follow the changes of pipes."""
+        self._registry.on_change(self._pipes_changed.set)
+        await self._reconcile()
+        self._tasks = [asyncio.create_task(self._follow_pipes()), asyncio.create_task(self._sweep())]
+
+    async def stop(self) -> None:
+        """Close all lanes, which are empty by now."""
+        for task in self._tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for lane in self._lanes.values():
+            await lane.retire()
+
+    def get(self, pipe: str, destination: bytes) -> Lane | None:
+        """The lane of a destination; None if the pipe or the destination was deleted."""
+        lane = self._lanes.get((pipe, destination))
+        if lane is None:
+            lane = self._open(pipe, destination.decode("utf-8", "replace"))
+        return lane
+
+    def may_wait(self, lane: Lane) -> bool:
+        """Whether a delivery that does not fit in a lane waits, rather than going to the retrier."""
+        now_s = monotonic_s()
+        if (
+            now_s - self._capacity_checked_s > _CAPACITY_CHECK_S
+        ):  # with thousands of lanes not for each delivery
+            self._capacity_checked_s = now_s
+            recent = (each for each in self._lanes.values() if each.offered_s > now_s - _RECENT_S)
+            self._with_capacity = [each for each in recent if each.has_capacity]
+        alone = not any(each is not lane for each in self._with_capacity)
+        return lane.may_wait(alone=alone, saturated=self._cpu.saturated())
+
+    def revoke(self, partition: SourcePartition) -> None:
+        """Drop or hand over what the lanes hold of a revoked partition; requests in flight finish."""
+        for lane in self._lanes.values():
+            lane.revoke(partition)
+
+    def _declared(self, pipe: str, destination: str) -> Destination | None:
+        known = self._registry.get(pipe)
+        return known.pipe.destination(destination) if known is not None else None
+
+    def _open(self, pipe: str, destination: str) -> Lane | None:
+        declared = self._declared(pipe, destination)
+        if declared is None:
+            return None
+        lane = Lane(pipe, declared, self._resources, self._rate_share())
+        self._lanes[pipe, destination.encode()] = lane
+        return lane
+
+    async def _follow_pipes(self) -> None:
+        while True:
+            await self._pipes_changed.wait()
+            self._pipes_changed.clear()
+            try:
+                await self._reconcile()
+            except Exception:
+                logger.exception("lanes-update-failed")
+
+    async def _reconcile(self) -> None:
+        for (pipe, name), lane in list(self._lanes.items()):
+            declared = self._declared(pipe, name.decode())
+            if declared is not None:
+                await lane.replace(declared)
+            else:
+                del self._lanes[pipe, name]
+                logger.info("lane-retired", pipe=pipe, destination=name.decode())
+                await lane.retire()
+        for known in self._registry.all():
+            for destination in known.pipe.destinations:
+                if (known.pipe.pipe, destination.name.encode()) not in self._lanes:
+                    self._open(known.pipe.pipe, destination.name)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            rate_share = self._rate_share()
+            for lane in list(self._lanes.values()):
+                try:
+                    lane.set_rate_share(rate_share)
+                    lane.sweep()
+                except Exception:
+                    logger.exception("sweep-failed", pipe=lane.pipe, destination=lane.destination.name)

@@ -1,0 +1,155 @@
+"""The queue of a lane: the order in which deliveries are sent, one of each key at a time. Pure."""
+
+from collections import deque
+from typing import Final
+
+from hifi_egest.delivery.delivery import Delivery, DeliveryState
+from hifi_egest.delivery.partition import SourcePartition
+
+RETRIED_EVERY: Final = 4
+"""While both kinds wait, one of this many deliveries is a retried one, so that neither kind starves."""
+
+
+class DeliveryQueue:
+    """Deliveries that wait. One of each key is ready; the next one becomes ready when `release` is called."""
+
+    def __init__(self, *, ordered: bool) -> None:
+        """Start empty.
+
+        Args:
+            ordered: keep the order within a key; otherwise every delivery is ready at once.
+        """
+        self._ordered = ordered
+        self._fresh: deque[Delivery] = deque()
+        self._retried: deque[Delivery] = deque()
+        self._keys: dict[bytes, deque[Delivery] | None] = {}
+        """Keys of which a delivery is ready or in flight, with the deliveries that wait for it."""
+        self._arrivals: deque[Delivery] = deque()
+        self._taken_count = 0
+        self._length = 0
+        self.retried = 0
+        """Queued deliveries that have been through the retrier."""
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, delivery: Delivery, now_s: float) -> None:
+        """Queue a delivery."""
+        delivery.queued_s = now_s
+        self._length += 1
+        self.retried += delivery.passes > 0
+        self._arrivals.append(delivery)
+        key = delivery.key
+        if key is None or not self._ordered:
+            self._make_ready(delivery)
+        elif key in self._keys:
+            followers = self._keys[key]
+            if followers is None:
+                followers = self._keys[key] = deque()
+            followers.append(delivery)
+        else:
+            self._keys[key] = None
+            self._make_ready(delivery)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a delivery may be sent."""
+        return self._front() is not None
+
+    @property
+    def waiting_since_s(self) -> float:
+        """When the next delivery was queued, monotonic seconds; only while one is ready."""
+        line = self._front()
+        assert line is not None
+        return line[0].queued_s
+
+    @property
+    def ready_count(self) -> int:
+        """Approximate number of deliveries that may be sent now."""
+        return len(self._fresh) + len(self._retried)
+
+    def take(self) -> Delivery | None:
+        """Take the next delivery; no other one of its key is ready until `release`."""
+        line = self._front()
+        if line is None:
+            return None
+        self._taken_count += 1
+        return self._taken(line.popleft())
+
+    def take_same_key(self, delivery: Delivery) -> Delivery | None:
+        """Take the next delivery of the same key, to send it in the same request."""
+        followers = self._keys.get(delivery.key) if delivery.key is not None and self._ordered else None
+        while followers:
+            follower = followers.popleft()
+            if follower.state is DeliveryState.QUEUED:
+                return self._taken(follower)
+        return None
+
+    def release(self, key: bytes | None) -> None:
+        """Make the next delivery of a key ready. Call once for each key of a finished request."""
+        if key is None or not self._ordered or key not in self._keys:
+            return
+        followers = self._keys[key]
+        while followers:
+            delivery = followers.popleft()
+            if delivery.state is DeliveryState.QUEUED:
+                self._make_ready(delivery)
+                return
+        del self._keys[key]
+
+    def remove_late(self, before_s: float) -> list[Delivery]:
+        """Remove and return the deliveries queued before a time, monotonic seconds."""
+        found = []
+        arrivals = self._arrivals
+        while arrivals and (arrivals[0].state is not DeliveryState.QUEUED or arrivals[0].queued_s < before_s):
+            delivery = arrivals.popleft()
+            if delivery.state is DeliveryState.QUEUED:
+                found.append(delivery)
+        return self._removed(found)
+
+    def remove_partition(self, partition: SourcePartition) -> list[Delivery]:
+        """Remove and return the deliveries of a partition."""
+        return self._removed(
+            [
+                each
+                for each in self._arrivals
+                if each.event.partition is partition and each.state is DeliveryState.QUEUED
+            ]
+        )
+
+    def remove_all(self) -> list[Delivery]:
+        """Remove and return all deliveries."""
+        found = [delivery for delivery in self._arrivals if delivery.state is DeliveryState.QUEUED]
+        self._arrivals.clear()
+        return self._removed(found)
+
+    def _front(self) -> deque[Delivery] | None:
+        for line in (self._fresh, self._retried):
+            while line and line[0].state is not DeliveryState.QUEUED:
+                line.popleft()
+        if self._fresh and (self._taken_count % RETRIED_EVERY or not self._retried):
+            return self._fresh
+        return self._retried or self._fresh or None
+
+    def _make_ready(self, delivery: Delivery) -> None:
+        delivery.first_of_key = True
+        (self._retried if delivery.passes else self._fresh).append(delivery)
+
+    def _taken(self, delivery: Delivery) -> Delivery:
+        delivery.state = DeliveryState.TAKEN
+        self._length -= 1
+        self.retried -= delivery.passes > 0
+        arrivals = self._arrivals
+        while arrivals and arrivals[0].state is not DeliveryState.QUEUED:
+            arrivals.popleft()
+        return delivery
+
+    def _removed(self, deliveries: list[Delivery]) -> list[Delivery]:
+        for delivery in deliveries:
+            delivery.state = DeliveryState.REMOVED
+        self._length -= len(deliveries)
+        self.retried -= sum(delivery.passes > 0 for delivery in deliveries)
+        for delivery in deliveries:
+            if delivery.first_of_key:
+                self.release(delivery.key)
+        return deliveries

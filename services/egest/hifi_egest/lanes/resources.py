@@ -1,0 +1,25 @@
+"""What all lanes share."""
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hifi.health import Health
+from hifi.topics import Tier
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+from hifi_egest.settings import EgestSettings
+
+
+@dataclass(frozen=True)
+class LaneResources:
+    """The services and settings that every lane uses; `tls` is for https destinations."""
+
+    settings: EgestSettings
+    tiers: Sequence[Tier]
+    recorder: OutcomeRecorder
+    lease: MembershipLease
+    budget: InFlightBudget
+    health: Health
+    tls: ssl.SSLContext

@@ -1,0 +1,193 @@
+"""Decide what happens to a delivery after a request, from the answer, the retry policy and the counts. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from hifi.pipe.model import RetryPolicy
+from hifi.topics import Tier
+from hifi_egest.policy import tiers as tier_of
+from hifi_egest.policy.answer import Answer, NoResponse
+
+LOCAL_S: Final = 1.0
+"""Local retries end this long after the first request of the pass, seconds."""
+LOCAL_BASE_S: Final = 0.2
+"""Maximum backoff before the first local retry, seconds; it doubles with each."""
+RECOVERABLE: Final = frozenset({408, 425, 429})
+"""Statuses below 500 after which the same request is tried again."""
+UNCLEAR: Final = frozenset({401, 403, 404})
+"""One such answer is about the event; many equal ones in a row are about the destination."""
+SPLITTABLE: Final = frozenset({400, 413, 422})
+"""As the answer to a batch these may be about a single event of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptCounts:
+    """Attempts of one delivery, including the request that just ended.
+
+    Attributes:
+        attempts: requests in all.
+        local: requests in this pass.
+        age_s: time since the first request, seconds.
+        pass_age_s: time since the first request of this pass, seconds.
+        passes: completed retry passes.
+    """
+
+    attempts: int
+    local: int
+    age_s: float
+    pass_age_s: float
+    passes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The destination accepted the delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLocally:
+    """Send again from this instance after `after_s` seconds."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """Hand over to the retrier.
+
+    Attributes:
+        tier: retry topic in which the delivery waits.
+        reason: stable code.
+        detail: one sentence for a person.
+        wait_s: wait that the destination asked for, where it exceeds the tier's delay, seconds.
+    """
+
+    tier: Tier
+    reason: str
+    detail: str
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettered:
+    """Write a dead letter with this stable reason and a detail for a person."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitBatch:
+    """Send the batch again as two halves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """A 401, 403 or 404: the next answers show whether the event or the destination is at fault."""
+
+    status: int
+
+
+NextStep: TypeAlias = Delivered | RetryLocally | RetryLater | DeadLettered | SplitBatch | Unclear
+
+
+class Refusal(NamedTuple):
+    """Why a delivery is handed to the retrier without a request. `wait_s`: what the destination asked for, seconds."""
+
+    reason: str
+    detail: str
+    wait_s: float | None = None
+
+
+def recoverable(result: Answer | NoResponse, policy: RetryPolicy) -> bool:
+    """Whether the same request may succeed later."""
+    if isinstance(result, NoResponse):
+        return True
+    status = result.status
+    if status in policy.never:
+        return False
+    return status in policy.also or status in RECOVERABLE or 500 <= status < 600
+
+
+def decide(
+    result: Answer | NoResponse,
+    policy: RetryPolicy,
+    counts: AttemptCounts,
+    tiers: Sequence[Tier],
+    *,
+    jitter: float,
+    batch: int = 1,
+    local: bool = True,
+) -> NextStep:
+    """Decide what happens to a delivery after a request.
+
+    Args:
+        result: of the request.
+        policy: of the destination.
+        counts: of the delivery; of a batch, the largest of each.
+        tiers: ascending.
+        jitter: random number from 0 to 1, for full jitter (AWS, "Exponential Backoff and Jitter", 2015).
+        batch: events in the request.
+        local: whether local retries are possible.
+    """
+    if isinstance(result, Answer):
+        if 200 <= result.status < 300:
+            return Delivered()
+        if not recoverable(result, policy):
+            return _after_refusal(result.status, policy, batch)
+    reason, detail = _describe(result)
+    if counts.attempts >= policy.max_attempts:
+        return DeadLettered("gave-up", f"{counts.attempts} requests were sent; the last one: {detail}")
+    if counts.age_s >= policy.max_age:
+        return DeadLettered(
+            "gave-up", f"the first request was {counts.age_s:.0f} s ago; the last one: {detail}"
+        )
+    wait_s = result.retry_after_s if isinstance(result, Answer) else None
+    if local and counts.local < policy.local_attempts:
+        after_s = jitter * LOCAL_BASE_S * 2 ** (counts.local - 1) + (wait_s or 0.0)
+        if counts.pass_age_s + after_s <= LOCAL_S:
+            return RetryLocally(after_s)
+    return retry_later(reason, detail, counts.passes, tiers, wait_s)
+
+
+def retry_later(
+    reason: str, detail: str, passes: int, tiers: Sequence[Tier], wait_s: float | None = None
+) -> RetryLater:
+    """Hand over to the tier of this pass, or to the tier for the wait that the destination asked for, seconds."""
+    if wait_s is None:
+        return RetryLater(tier_of.by_pass(passes, tiers), reason, detail)
+    tier = tier_of.within(wait_s, tiers)
+    return RetryLater(tier, reason, detail, wait_s if wait_s > tier.delay_s else None)
+
+
+def too_old(policy: RetryPolicy, age_s: float | None) -> DeadLettered | None:
+    """The dead letter of a delivery that reached `max_age` before it is handed over without a request.
+
+    Args:
+        policy: of the destination.
+        age_s: time since the first request, seconds; None: there was no request, so the delivery has no age.
+    """
+    if age_s is None or age_s < policy.max_age:
+        return None
+    return DeadLettered("gave-up", f"the first request was {age_s:.0f} s ago")
+
+
+def refused(status: int) -> DeadLettered:
+    """The dead letter of an event that the destination refuses."""
+    answer = "redirects, which are not followed" if 300 <= status < 400 else f"answers {status}"
+    return DeadLettered(f"status-{status}", f"the destination {answer}")
+
+
+def _after_refusal(status: int, policy: RetryPolicy, batch: int) -> NextStep:
+    if batch > 1 and status in SPLITTABLE:
+        return SplitBatch()
+    if status in UNCLEAR and status not in policy.never:
+        return Unclear(status)
+    return refused(status)
+
+
+def _describe(result: Answer | NoResponse) -> tuple[str, str]:
+    if isinstance(result, Answer):
+        return result.reason, f"the destination answers {result.status}"
+    return result.reason, result.detail

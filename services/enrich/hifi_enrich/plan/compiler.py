@@ -1,0 +1,205 @@
+"""Compiles pipes to a query plan, and keeps what it compiled for the next one."""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
+
+from hifi import log
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import PipeVersion
+from hifi.sql.catalyst import Catalyst, JavaObject, SqlProblem
+from hifi.sql.generator import (
+    PipeSql,
+    dead_letter_result,
+    generate_sql,
+    lookup_waves,
+    user_expressions,
+)
+from hifi.sql.lookup_key import table_id
+from hifi.sql.restrictions import violations
+from hifi_enrich.plan.pandas_udf import UdfCall
+from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
+
+PIPES_PER_ANALYSIS: Final = 50
+"""Pipes whose expressions Spark analyses together: one at a time costs twice as much, all at once fail together."""
+
+_NO_VERSION: Final = -1
+"""Version of the stand-in for a broken pipe. No pipe has it, so the pipe is compiled again for the next plan."""
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPipe:
+    """One version of a pipe as expressions that are bound to the columns of a row."""
+
+    name: str
+    version: int
+    fields: JavaObject | None
+    lookup_keys: tuple[JavaObject, ...]
+    lookups_per_wave: tuple[int, ...]
+    udf_args: JavaObject | None
+    result: JavaObject
+    udf: UdfCall | None
+    source: PipeVersion | None
+    """The version that was compiled; None for the stand-in of a broken pipe."""
+    sql: PipeSql
+
+
+class PipeCompiler:
+    """Compiles pipes. Equal expressions are compiled once and shared by the pipes that have them."""
+
+    def __init__(self, catalyst: Catalyst) -> None:
+        self._catalyst = catalyst
+        self._compiled: dict[str, CompiledPipe] = {}
+        self._expressions: dict[str, JavaObject] = {}
+        """Compiled expression by its text."""
+        self._allowed: set[str] = set()
+        """Users' expressions in which nothing is forbidden."""
+
+    def plan(
+        self,
+        pipes: Sequence[PipeVersion],
+        version: int,
+        lookups: LookupBroadcasts,
+        task_copies: int,
+        broken: Mapping[str, str],
+    ) -> QueryPlan:
+        """Make the plan of all pipes.
+
+        A pipe that Spark rejects continues in the version that was compiled last. Where there is none, its events
+        become dead letters `pipe-broken` with the reason.
+
+        Args:
+            pipes: every pipe in force.
+            version: version through which the registry has been read.
+            lookups: the tables that pipes can look rows up in.
+            task_copies: copies of each expression, at least the number of partitions of the stream.
+            broken: pipe to the reason why it cannot run, such as a lookup that cannot be read.
+        """
+        compiled = self._compile(pipes, lookups.ids, broken)
+        pipe_index = self._catalyst.jvm.java.util.HashMap()
+        for index, pipe in enumerate(compiled):
+            pipe_index.put(pipe.name, index)
+        waves = max((len(pipe.lookup_keys) for pipe in compiled), default=0)
+        lookup_keys = [
+            (
+                self._broadcast(
+                    [pipe.lookup_keys[wave] if wave < len(pipe.lookup_keys) else None for pipe in compiled],
+                    task_copies,
+                ),
+                max(pipe.lookups_per_wave[wave] for pipe in compiled if wave < len(pipe.lookups_per_wave)),
+            )
+            for wave in range(waves)
+        ]
+        udfs = {index: pipe.udf for index, pipe in enumerate(compiled) if pipe.udf is not None}
+        return QueryPlan(
+            version=version,
+            pipe_index=self._catalyst.broadcast(pipe_index),
+            fields=self._broadcast([pipe.fields for pipe in compiled], task_copies),
+            lookup_keys=lookup_keys,
+            udf_args=self._broadcast([pipe.udf_args for pipe in compiled], task_copies) if udfs else None,
+            result=self._broadcast([pipe.result for pipe in compiled], task_copies),
+            tables=lookups.tables,
+            udfs=udfs,
+            task_copies=task_copies,
+        )
+
+    def in_force(self) -> list[PipeVersion]:
+        """The versions of pipes that are in the last plan."""
+        return [pipe.source for pipe in self._compiled.values() if pipe.source is not None]
+
+    def _broadcast(self, expressions: Sequence[JavaObject | None], task_copies: int) -> JavaObject:
+        array = self._catalyst.array(expressions)
+        return self._catalyst.broadcast(self._catalyst.task_copies(array, task_copies))
+
+    def _compile(
+        self, pipes: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
+    ) -> list[CompiledPipe]:
+        changed = [one for one in pipes if not self._is_usable(one.pipe.pipe, tables, one.version)]
+        for start in range(0, len(changed), PIPES_PER_ANALYSIS):
+            self._compile_group(changed[start : start + PIPES_PER_ANALYSIS], tables, broken)
+        names = {one.pipe.pipe for one in pipes}
+        self._compiled = {name: pipe for name, pipe in self._compiled.items() if name in names}
+        self._drop_unused()
+        return [self._compiled[one.pipe.pipe] for one in pipes]
+
+    def _drop_unused(self) -> None:
+        """Drop the expressions that no compiled pipe has any more."""
+        texts = {text for pipe in self._compiled.values() for text in pipe.sql.texts()}
+        self._expressions = {text: one for text, one in self._expressions.items() if text in texts}
+        self._allowed &= {text for one in self.in_force() for _, text in user_expressions(one.pipe)}
+
+    def _is_usable(self, name: str, tables: AbstractSet[str], version: int | None = None) -> bool:
+        """Whether a pipe has been compiled (in this version, where one is given) and its tables exist."""
+        pipe = self._compiled.get(name)
+        if pipe is None or pipe.source is None or (version is not None and version != pipe.version):
+            return False
+        return tables >= {table_id(lookup) for lookup in pipe.source.pipe.enrich.lookups.values()}
+
+    def _compile_group(
+        self, group: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
+    ) -> None:
+        try:
+            if any(one.pipe.pipe in broken for one in group):
+                raise SqlProblem("at least one of them is broken")
+            self._keep(group, [self._sql(one.pipe) for one in group])
+        except SqlProblem:
+            for one in group:
+                self._compile_alone(one, tables, broken.get(one.pipe.pipe))
+
+    def _compile_alone(self, known: PipeVersion, tables: AbstractSet[str], reason: str | None) -> None:
+        name = known.pipe.pipe
+        try:
+            if reason is not None:
+                raise SqlProblem(reason)
+            self._keep([known], [self._sql(known.pipe)])
+        except SqlProblem as problem:
+            old = self._compiled[name].version if self._is_usable(name, tables) else None
+            logger.warning(
+                "pipe-broken", pipe=name, version=known.version, error=str(problem), version_in_force=old
+            )
+            if old is None:
+                stand_in = PipeSql(None, (), None, None, dead_letter_result(f"pipe-broken: {problem}"))
+                self._keep([PipeVersion(known.pipe, _NO_VERSION)], [stand_in])
+
+    def _sql(self, pipe: Pipe) -> PipeSql:
+        for path, text in user_expressions(pipe):
+            if text in self._allowed:
+                continue
+            for problem in violations(self._catalyst.parse(text)):
+                raise SqlProblem(f"{path}: {problem}")
+            self._allowed.add(text)
+        try:
+            return generate_sql(pipe)
+        except ValueError as error:
+            raise SqlProblem(f"the default of a lookup does not fit its type: {error}") from None
+
+    def _keep(self, group: Sequence[PipeVersion], generated: Sequence[PipeSql]) -> None:
+        """Compile the expressions of a group that are new, and keep the group as compiled."""
+        texts = [text for sql in generated for text in sql.texts()]
+        new = list(dict.fromkeys(text for text in texts if text not in self._expressions))
+        if new:
+            self._expressions |= zip(new, self._catalyst.compile(new), strict=True)
+        for known, sql in zip(group, generated, strict=True):
+            self._compiled[known.pipe.pipe] = self._bound(known, sql)
+
+    def _bound(self, known: PipeVersion, sql: PipeSql) -> CompiledPipe:
+        declared = known.pipe.enrich
+        compiled = self._expressions
+        udf = None
+        if sql.typed_udf_args and declared.udf:
+            udf = UdfCall(declared.udf, self._catalyst.struct_type(compiled[sql.typed_udf_args]))
+        return CompiledPipe(
+            name=known.pipe.pipe,
+            version=known.version,
+            fields=compiled[sql.fields] if sql.fields else None,
+            lookup_keys=tuple(compiled[text] for text in sql.lookup_keys),
+            lookups_per_wave=tuple(len(names) for names in lookup_waves(declared)) if sql.lookup_keys else (),
+            udf_args=compiled[sql.udf_args] if sql.udf_args else None,
+            result=compiled[sql.result],
+            udf=udf,
+            source=known if known.version != _NO_VERSION else None,
+            sql=sql,
+        )

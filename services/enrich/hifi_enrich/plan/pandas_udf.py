@@ -1,0 +1,155 @@
+"""Calls users' pandas functions from Spark: one UDF for all pipes. A row on which a function fails, fails alone."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import orjson
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    DecimalType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from hifi.errors import Misconfigured
+from hifi.pipe.function_import import import_function
+from hifi.pipe.model import SqlType, Udf
+from hifi.sql.lookup_key import typed
+
+UserFunction = Callable[[pd.DataFrame], pd.DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class UdfCall:
+    """The UDF of a pipe, as Spark's Python workers need it."""
+
+    udf: Udf
+    args: StructType
+    """Names and types of the arguments; a derived field has the type of its expression."""
+
+
+def udf_column(calls: Mapping[int, UdfCall], pipe_index: Column, args: Column) -> Column:
+    """A column with the result of each row's function as a JSON object; `!` and the reason where it failed.
+
+    Args:
+        calls: by the index of the pipe.
+        pipe_index: column of int.
+        args: column of the arguments as a JSON object; null gives null.
+    """
+    functions: dict[int, UserFunction] = {}
+
+    def apply(indexes: pd.Series, texts: pd.Series) -> pd.Series:
+        return pd.Series(call_all(calls, functions, indexes.tolist(), texts.tolist()), dtype=object)
+
+    wrapped: Any = pandas_udf(apply, "string")  # type: ignore[call-overload]
+    column: Column = wrapped(pipe_index, args)
+    return column
+
+
+def call_all(
+    calls: Mapping[int, UdfCall],
+    functions: dict[int, UserFunction],
+    indexes: Sequence[Any],
+    texts: Sequence[str | None],
+) -> list[str | None]:
+    """Call each pipe's function on its own rows of a batch.
+
+    Args:
+        calls: by the index of the pipe.
+        functions: functions imported so far, by the same index; new ones are added.
+        indexes: index of each row's pipe.
+        texts: arguments of each row as a JSON object, or None.
+
+    Returns:
+        For each row the result as a JSON object, `!` and a reason, or None without arguments.
+    """
+    answers: list[str | None] = [None] * len(texts)
+    rows_of: dict[int, list[int]] = {}
+    for row, text in enumerate(texts):
+        if isinstance(text, str):
+            rows_of.setdefault(int(indexes[row]), []).append(row)
+    for index, rows in rows_of.items():
+        call = calls[index]
+        try:
+            function = functions.setdefault(index, functions.get(index) or import_function(call.udf.function))
+        except Misconfigured as error:
+            results = [f"!{error}"] * len(rows)
+        else:
+            results = call_by_halves(partial(_call, call, function), [str(texts[row]) for row in rows])
+        for row, result in zip(rows, results, strict=True):
+            answers[row] = result
+    return answers
+
+
+def call_by_halves(call: Callable[[Sequence[str]], list[str]], rows: Sequence[str]) -> list[str]:
+    """Results of a call. Where it raises, the rows are halved until only the failing rows have an error."""
+    try:
+        return call(rows)
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        if len(rows) == 1:
+            return [f"!the function raised {type(error).__name__}"]
+    middle = len(rows) // 2
+    return call_by_halves(call, rows[:middle]) + call_by_halves(call, rows[middle:])
+
+
+def _call(call: UdfCall, function: UserFunction, texts: Sequence[str]) -> list[str]:
+    given = [json.loads(text, parse_float=Decimal) for text in texts]
+    arrays = [
+        pa.array(
+            [_value(row[field.name], field.dataType) for row in given],
+            to_arrow_type(field.dataType, timezone="UTC"),
+        )
+        for field in call.args.fields
+    ]
+    frame = pa.table(arrays, names=[field.name for field in call.args.fields]).to_pandas(
+        coerce_temporal_nanoseconds=True
+    )
+    for field in call.args.fields:
+        if isinstance(field.dataType, TimestampType):  # UTC without a zone, as Spark's pandas UDFs do
+            frame[field.name] = frame[field.name].dt.tz_localize(None)
+    answer = function(frame)
+    if len(answer) != len(texts):
+        raise ValueError(f"the function was given {len(texts)} rows and returned {len(answer)}")
+    columns = [list(_typed(answer[name], kind)) for name, kind in call.udf.returns.items()]
+    names = list(call.udf.returns)
+    return [orjson.dumps(dict(zip(names, row, strict=True))).decode() for row in zip(*columns, strict=True)]
+
+
+def _value(value: Any, kind: DataType) -> Any:
+    """A value written by `to_json`, as Arrow takes it."""
+    if value is None:
+        return None
+    if isinstance(kind, ArrayType):
+        return [_value(one, kind.elementType) for one in value]
+    if isinstance(kind, StructType):
+        return {field.name: _value(value.get(field.name), field.dataType) for field in kind.fields}
+    read = _READERS.get(type(kind))
+    if read is not None:
+        return read(value)
+    return float(value) if isinstance(value, Decimal) else value
+
+
+_READERS: dict[type[DataType], Callable[[Any], Any]] = {
+    TimestampType: lambda text: datetime.fromisoformat(text).astimezone(UTC),
+    TimestampNTZType: datetime.fromisoformat,
+    DateType: date.fromisoformat,
+    DecimalType: Decimal,
+}
+
+
+def _typed(column: pd.Series, kind: SqlType) -> Iterable[Any]:
+    for value in column.tolist():
+        yield None if value is None or value is pd.NaT or value is pd.NA else typed(value, kind)

@@ -1,0 +1,49 @@
+"""What a query runs with: broadcasts of every pipe's compiled expressions and of the lookup tables."""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from hifi.sql.catalyst import JavaObject
+from hifi_enrich.plan.pandas_udf import UdfCall
+
+
+@dataclass(frozen=True, slots=True)
+class LookupBroadcasts:
+    """The lookup tables that are in Spark."""
+
+    tables: JavaObject
+    """Broadcast of a HashMap from a table's id to a broadcast of a HashMap from a key to a row."""
+    ids: AbstractSet[str]
+    """Ids of the tables, see `hifi.sql.lookup_key.table_id`."""
+
+
+@dataclass(slots=True)
+class QueryPlan:
+    """All pipes in force, as broadcasts. A pipe is found by its index in them."""
+
+    version: int
+    """Newest version of the pipes that is included. The query must not handle events of a newer one."""
+    pipe_index: JavaObject
+    """Broadcast of a HashMap from a pipe's name to its index."""
+    fields: JavaObject
+    """Broadcast of task copies of expressions by index, as `lookup_keys`, `udf_args` and `result` are."""
+    lookup_keys: list[tuple[JavaObject, int]]
+    """For each wave of lookups: the broadcast, and the largest number of lookups of a pipe in the wave."""
+    udf_args: JavaObject | None
+    result: JavaObject
+    tables: JavaObject
+    """See `LookupBroadcasts.tables`. Shared by plans."""
+    udfs: dict[int, UdfCall] = field(default_factory=dict)
+    """By the pipe's index."""
+    task_copies: int = 1
+    """Copies of each expression: this many tasks can run at the same time without sharing one."""
+
+    def broadcasts(self) -> list[JavaObject]:
+        """The broadcasts that belong to this plan only, to be destroyed when no query uses it any more."""
+        return [
+            self.pipe_index,
+            self.fields,
+            self.result,
+            *(keys for keys, _ in self.lookup_keys),
+            *([self.udf_args] if self.udf_args else []),
+        ]

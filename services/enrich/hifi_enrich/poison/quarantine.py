@@ -1,0 +1,101 @@
+"""Writes the records around a poison record, and makes the poison record a dead letter `poisoned`."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.clock import now_us
+from hifi.dead_letters.record import dead_letter
+from hifi.errors import Rejected, Retryable
+from hifi.kafka.producer import Producer
+from hifi.topics import Topics
+from hifi_enrich.plan.dataframe import newer_version
+from hifi_enrich.poison.notes import trial_note, unfinished_trial
+from hifi_enrich.poison.search import OffsetRange, write_around_poison
+from hifi_enrich.query.group_offsets import GroupOffsets, StartOffsets
+from hifi_enrich.query.kafka_io import PartitionOffsets
+from hifi_enrich.settings import EnrichSettings
+
+WriteRange = Callable[[PartitionOffsets, PartitionOffsets], Awaitable[None]]
+"""Enriches and writes the records from some offsets up to others, or raises what Spark raises."""
+
+_KAFKA_ERRORS: Final = ("org.apache.kafka.common.errors.", "org.apache.kafka.common.KafkaException")
+
+logger = log.get(__name__)
+
+
+def is_kafka_failure(error: str) -> bool:
+    """Whether a query failed because of Kafka rather than because of a record."""
+    return any(name in error for name in _KAFKA_ERRORS) and "RecordTooLargeException" not in error
+
+
+class PoisonQuarantine:
+    """Finds and quarantines the poison records that follow the committed offsets."""
+
+    def __init__(
+        self, settings: EnrichSettings, topics: Topics, offsets: GroupOffsets, write_range: WriteRange
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._offsets = offsets
+        self._write_range = write_range
+
+    async def run(self, start: StartOffsets) -> int:
+        """Write the records that the next batch would have read, except for poison records.
+
+        Returns:
+            Number of records that were quarantined.
+
+        Raises:
+            Retryable: Kafka failed, or an event needs a newer version of the pipes than the plan has. What was written
+                until then is committed.
+        """
+        ends = await self._offsets.end()
+        quarantined = 0
+        for partition, first in sorted(start.offsets.items()):
+            end = min(ends[partition], first + self._settings.enrich_max_offsets_per_trigger)
+            known_bad = unfinished_trial(start.notes.get(partition, ""))
+            whole = OffsetRange(partition, first, end)
+            quarantined += await write_around_poison(whole, self._try_range, self._quarantine, known_bad)
+        logger.warning("poison-search-finished", quarantined=quarantined)
+        return quarantined
+
+    async def _try_range(self, part: OffsetRange) -> bool:
+        await self._offsets.commit({part.partition: part.first}, {part.partition: trial_note(part.end)})
+        try:
+            await self._write_range({part.partition: part.first}, {part.partition: part.end})
+        except Exception as error:  # noqa: BLE001 - Spark raises whatever the record causes
+            text = str(error)
+            if is_kafka_failure(text) or newer_version(text) is not None or isinstance(error, OSError):
+                raise Retryable(f"the search for a poison record was interrupted: {text[:300]}") from None
+            logger.warning(
+                "range-failed", partition=part.partition, first=part.first, end=part.end, error=text[:300]
+            )
+            return False
+        await self._offsets.commit({part.partition: part.end})
+        return True
+
+    async def _quarantine(self, part: OffsetRange) -> None:
+        tp = TopicPartition(self._topics.normalized, part.partition)
+        consumer = AIOKafkaConsumer(bootstrap_servers=self._settings.kafka, enable_auto_commit=False)
+        producer = Producer(self._settings.kafka, f"{self._settings.instance}-quarantine")
+        try:
+            await consumer.start()
+            consumer.assign([tp])
+            consumer.seek(tp, part.first)
+            record = await consumer.getone(tp)
+            if record.offset == part.first:
+                reason = Rejected("poisoned", "Spark failed on this event again and again, and on no other")
+                letter = dead_letter(record.key, record.value, record.headers, "enrich", reason, now_us())
+                await producer.start()
+                await producer.send_and_wait(self._topics.dead_letter, part.partition, [letter])
+                logger.error("record-poisoned", topic=tp.topic, partition=tp.partition, offset=part.first)
+        except (KafkaError, OSError) as error:
+            raise Retryable(f"a poison record could not be quarantined: {error!r}") from error
+        finally:
+            await consumer.stop()
+            await producer.stop()
+        await self._offsets.commit({part.partition: part.end})

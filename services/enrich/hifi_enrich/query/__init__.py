@@ -1,0 +1,1 @@
+"""Runs of the streaming query: where each starts, how it reads and writes Kafka, and warming up."""

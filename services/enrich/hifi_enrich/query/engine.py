@@ -1,0 +1,241 @@
+"""Drives Spark: the session, the plan of all pipes, and the queries that run it.
+
+Calls into Spark block, so each one runs in a thread.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from hifi import log
+from hifi.clock import monotonic_s
+from hifi.pipe.registry import PipeRegistry, PipeVersion
+from hifi.sql.catalyst import Catalyst, JavaObject
+from hifi.sql.spark_session import stop_spark
+from hifi.topics import Topics
+from hifi_enrich.lookup.table import LookupTable
+from hifi_enrich.lookup.tables import LookupTables, lookups
+from hifi_enrich.plan.compiler import PipeCompiler
+from hifi_enrich.plan.dataframe import DataFrameBuilder
+from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
+from hifi_enrich.query.group_offsets import GroupOffsets
+from hifi_enrich.query.kafka_io import PartitionOffsets, read_range, read_stream, write_records
+from hifi_enrich.query.query_run import QueryRun
+from hifi_enrich.settings import EnrichSettings
+from hifi_enrich.spark.session import connector_jars, resolve_master, start_session
+from hifi_enrich.spark.warm_up_records import warm_up_records
+
+WARM_UP_BATCHES: Final = 20
+WARM_UP_S: Final = 4.0
+WARM_UP_TIMEOUT_S: Final = 45.0
+"""Bound on the whole warm-up, with its first job. After it the service starts without."""
+_TASKS_TIMEOUT_S: Final = 10.0
+_POLL_S: Final = 0.02
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """What a plan is made from. A plan is out of date when its inputs differ from the current ones."""
+
+    version: int
+    """Version through which the registry of pipes has been read."""
+    tables: Mapping[str, LookupTable]
+    broken: Mapping[str, str]
+    """Pipe to the reason why it cannot run."""
+
+
+class SparkEngine:
+    """One Spark session and the newest plan."""
+
+    def __init__(
+        self,
+        settings: EnrichSettings,
+        topics: Topics,
+        registry: PipeRegistry,
+        tables: LookupTables,
+        scratch: Path,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._registry = registry
+        self._tables = tables
+        self._scratch = scratch
+        self.partitions = 0
+        self._query_numbers = itertools.count()
+        self._unused: list[JavaObject] = []
+        """Broadcasts that only queries of earlier plans may still use."""
+        self._inputs: PlanInputs | None = None
+        self._plan: QueryPlan | None = None
+        self._own_session: SparkSession | None = None
+
+    @property
+    def version(self) -> int:
+        """The newest version of the pipes that the plan includes; -1 before there is a plan."""
+        return self._plan.version if self._plan else -1
+
+    async def start(self, partitions: int, spark: SparkSession | None = None) -> None:
+        """Start Spark.
+
+        Args:
+            partitions: of the stream.
+            spark: a running session to use instead of a new one.
+
+        Raises:
+            Misconfigured: Spark's master has too few slots, or a jar is missing.
+        """
+        self.partitions = partitions
+        settings = self._settings
+        started_s = monotonic_s()
+        master = resolve_master(settings.enrich_master, partitions, settings.enrich_trigger)
+        if spark is None:
+            jars = await asyncio.to_thread(connector_jars, settings.enrich_spark_jars)
+            spark = await asyncio.to_thread(start_session, master, settings, jars, self._scratch)
+            self._own_session = spark
+        catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark)
+        self._compiler = PipeCompiler(catalyst)
+        enriched, dead_letter = self._topics.enriched, self._topics.dead_letter
+        max_bytes = settings.enrich_max_record_bytes
+        self._dataframe = await asyncio.to_thread(
+            DataFrameBuilder, catalyst, enriched, dead_letter, max_bytes, partitions
+        )
+        logger.info("spark-started", master=master, seconds=round(monotonic_s() - started_s, 1))
+
+    async def stop(self) -> None:
+        """Stop Spark, if this engine started it."""
+        if self._own_session is not None:
+            await asyncio.to_thread(stop_spark, self._own_session)
+            self._own_session = None
+
+    async def load_lookups(self) -> dict[str, str]:
+        """Load the lookup tables that are missing.
+
+        Returns:
+            Pipe to the reason why it cannot run.
+        """
+        return await self._tables.load(self._registry.all())
+
+    async def update_plan(self, broken: Mapping[str, str]) -> bool:
+        """Make a new plan where pipes or lookups have changed. A running query keeps the plan it started with.
+
+        Args:
+            broken: as returned by `load_lookups`.
+
+        Returns:
+            Whether there is a new plan.
+        """
+        inputs = PlanInputs(
+            self._registry.version, self._tables.current(), {**self._refused_by_trigger(), **broken}
+        )
+        if inputs == self._inputs:
+            return False
+        started_s = monotonic_s()
+        pipes = self._registry.all()
+        old = self._plan
+        self._plan = await asyncio.to_thread(self._make_plan, pipes, inputs)
+        self._inputs = inputs
+        if old is not None:
+            used = lookups([*pipes, *self._compiler.in_force()])
+            self._unused += [*old.broadcasts(), *self._tables.retain(used)]
+        seconds = round(monotonic_s() - started_s, 2)
+        logger.info("plan-updated", pipes=len(pipes), version=inputs.version, seconds=seconds)
+        return True
+
+    def _refused_by_trigger(self) -> dict[str, str]:
+        """Pipes that the trigger does not allow. A single one of them would prevent the whole query from starting."""
+        if self._settings.enrich_trigger != "real-time":
+            return {}
+        with_udf = [known.pipe.pipe for known in self._registry.all() if known.pipe.enrich.udf is not None]
+        return dict.fromkeys(with_udf, "a UDF needs the micro-batch trigger")
+
+    async def warm_up(self) -> None:
+        """Run synthetic records through a query so that its code is loaded and compiled before the first event.
+
+        Raises:
+            KafkaError, TimeoutError: Kafka does not answer.
+            Py4JError: Spark had no executor in time, as for a standby while the leader uses all of a cluster's.
+        """
+        topic = self._topics.enrich_warm_up
+        async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
+            end = await offsets.end()
+        warming = asyncio.ensure_future(asyncio.to_thread(self._run_warm_up, end))
+        done, _ = await asyncio.wait({warming}, timeout=WARM_UP_TIMEOUT_S)
+        if not done:
+            await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
+        await warming
+
+    async def start_query(self, start: PartitionOffsets) -> QueryRun:
+        """Start the query at these offsets, with the newest plan."""
+        return await asyncio.to_thread(self._start_query, start)
+
+    async def write_range(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
+        """Enrich and write the records from `start` up to `end` in one job. Raises what Spark raises."""
+        await asyncio.to_thread(self._write_range, start, end)
+
+    async def destroy_unused(self) -> None:
+        """Free the broadcasts of replaced plans. Call it when no query uses them."""
+        unused, self._unused = self._unused, []
+        await asyncio.to_thread(lambda: [broadcast.destroy(False) for broadcast in unused])
+
+    def has_exited(self) -> bool:
+        """Whether Spark's JVM has exited, so that nothing works in this process any more."""
+        gateway: Any = self._session.sparkContext._gateway  # noqa: SLF001
+        return gateway.proc is not None and gateway.proc.poll() is not None
+
+    def _make_plan(self, pipes: Sequence[PipeVersion], inputs: PlanInputs) -> QueryPlan:
+        tables, replaced = self._tables.broadcast(self._catalyst, inputs.tables)
+        self._unused += replaced
+        broadcasts = LookupBroadcasts(tables, inputs.tables.keys())
+        return self._compiler.plan(pipes, inputs.version, broadcasts, self.partitions, inputs.broken)
+
+    def _start_query(self, start: PartitionOffsets) -> QueryRun:
+        records = read_stream(self._session, self._settings, self._topics.normalized, start)
+        checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
+        query = QueryRun(self._enriched(records), self._settings, checkpoint)
+        if self._settings.enrich_trigger == "real-time":
+            self._wait_for_tasks(query)
+        return query
+
+    def _wait_for_tasks(self, query: QueryRun) -> None:
+        """Wait until the tasks of a real-time batch run; before that the first events would wait for them."""
+        tracker = self._session.sparkContext.statusTracker()
+        end_s = monotonic_s() + _TASKS_TIMEOUT_S
+        while query.active and not tracker.getActiveStageIds() and monotonic_s() < end_s:
+            time.sleep(_POLL_S)
+
+    def _write_range(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
+        records = read_range(self._session, self._settings, self._topics.normalized, start, end)
+        write_records(self._enriched(records), self._settings)
+
+    def _run_warm_up(self, start: PartitionOffsets) -> None:
+        """Run records in a loop: the query writes what it reads to the topic that it reads from."""
+        started_s = monotonic_s()
+        topic = F.lit(self._topics.enrich_warm_up)
+        pipes = [known.pipe.pipe for known in self._registry.all()] or ["none"]
+        records = warm_up_records(self._session, pipes, self.partitions).withColumn("topic", topic)
+        write_records(records, self._settings)
+        records = read_stream(self._session, self._settings, self._topics.enrich_warm_up, start)
+        looped = self._enriched(records).withColumn("topic", topic)
+        query = QueryRun(looped, self._settings, self._scratch / "checkpoint-warm-up", interval_ms=0)
+        batches = 0
+        while batches < WARM_UP_BATCHES and query.active and monotonic_s() - started_s < WARM_UP_S:
+            time.sleep(_POLL_S)
+            batches += query.finished_batch() is not None
+        query.stop()
+        logger.info("warm-up-finished", seconds=round(monotonic_s() - started_s, 1), batches=batches)
+
+    def _enriched(self, records: DataFrame) -> DataFrame:
+        assert self._plan is not None
+        return self._dataframe.build(records, self._plan)
+
+    @property
+    def _session(self) -> SparkSession:
+        return self._catalyst.spark

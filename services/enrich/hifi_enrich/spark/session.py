@@ -1,0 +1,87 @@
+"""The Spark session of enrich: its master, the Kafka connector's jars, and the settings of its workload."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from hifi.errors import Misconfigured
+from hifi.jars import installed_jars
+from hifi.pipe.model import Trigger
+from hifi.sql.spark_session import INTERPRETED, JVM_OPTIONS, start_spark, task_slots
+from hifi_enrich.settings import EnrichSettings
+from hifi_enrich.spark.class_archive import archive_options, archive_path
+
+
+def resolve_master(master: str, partitions: int, trigger: Trigger) -> str:
+    """The Spark master to use: the given one, or a local one with a slot for each partition and a spare one.
+
+    Args:
+        master: the setting; empty: choose one.
+        partitions: of the stream.
+        trigger: of the query.
+
+    Raises:
+        Misconfigured: with the real-time trigger a local master has fewer slots than partitions + 1. Each partition
+            keeps a slot for the whole batch, and Spark never reads partitions that get none, without an error.
+    """
+    if not master:
+        return f"local[{partitions + 1}]"
+    slots = task_slots(master)
+    if trigger == "real-time" and slots is not None and slots < partitions + 1:
+        raise Misconfigured(
+            f"HIFI_ENRICH_MASTER={master} has {slots} task slots and the stream's {partitions} partitions need "
+            f"{partitions + 1} with the real-time trigger, or Spark would never read some of them: use "
+            f"local[{partitions + 1}], or leave the setting empty"
+        )
+    return master
+
+
+def connector_jars(setting: str) -> list[Path]:
+    """The jars of Spark's Kafka connector.
+
+    Args:
+        setting: paths separated by commas; empty: the jars that `make setup` installed.
+
+    Raises:
+        Misconfigured: a jar is missing.
+    """
+    if not setting:
+        return installed_jars("spark")
+    paths = [Path(text) for text in setting.split(",") if text]
+    if missing := [str(path) for path in paths if not path.is_file()]:
+        raise Misconfigured(f"HIFI_ENRICH_SPARK_JARS names files that do not exist: {', '.join(missing)}")
+    return paths
+
+
+def start_session(
+    master: str, settings: EnrichSettings, jars: Sequence[Path], scratch: Path, java_options: str = ""
+) -> SparkSession:
+    """Start Spark in this process. Blocks for some seconds.
+
+    Args:
+        master: as returned by `resolve_master`.
+        settings: of the service.
+        jars: as returned by `connector_jars`.
+        scratch: folder for temporary files.
+        java_options: further options of the JVM; without any, the class-data archive is used where it exists.
+    """
+    archive = archive_path(JVM_OPTIONS, jars)
+    if not java_options and archive.exists():
+        java_options = archive_options(archive)
+    if settings.enrich_compile == "throughput":
+        java_options += " -XX:TieredStopAtLevel=4"  # overrides the earlier one
+    conf = {
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.driver.memory": settings.enrich_driver_memory,
+    }
+    if task_slots(master) is None:
+        conf["spark.jars"] = ",".join(map(str, jars))
+    if settings.enrich_trigger == "micro-batch":
+        # Generating Java source again in every task of every batch costs more than it saves. With the real-time
+        # trigger a task runs for half a minute.
+        conf |= INTERPRETED
+    return start_spark(
+        master, f"hifi-enrich-{settings.stream}", scratch, {**conf, **settings.enrich_conf}, java_options
+    )

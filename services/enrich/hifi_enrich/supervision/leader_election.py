@@ -1,0 +1,104 @@
+"""Elects the instance that runs the query: the one to which a group assigns `<stream>.enrich-leader`, one partition."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+from aiokafka import ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.kafka.clients import group_consumer
+from hifi.settings import ServiceSettings
+from hifi.topics import Topics
+
+_GROUP: Final = "enrich-leader"
+_RETRY_S: Final = 1.0
+_HAND_OVER_TIMEOUT_S: Final = 20.0
+
+logger = log.get(__name__)
+
+
+class LeaderElection:
+    """Takes part in the election until it is stopped."""
+
+    def __init__(self, settings: ServiceSettings, topics: Topics) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._task: asyncio.Task[None] | None = None
+        self.decided = asyncio.Event()
+        """Set after the first decision of the group."""
+        self.leading = asyncio.Event()
+        """Set while this instance leads."""
+        self.not_leading = asyncio.Event()
+        """Set while it does not: stop the query at once, commit nothing."""
+        self.not_leading.set()
+        self.query_stopped = asyncio.Event()
+        """Set by the leader while no query runs. An orderly hand-over waits for it."""
+        self.query_stopped.set()
+
+    def start(self) -> None:
+        """Join the group."""
+        self._task = asyncio.create_task(self._take_part())
+
+    async def stop(self) -> None:
+        """Leave the group, so that another instance takes over at once."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def gain(self) -> None:
+        """Called when the group has chosen this instance."""
+        self.not_leading.clear()
+        self.leading.set()
+        logger.info("leadership-gained")
+
+    def lose(self) -> None:
+        """Called when the group has chosen another instance or removed this one."""
+        if self.leading.is_set():
+            logger.warning("leadership-lost")
+        self.leading.clear()
+        self.not_leading.set()
+
+    async def _take_part(self) -> None:
+        while True:
+            try:
+                await self._be_member()
+            except (KafkaError, OSError) as error:
+                logger.warning("election-failed", error=repr(error))
+            self.lose()
+            await asyncio.sleep(_RETRY_S)
+
+    async def _be_member(self) -> None:
+        consumer = group_consumer(self._settings, self._topics.group(_GROUP))
+        consumer.subscribe([self._topics.enrich_leader], listener=_Listener(self))
+        try:
+            await consumer.start()
+            while True:
+                await consumer.getmany(timeout_ms=1000)
+        finally:
+            with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                await asyncio.wait_for(consumer.stop(), 5)
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+    def __init__(self, election: LeaderElection) -> None:
+        self._election = election
+
+    async def on_partitions_assigned(self, added: Iterable[TopicPartition]) -> None:
+        if list(added):
+            self._election.gain()
+        self._election.decided.set()
+
+    async def on_partitions_revoked(self, taken: Iterable[TopicPartition]) -> None:
+        if list(taken):
+            self._election.lose()
+            # The next leader must not start its query before this one has stopped.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._election.query_stopped.wait(), _HAND_OVER_TIMEOUT_S)
+
+    async def on_partitions_lost(self, lost: Any) -> None:
+        if list(lost):
+            self._election.lose()

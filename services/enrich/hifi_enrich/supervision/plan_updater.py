@@ -1,0 +1,66 @@
+"""Keeps the plan up to date with pipes and lookups."""
+
+import asyncio
+from typing import Final
+
+from hifi import log
+from hifi.pipe.registry import PipeRegistry
+from hifi_enrich.query.engine import SparkEngine
+from hifi_enrich.supervision.status import QueryStatus
+
+_LOOKUP_RETRY_S: Final = 2.0
+_BROKEN_RETRY_S: Final = 10.0
+
+logger = log.get(__name__)
+
+
+class PlanUpdater:
+    """Makes a new plan when pipes or lookups have changed."""
+
+    def __init__(self, registry: PipeRegistry, engine: SparkEngine, status: QueryStatus) -> None:
+        self._registry = registry
+        self._engine = engine
+        self._status = status
+        self._broken: dict[str, str] = {}
+        self.changed = asyncio.Event()
+        """Set when the plan may be out of date."""
+        registry.on_change(self.notify)
+
+    def notify(self) -> None:
+        """Pipes or lookups have changed."""
+        self.changed.set()
+
+    async def make_first(self) -> bool:
+        """Make the first plan as soon as every lookup can be read.
+
+        Without an earlier copy of its lookups a pipe would turn its backlog into dead letters.
+
+        Returns:
+            False when the service is to stop instead.
+        """
+        while not self._status.stopping.is_set():
+            self.changed.clear()
+            self._broken = await self._engine.load_lookups()
+            if not self._broken:
+                await self._engine.update_plan({})
+                return not self._status.stopping.is_set()
+            pipe, reason = next(iter(self._broken.items()))
+            self._status.waiting(f"the pipe {pipe} cannot run: {reason}")
+            logger.error("lookups-missing", broken=self._broken)
+            await self._status.wait_for_any(self.changed, timeout_s=_LOOKUP_RETRY_S)
+        return False
+
+    async def update(self) -> bool:
+        """Bring the plan up to date. Returns whether it changed."""
+        self.changed.clear()
+        self._broken = await self._engine.load_lookups()
+        for known in self._registry.all():
+            self._status.health.warn(f"pipe {known.pipe.pipe}", self._broken.get(known.pipe.pipe))
+        return await self._engine.update_plan(self._broken)
+
+    async def retry_broken(self) -> None:
+        """Have the plan updated every 10 s while a pipe is broken. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(_BROKEN_RETRY_S)
+            if self._broken:
+                self.notify()

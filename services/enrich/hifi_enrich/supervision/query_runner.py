@@ -1,0 +1,235 @@
+"""Runs the query again and again while this instance leads, and recovers from failures between runs."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from hifi import log, metrics
+from hifi.errors import HifiError, Retryable
+from hifi.pipe.registry import PipeRegistry
+from hifi.topics import Topics
+from hifi_enrich.plan.dataframe import newer_version
+from hifi_enrich.poison.notes import crash_note, crashes, unfinished_trial
+from hifi_enrich.poison.quarantine import PoisonQuarantine, is_kafka_failure
+from hifi_enrich.query.engine import SparkEngine
+from hifi_enrich.query.group_offsets import GroupOffsets, StartOffsets
+from hifi_enrich.query.query_run import FinishedBatch
+from hifi_enrich.settings import EnrichSettings
+from hifi_enrich.supervision.leader_election import LeaderElection
+from hifi_enrich.supervision.plan_updater import PlanUpdater
+from hifi_enrich.supervision.run_monitor import RunMonitor, RunResult, StopReason
+from hifi_enrich.supervision.status import QueryStatus
+
+FAILURES_BEFORE_SEARCH: Final = 2
+"""Failures at the same offsets after which the search for a poison record starts."""
+_BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
+_VERSION_TIMEOUT_S: Final = 30.0
+
+logger = log.get(__name__)
+
+
+class SparkExited(HifiError):
+    """Spark's JVM has exited: this process cannot continue, a new one can."""
+
+
+class QueryRunner:
+    """Runs of the query while this instance leads."""
+
+    def __init__(
+        self,
+        settings: EnrichSettings,
+        topics: Topics,
+        registry: PipeRegistry,
+        engine: SparkEngine,
+        election: LeaderElection,
+        plans: PlanUpdater,
+        status: QueryStatus,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._registry = registry
+        self._engine = engine
+        self._election = election
+        self._plans = plans
+        self._status = status
+        self._failures = 0
+        """Failures since the last finished batch, except for those of Kafka."""
+        self._reached: dict[int, int] = {}
+
+    async def lead(self) -> None:
+        """Run queries until leadership is lost or the service stops.
+
+        Raises:
+            SparkExited: Spark's JVM has exited.
+        """
+        self._election.query_stopped.clear()
+        kafka_failures = 0
+        try:
+            while self._leading():
+                try:
+                    async with self._group_offsets() as offsets:
+                        while self._leading():
+                            await self._run_once(offsets)
+                            kafka_failures = 0
+                except (KafkaError, OSError, TimeoutError, Retryable) as error:
+                    self.raise_if_spark_exited()
+                    self._status.waiting(f"Kafka does not answer: {error!r}")
+                    logger.warning("kafka-unavailable", error=repr(error)[:500])
+                    await self._back_off(kafka_failures)
+                    kafka_failures += 1
+        finally:
+            self._election.query_stopped.set()
+
+    def raise_if_spark_exited(self) -> None:
+        """Raise SparkExited if Spark's JVM has exited."""
+        if self._engine.has_exited():
+            raise SparkExited("Spark's JVM has exited; the process must be restarted")
+
+    def _leading(self) -> bool:
+        return self._election.leading.is_set() and not self._status.stopping.is_set()
+
+    def _group_offsets(self) -> GroupOffsets:
+        group, topic = self._topics.group("enrich"), self._topics.normalized
+        return GroupOffsets(self._settings.kafka, group, topic, self._engine.partitions)
+
+    async def _run_once(self, offsets: GroupOffsets) -> None:
+        """Run the query once, and do what its end requires."""
+        start = await offsets.start()
+        self._failures = max(self._failures, *(crashes(note) for note in start.notes.values()), 0)
+        interrupted = any(unfinished_trial(note) is not None for note in start.notes.values())
+        if self._failures >= FAILURES_BEFORE_SEARCH or interrupted:
+            await self._quarantine_poison(offsets, start)
+            return
+        await self._plans.update()
+        await self._engine.destroy_unused()
+        await offsets.commit(start.offsets, start.notes)
+        self._reached = dict(start.offsets)
+        result = await self._run_query(offsets, start)
+        if result.progressed:
+            self._failures = 0
+        if self._engine.has_exited():  # tell the next process how often this happened here
+            await offsets.commit(self._reached, dict.fromkeys(self._reached, crash_note(self._failures + 1)))
+        if result.error is not None:
+            await self._recover(result.error)
+
+    async def _run_query(self, offsets: GroupOffsets, start: StartOffsets) -> RunResult:
+        try:
+            query = await self._engine.start_query(start.offsets)
+        except Exception as error:  # noqa: BLE001 - Spark's errors, and any other that the end of the JVM causes
+            return RunResult(str(error), progressed=False)
+
+        async def commit(batch: FinishedBatch) -> None:
+            if self._election.leading.is_set():
+                self._reached |= batch.end
+                with contextlib.suppress(
+                    KafkaError, TimeoutError
+                ):  # the next batch's commit includes this one
+                    await offsets.commit(batch.end)
+
+        monitor = RunMonitor(query, commit, self._stop_timeouts_s())
+        self._status.running()
+        logger.info(
+            "query-started",
+            offsets={str(partition): offset for partition, offset in start.offsets.items()},
+            version=self._engine.version,
+            trigger=self._settings.enrich_trigger,
+        )
+        stoppers = [
+            asyncio.create_task(self._stop_when_due(monitor)),
+            asyncio.create_task(self._stop_when_plan_changed(monitor)),
+        ]
+        try:
+            return await monitor.run()
+        except Exception as error:  # noqa: BLE001 - as above
+            return RunResult(str(error), progressed=False)
+        finally:
+            for stopper in stoppers:
+                stopper.cancel()
+            await asyncio.wait(stoppers)
+
+    def _stop_timeouts_s(self) -> dict[StopReason, float]:
+        """Longest wait for the end of a batch, by the reason to stop.
+
+        Micro-batches are short. With the real-time trigger a changed plan does not wait for most of a batch: the
+        records that are then written again are removed downstream.
+        """
+        return {
+            StopReason.LEADERSHIP_LOST: 0.0,
+            StopReason.DRAIN: max(1.0, self._settings.drain_s - 8),
+            StopReason.PLAN_CHANGED: 15.0 if self._settings.enrich_trigger == "micro-batch" else 2.0,
+        }
+
+    async def _stop_when_due(self, monitor: RunMonitor) -> None:
+        draining = asyncio.create_task(self._status.stopping.wait())
+        lost = asyncio.create_task(self._election.not_leading.wait())
+        try:
+            await asyncio.wait({draining, lost}, return_when=asyncio.FIRST_COMPLETED)
+            monitor.request_stop(StopReason.LEADERSHIP_LOST if lost.done() else StopReason.DRAIN)
+            await lost
+            monitor.request_stop(StopReason.LEADERSHIP_LOST)
+        finally:
+            draining.cancel()
+            lost.cancel()
+
+    async def _stop_when_plan_changed(self, monitor: RunMonitor) -> None:
+        """Make the new plan while the query still runs with the old one."""
+        while True:
+            await self._plans.changed.wait()
+            if await self._plans.update():
+                metrics.QUERY_RESTARTS.labels("plan-changed").inc()
+                monitor.request_stop(StopReason.PLAN_CHANGED)
+                return
+
+    async def _recover(self, error: str) -> None:
+        """Do what the failure of a query requires before the next run."""
+        self.raise_if_spark_exited()
+        version = newer_version(error)
+        if version is not None:
+            metrics.QUERY_RESTARTS.labels("newer-pipe-version").inc()
+            await self._wait_for_version(version)
+            return
+        metrics.QUERY_RESTARTS.labels("failed").inc()
+        kafka_failed = is_kafka_failure(error)
+        self._failures += 0 if kafka_failed else 1
+        logger.error("query-failed", error=error[:2000], failures=self._failures)
+        if self._failures > 0 or kafka_failed:
+            first_line = error.splitlines()[0][:300]
+            self._status.waiting(f"the query failed and is being restarted: {first_line}")
+            await self._back_off(self._failures)
+
+    async def _back_off(self, failures: int) -> None:
+        delay_s = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+        await self._status.wait_for_any(self._election.not_leading, timeout_s=delay_s)
+
+    async def _wait_for_version(self, version: int) -> None:
+        """Wait until the registry has the version of the pipes that an event was accepted with."""
+        while self._leading():
+            known = asyncio.Event()
+            waiting = asyncio.create_task(self._set_when_version_known(version, known))
+            await self._status.wait_for_any(self._election.not_leading, known, timeout_s=_VERSION_TIMEOUT_S)
+            waiting.cancel()
+            if known.is_set():
+                return
+            if not self._status.stopping.is_set():
+                newest = self._registry.version
+                reason = f"an event needs version {version} of the pipes, but {newest} is the newest known"
+                self._status.waiting(reason)
+                logger.error("pipe-version-missing", wanted=version, known=newest)
+
+    async def _set_when_version_known(self, version: int, known: asyncio.Event) -> None:
+        if await self._registry.wait_for_version(version, _VERSION_TIMEOUT_S):
+            known.set()
+
+    async def _quarantine_poison(self, offsets: GroupOffsets, start: StartOffsets) -> None:
+        self._status.waiting("the query failed again at the same events; searching for a poison record")
+        logger.error(
+            "poison-search-started",
+            offsets={str(partition): offset for partition, offset in start.offsets.items()},
+            failures=self._failures,
+        )
+        await self._plans.update()
+        quarantine = PoisonQuarantine(self._settings, self._topics, offsets, self._engine.write_range)
+        await quarantine.run(start)
+        self._failures = 0

@@ -1,0 +1,111 @@
+"""Watches one run of the query: reports its finished batches, and stops it at the right moment."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from hifi import metrics
+from hifi.clock import monotonic_s
+from hifi_enrich.query.query_run import FinishedBatch, QueryRun
+
+_POLL_S: Final = 0.1
+_POLL_BEFORE_STOP_S: Final = 0.005
+
+
+class StopReason(Enum):
+    """Why a run is to be stopped."""
+
+    LEADERSHIP_LOST = "leadership-lost"
+    """Stops at once; the others wait for the end of a batch."""
+    DRAIN = "drain"
+    PLAN_CHANGED = "plan-changed"
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended."""
+
+    error: str | None
+    """Why it failed; None: it was stopped."""
+    progressed: bool
+    """Whether it finished at least one batch."""
+
+
+class RunMonitor:
+    """Watches one run."""
+
+    def __init__(
+        self,
+        query: QueryRun,
+        commit: Callable[[FinishedBatch], Awaitable[None]],
+        timeouts_s: dict[StopReason, float],
+    ) -> None:
+        """Watch a query that has just been started.
+
+        Args:
+            query: the run.
+            commit: called with each finished batch, in order; of short batches some may be left out.
+            timeouts_s: longest wait for the end of a batch before stopping, by reason, seconds.
+        """
+        self._query = query
+        self._commit = commit
+        self._timeouts_s = timeouts_s
+        self._reason: StopReason | None = None
+        self._requested_s = 0.0
+        self._wake = asyncio.Event()
+        self._progressed = False
+
+    def request_stop(self, reason: StopReason) -> None:
+        """Stop the run as soon as the reason allows. The loss of leadership overrides an earlier reason."""
+        if self._reason is None or reason is StopReason.LEADERSHIP_LOST:
+            self._reason, self._requested_s = reason, monotonic_s()
+            self._wake.set()
+
+    async def run(self) -> RunResult:
+        """Watch until the run has failed or was stopped."""
+        while True:
+            finished, active = await asyncio.to_thread(self._look)
+            await self._handle(finished)
+            if not active:
+                error = await asyncio.to_thread(self._query.error)
+                await self._stop()
+                return RunResult(error or "the query ended without an error", self._progressed)
+            if self._reason is not None and await self._may_stop(finished):
+                await self._stop()
+                return RunResult(None, self._progressed)
+            await self._pause()
+
+    def _look(self) -> tuple[FinishedBatch | None, bool]:
+        active = self._query.active
+        return self._query.finished_batch(), active
+
+    async def _may_stop(self, finished: FinishedBatch | None) -> bool:
+        """Stopping right after the end of a batch repeats no record."""
+        if self._reason is None or self._reason is StopReason.LEADERSHIP_LOST or finished is not None:
+            return True
+        if monotonic_s() - self._requested_s >= self._timeouts_s[self._reason]:
+            return True
+        return await asyncio.to_thread(lambda: self._query.idle)
+
+    async def _pause(self) -> None:
+        if self._reason is not None:
+            await asyncio.sleep(_POLL_BEFORE_STOP_S)
+            return
+        try:
+            await asyncio.wait_for(self._wake.wait(), _POLL_S)
+        except TimeoutError:
+            return
+
+    async def _stop(self) -> None:
+        await asyncio.to_thread(self._query.stop)
+        await self._handle(await asyncio.to_thread(self._query.finished_batch))
+
+    async def _handle(self, finished: FinishedBatch | None) -> None:
+        if finished is None:
+            return
+        self._progressed = True
+        metrics.BATCH_SECONDS.observe(finished.duration_ms / 1000)
+        if self._reason is not StopReason.LEADERSHIP_LOST:
+            await self._commit(finished)

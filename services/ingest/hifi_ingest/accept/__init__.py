@@ -1,0 +1,1 @@
+"""Write decoded events to Kafka and report what was acknowledged."""

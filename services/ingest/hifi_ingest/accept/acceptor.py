@@ -1,0 +1,200 @@
+"""Write the events of a request to Kafka, and report for each event whether Kafka acknowledged it."""
+
+import asyncio
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from hifi.clock import MICROSECONDS
+from hifi.errors import Overloaded, Rejected
+from hifi.event import ACCEPTED, IN, MINUTE, PIPE, PIPE_VERSION, SEQ, Headers, Record
+from hifi.http.problem import Problem, retry_later
+from hifi.kafka.producer import Producer, Sending
+from hifi.pipe.registry import PipeVersion
+from hifi_ingest.accept.ack_report import AckReporter, PartitionAcks
+from hifi_ingest.accept.partitioner import partition_of
+from hifi_ingest.decode.event import DecodedEvent
+
+_MINUTE_US: Final = 60 * MICROSECONDS
+_STALL_CHECK_S: Final = 0.05
+"""Checking all partitions of the producer on each request would take 4 % of a request's time."""
+
+
+class AckOutcome(StrEnum):
+    """Result for one event of a request that was not accepted as a whole."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    """Not written."""
+    UNKNOWN = "unknown"
+    """Sent to Kafka, but not acknowledged in time: it may be delivered or not."""
+
+
+class _PartitionGroup:
+    """The events of a request for one partition, being written."""
+
+    __slots__ = ("acks", "first_sequence", "indexes", "minutes", "sending")
+
+    def __init__(
+        self,
+        acks: PartitionAcks,
+        first_sequence: int,
+        indexes: list[int],
+        minutes: list[int],
+        sending: Sending,
+    ) -> None:
+        self.acks = acks
+        self.first_sequence = first_sequence
+        self.indexes = indexes
+        self.minutes = minutes
+        self.sending = sending
+
+
+class Acceptor:
+    """Assigns each event its identity, minute and partition, writes it, and waits for the acknowledgement."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        reporter: AckReporter,
+        *,
+        ack_timeout_s: float,
+        tolerance_s: float,
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partitions = reporter.partitions
+        self._ack_timeout_s = ack_timeout_s
+        self._tolerance_us = int(tolerance_s * MICROSECONDS)
+        self._next_check_s = 0.0
+        self._stalled = False
+
+    def check(self) -> None:
+        """Raises Problem (503) if Kafka has not acknowledged anything for longer than the time-out."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_check_s:
+            self._next_check_s = now_s + _STALL_CHECK_S
+            self._stalled = self._producer.stalled_s(now_s) > self._ack_timeout_s
+        if self._stalled:
+            raise retry_later("Kafka is not acknowledging events; no event was accepted", 2)
+
+    async def accept(
+        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+    ) -> None:
+        """Write events and return when Kafka has acknowledged all of them.
+
+        Args:
+            pipe: that the events belong to.
+            events: of one request.
+            in_us: when the last byte of the request was received, microseconds since 1970 UTC.
+            accepted_us: accepted time of the events, microseconds since 1970 UTC.
+
+        Raises:
+            Problem: 503 with the outcome of each event, or 413.
+        """
+        if not events:
+            return
+        groups = self._send(pipe, events, in_us, accepted_us)
+        await asyncio.wait([group.sending.acknowledged for group in groups], timeout=self._ack_timeout_s)
+        outcomes: dict[int, AckOutcome] = {}
+        for group in groups:
+            outcome = _outcome(group.sending)
+            if outcome is AckOutcome.ACCEPTED:
+                _add_to_report(group, pipe.pipe.pipe)
+            outcomes.update(dict.fromkeys(group.indexes, outcome))
+        if any(outcome is not AckOutcome.ACCEPTED for outcome in outcomes.values()):
+            raise _not_accepted(events, outcomes)
+
+    def _send(
+        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+    ) -> list[_PartitionGroup]:
+        count = len(self._partitions)
+        indexes_by_partition: dict[int, list[int]] = {}
+        for index, event in enumerate(events):
+            indexes_by_partition.setdefault(partition_of(event.key, count), []).append(index)
+        shared_headers = [
+            (PIPE, pipe.pipe.pipe.encode()),
+            (PIPE_VERSION, b"%d" % pipe.version),
+            (ACCEPTED, b"%d" % accepted_us),
+            (IN, b"%d" % in_us),
+        ]
+        groups: list[_PartitionGroup] = []
+        try:
+            for partition, indexes in indexes_by_partition.items():
+                of_partition = [events[index] for index in indexes]
+                groups.append(self._send_group(partition, of_partition, indexes, shared_headers, accepted_us))
+        except (Overloaded, Rejected) as error:
+            # No other task has run since the first send, so the producer still has all of it and can drop it.
+            for group in groups:
+                group.sending.abandon()
+            if isinstance(error, Rejected):
+                raise Problem(413, error.detail) from None
+            raise retry_later("the buffer of events for Kafka is full; no event was accepted") from None
+        return groups
+
+    def _send_group(
+        self,
+        partition: int,
+        events: list[DecodedEvent],
+        indexes: list[int],
+        shared_headers: Headers,
+        accepted_us: int,
+    ) -> _PartitionGroup:
+        acks = self._partitions[partition]
+        epoch, first = b"%016x:" % acks.epoch, acks.next_sequence
+        minutes = [self._minute(event.time_us, accepted_us) for event in events]
+        records = [
+            Record(
+                event.key,
+                event.data,
+                [
+                    *event.headers,
+                    *shared_headers,
+                    (SEQ, epoch + b"%d" % sequence),
+                    (MINUTE, b"%d" % minute),
+                ],
+            )
+            for sequence, (event, minute) in enumerate(zip(events, minutes, strict=True), first)
+        ]
+        sending = self._producer.send(self._topic, partition, records)
+        acks.next_sequence = first + len(events)
+        return _PartitionGroup(acks, first, indexes, minutes, sending)
+
+    def _minute(self, time_us: int | None, accepted_us: int) -> int:
+        """The minute that an event counts in: of its own time, or of its accepted time if they differ too much."""
+        if time_us is None or abs(time_us - accepted_us) > self._tolerance_us:
+            time_us = accepted_us
+        return time_us // _MINUTE_US
+
+
+def _outcome(sending: Sending) -> AckOutcome:
+    acknowledged = sending.acknowledged
+    if acknowledged.done() and not acknowledged.cancelled() and acknowledged.exception() is None:
+        return AckOutcome.ACCEPTED
+    return AckOutcome.REFUSED if sending.abandon() else AckOutcome.UNKNOWN
+
+
+def _add_to_report(group: _PartitionGroup, pipe: str) -> None:
+    """Add a group's sequences to the next report, one range for each run of equal minutes."""
+    first, minutes = group.first_sequence, group.minutes
+    start = 0
+    for at in range(1, len(minutes) + 1):
+        if at == len(minutes) or minutes[at] != minutes[start]:
+            group.acks.add(pipe, minutes[start], first + start, first + at - 1)
+            start = at
+
+
+def _not_accepted(events: Sequence[DecodedEvent], outcomes: dict[int, AckOutcome]) -> Problem:
+    listed: list[dict[str, Any]] = [
+        {"index": index, "id": events[index].id.decode(), "outcome": outcome}
+        for index, outcome in sorted(outcomes.items())
+    ]
+    counts = {outcome: sum(each is outcome for each in outcomes.values()) for outcome in AckOutcome}
+    detail = (
+        "Kafka did not acknowledge every event in time: send the refused events again,"
+        " and the unknown ones if a second copy does no harm"
+    )
+    return retry_later(
+        detail, members={**{each.value: count for each, count in counts.items()}, "events": listed}
+    )

@@ -1,0 +1,1 @@
+"""Decode HTTP requests into CloudEvents."""

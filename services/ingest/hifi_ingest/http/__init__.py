@@ -1,0 +1,1 @@
+"""HTTP side of ingest: authentication, limits, requests and responses."""

@@ -1,0 +1,155 @@
+"""The ASGI app of ingest. Requests with events are handled directly, the other pages by Starlette."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from hifi import log, metrics
+from hifi.clock import MICROSECONDS, now_us
+from hifi.health import Health
+from hifi.http.problem import Problem, ResponseParts, retry_later
+from hifi.pipe.registry import PipeVersion
+from hifi_ingest.decode.request import EventRequest, decode_request
+from hifi_ingest.http.body_limits import ClientDisconnected
+from hifi_ingest.http.context import IngestContext
+
+EVENTS: Final = "/v1/events"
+_PIPES: Final = "/v1/pipes/"
+_PIPE_EVENTS: Final = "/events"
+_CONDITION: Final = "accepting events"
+_CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi", charset="UTF-8"')
+_JSON: Final = (b"content-type", b"application/json")
+
+logger = log.get(__name__)
+_requests: Final = lru_cache(maxsize=None)(lambda status: metrics.REQUESTS.labels(str(status)))
+
+
+class App:
+    """Accepts events after `open`; until then it answers 503."""
+
+    def __init__(self, health: Health) -> None:
+        self.context: IngestContext | None = None
+        self._health = health
+        health.block(_CONDITION, "ingest is starting and does not accept events yet")
+        self._pages = Starlette(
+            routes=[*health.routes(), Route("/openapi.json", _openapi)],
+            exception_handlers={HTTPException: self._http_problem},
+        )
+
+    def open(self, context: IngestContext) -> None:
+        """Start to accept events."""
+        self.context = context
+        self._health.unblock(_CONDITION)
+
+    def count(self, status: int) -> None:
+        """Count a response in the metrics and in the next report of acknowledged events."""
+        _requests(status).inc()
+        if self.context is not None:
+            self.context.reporter.answers[status] += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request (ASGI)."""
+        path = scope["path"]
+        if path == EVENTS:
+            pipe = None
+        elif path.startswith(_PIPES) and path.endswith(_PIPE_EVENTS):
+            pipe = path[len(_PIPES) : -len(_PIPE_EVENTS)]
+        else:
+            await self._pages(scope, receive, send)
+            return
+        try:
+            response = await self._handle_events(scope, receive, pipe)
+        except ClientDisconnected:
+            return
+        except Problem as problem:
+            response = problem.parts()
+        except Exception:
+            logger.exception("request-failed")
+            response = Problem(500, "ingest failed on this request; see its log for the cause").parts()
+        self.count(response[0])
+        await _send(send, response, head=scope["method"] == "HEAD")
+
+    async def _handle_events(self, scope: Scope, receive: Receive, pipe_name: str | None) -> ResponseParts:
+        if scope["method"] != "POST":
+            raise Problem(405, "send events by POST", [("allow", "POST")])
+        context = self.context
+        if context is None:
+            raise retry_later("ingest is not ready yet; /readyz shows what it is waiting for")
+        headers: Mapping[bytes, bytes] = dict(scope["headers"])
+        pipe = _authorized_pipe(context, headers, pipe_name)
+        context.acceptor.check()
+        reader = context.body_reader()
+        try:
+            body = await reader.read(headers, receive)
+            in_us = now_us()
+            body = await reader.decompress(headers, body)
+            accepted_us = now_us()
+            request = EventRequest(scope["headers"], body, accepted_us)
+            events = await decode_request(
+                request, context.formats(pipe), context.decode_limits, allow_plain_json=pipe_name is not None
+            )
+            context.rate_limits.take(pipe.pipe.pipe, len(events))
+            await context.acceptor.accept(pipe, events, in_us, accepted_us)
+        finally:
+            reader.release()
+        metrics.INGEST_SECONDS.observe((now_us() - in_us) / MICROSECONDS)
+        context.accepted_events(pipe.pipe.pipe).inc(len(events))
+        return _accepted([event.id for event in events])
+
+    async def _http_problem(self, _: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        self.count(error.status_code)
+        headers = list((error.headers or {}).items())
+        return Problem(error.status_code, error.detail, headers).response()
+
+
+def _authorized_pipe(
+    context: IngestContext, headers: Mapping[bytes, bytes], pipe_name: str | None
+) -> PipeVersion:
+    """The pipe that the request writes to.
+
+    The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one
+    any other pipe is 404, whether it exists or not.
+
+    Raises:
+        Problem: 401 or 404.
+    """
+    names = context.keys.pipes(headers.get(b"authorization"))
+    pipes = [each for each in (context.registry.get(name) for name in names) if each is not None]
+    if not pipes:
+        raise Problem(401, "send a valid write key as Bearer token or as user name of Basic", [_CHALLENGE])
+    if pipe_name is not None:
+        pipes = [each for each in pipes if each.pipe.pipe == pipe_name]
+        if not pipes:
+            raise Problem(404, "this write key has no pipe of that name")
+    if len(pipes) > 1:
+        raise Problem(404, "this write key has several pipes: send to /v1/pipes/{pipe}/events")
+    return pipes[0]
+
+
+def _accepted(ids: Sequence[bytes]) -> ResponseParts:
+    """202: Kafka has acknowledged every event of the request."""
+    body = orjson.dumps({"accepted": len(ids), "ids": [each.decode() for each in ids]})
+    return 202, body, [_JSON]
+
+
+async def _send(send: Send, response: ResponseParts, *, head: bool = False) -> None:
+    status, body, headers = response
+    length = (b"content-length", b"%d" % len(body))
+    start: Message = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+    await send(start)
+    await send({"type": "http.response.body", "body": b"" if head else body})
+
+
+async def _openapi(_: Request) -> Response:
+    from hifi_ingest.http.openapi import DOCUMENT
+
+    return Response(DOCUMENT, media_type="application/json")

@@ -1,0 +1,62 @@
+"""The parts that process a request, once Kafka and the pipes are available."""
+
+from functools import lru_cache
+
+from prometheus_client import Counter
+
+from hifi import metrics
+from hifi.clock import monotonic_s
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeRegistry, PipeVersion
+from hifi_ingest.accept.acceptor import Acceptor
+from hifi_ingest.accept.ack_report import AckReporter
+from hifi_ingest.decode.request import DecodeLimits, PipeFormats
+from hifi_ingest.http.body_limits import BodyLimits, BodyMemory, BodyReader
+from hifi_ingest.http.rate_limits import PipeRateLimits
+from hifi_ingest.http.write_keys import WriteKeys
+from hifi_ingest.settings import IngestSettings
+
+
+class IngestContext:
+    """What a request needs, made once per process."""
+
+    def __init__(
+        self, settings: IngestSettings, registry: PipeRegistry, keys: WriteKeys, producer: Producer
+    ) -> None:
+        assert registry.partitions is not None
+        topics = settings.topics
+        self.registry = registry
+        self.keys = keys
+        self.reporter = AckReporter(producer, topics.accepted, registry.partitions)
+        self.acceptor = Acceptor(
+            producer,
+            topics.raw,
+            self.reporter,
+            ack_timeout_s=settings.ingest_ack_timeout_s,
+            tolerance_s=settings.ingest_time_tolerance_s,
+        )
+        self.rate_limits = PipeRateLimits(settings.ingest_pipe_rate, monotonic_s)
+        self.decode_limits = DecodeLimits(
+            settings.ingest_max_event_bytes, settings.ingest_max_batch_events, settings.ingest_max_depth
+        )
+        self.body_memory = BodyMemory(settings.ingest_body_memory_bytes)
+        self._body_limits = BodyLimits(settings.ingest_max_body_bytes, settings.ingest_max_decompressed_bytes)
+        self.accepted_events = lru_cache(maxsize=None)(_accepted_events)
+        self._formats: dict[str, tuple[int, PipeFormats]] = {}
+
+    def body_reader(self) -> BodyReader:
+        """A reader for the body of one request."""
+        return BodyReader(self.body_memory, self._body_limits)
+
+    def formats(self, pipe: PipeVersion) -> PipeFormats:
+        """The formats that a pipe accepts; made once for each version of the pipe."""
+        name = pipe.pipe.pipe
+        version, formats = self._formats.get(name, (-1, None))
+        if formats is None or pipe.version != version:
+            formats = PipeFormats.of(name, pipe.pipe.source)
+            self._formats[name] = (pipe.version, formats)
+        return formats
+
+
+def _accepted_events(pipe: str) -> Counter:
+    return metrics.ACCEPTED.labels(pipe)

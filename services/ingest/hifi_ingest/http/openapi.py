@@ -1,0 +1,212 @@
+"""The OpenAPI 3.1 document that ingest serves at /openapi.json."""
+
+from typing import Any, Final
+
+import orjson
+
+from hifi.health import version
+
+_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
+_EXAMPLE: Final = {"flight": 1545, "carrier": "UA"}
+
+
+def _error(description: str, *headers: str) -> dict[str, Any]:
+    response: dict[str, Any] = {
+        "description": description,
+        "content": {"application/problem+json": {"schema": _PROBLEM}},
+    }
+    if headers:
+        response["headers"] = {name: {"schema": {"type": "string"}} for name in headers}
+    return response
+
+
+_RESPONSES: Final = {
+    "202": {
+        "description": "Kafka has acknowledged every event of the request.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Accepted"}}},
+    },
+    "400": _error(
+        "The request or some of its events are invalid; no event was accepted. `events` lists the invalid ones."
+    ),
+    "401": _error("The write key is missing or unknown.", "WWW-Authenticate"),
+    "404": _error("The write key has no such pipe, or has several and the path names none."),
+    "405": _error("Events are sent by POST.", "Allow"),
+    "408": _error("The request was not received in time."),
+    "413": _error("The body, an event or the batch is too large; no event was accepted."),
+    "415": _error(
+        "The content type, charset or content coding is not supported.", "Accept", "Accept-Encoding"
+    ),
+    "422": _error("A field that the pipe declares is missing or has the wrong type; no event was accepted."),
+    "429": _error("The pipe has exceeded its rate.", "Retry-After"),
+    "431": _error("The headers are too large."),
+    "503": _error(
+        "Kafka did not acknowledge every event in time. `events` gives the outcome of each event: accepted, refused"
+        " or unknown. Without `events`, no event was accepted.",
+        "Retry-After",
+    ),
+}
+
+_ENCODING: Final = {
+    "name": "Content-Encoding",
+    "in": "header",
+    "schema": {"type": "string", "enum": ["identity", "gzip", "zstd"]},
+}
+_CE_HEADERS: Final = [
+    {
+        "name": f"ce-{name}",
+        "in": "header",
+        "description": f"Binary mode: the attribute `{name}`, percent-encoded.",
+        "schema": {"type": "string"},
+    }
+    for name in ("specversion", "id", "source", "type", "subject", "time", "dataschema", "partitionkey")
+]
+_CLOUDEVENT_BODIES: Final = {
+    "application/cloudevents+json": {"schema": {"$ref": "#/components/schemas/CloudEvent"}},
+    "application/cloudevents-batch+json": {
+        "schema": {"type": "array", "items": {"$ref": "#/components/schemas/CloudEvent"}}
+    },
+}
+
+_SCHEMAS: Final[dict[str, Any]] = {
+    "CloudEvent": {
+        "type": "object",
+        "required": ["specversion", "id", "source", "type"],
+        "properties": {
+            "specversion": {"const": "1.0"},
+            "id": {"type": "string", "minLength": 1},
+            "source": {"type": "string", "format": "uri-reference", "minLength": 1},
+            "type": {"type": "string", "minLength": 1},
+            "subject": {"type": ["string", "null"], "minLength": 1},
+            "time": {"type": ["string", "null"], "format": "date-time"},
+            "datacontenttype": {"type": ["string", "null"]},
+            "dataschema": {"type": ["string", "null"], "format": "uri"},
+            "data": {},
+            "data_base64": {"type": ["string", "null"], "contentEncoding": "base64"},
+        },
+        "additionalProperties": {"type": ["string", "boolean", "integer", "null"]},
+    },
+    "Accepted": {
+        "type": "object",
+        "required": ["accepted", "ids"],
+        "properties": {
+            "accepted": {"type": "integer", "minimum": 0},
+            "ids": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "The id of each event, in the order of the request.",
+            },
+        },
+    },
+    "Problem": {
+        "type": "object",
+        "description": "Problem details (RFC 9457).",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string", "format": "uri-reference"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "bad": {
+                "type": "integer",
+                "description": "Number of invalid events; the first 100 are listed.",
+            },
+            "accepted": {"type": "integer"},
+            "refused": {"type": "integer"},
+            "unknown": {"type": "integer"},
+            "events": {"type": "array", "items": {"$ref": "#/components/schemas/EventProblem"}},
+        },
+    },
+    "EventProblem": {
+        "type": "object",
+        "required": ["index"],
+        "properties": {
+            "index": {"type": "integer", "description": "Index of the event in the request, from 0."},
+            "id": {"type": "string"},
+            "detail": {"type": "string"},
+            "pointer": {"type": "string", "description": "JSON pointer (RFC 6901) into the event."},
+            "outcome": {"enum": ["accepted", "refused", "unknown"]},
+        },
+    },
+}
+
+
+def _operation(name: str, summary: str, bodies: dict[str, Any], parameters: list[Any]) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "parameters": [*parameters, _ENCODING, *_CE_HEADERS],
+        "requestBody": {"required": True, "content": bodies},
+        "responses": _RESPONSES,
+    }
+
+
+_HEALTH_PAGE: Final = {
+    "description": "State of the service.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
+_ANY_BODY: Final = {"*/*": {"schema": {}, "example": _EXAMPLE}}
+_PLAIN_BODIES: Final = {
+    "application/json": {
+        "schema": {"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+        "example": _EXAMPLE,
+    },
+    "application/x-ndjson": {"schema": {"type": "string", "description": "One JSON object per line."}},
+}
+_PIPE: Final = {
+    "name": "pipe",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,62}$"},
+}
+_IDEMPOTENCY: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "For plain JSON in pipes without a declared id: same key, index and content give the same event id.",
+    "schema": {"type": "string", "maxLength": 200},
+}
+
+DOCUMENT: Final = orjson.dumps(
+    {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "hifi ingest",
+            "version": version("ingest"),
+            "description": "Accepts events, and answers 202 only after Kafka has acknowledged them.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{"bearer": []}, {"basic": []}],
+        "paths": {
+            "/v1/events": {
+                "post": _operation(
+                    "sendEvents",
+                    "Send CloudEvents 1.0 in binary, structured or batched mode to the pipe of the write key.",
+                    _CLOUDEVENT_BODIES | _ANY_BODY,
+                    [],
+                )
+            },
+            "/v1/pipes/{pipe}/events": {
+                "post": _operation(
+                    "sendEventsToPipe",
+                    "Send plain JSON (object, array, lines) or CloudEvents to a named pipe.",
+                    _PLAIN_BODIES | _CLOUDEVENT_BODIES | _ANY_BODY,
+                    [_PIPE, _IDEMPOTENCY],
+                )
+            },
+            "/healthz": {"get": {"summary": "Liveness.", "security": [], "responses": {"200": _HEALTH_PAGE}}},
+            "/readyz": {
+                "get": {
+                    "summary": "Readiness; if not ready, what ingest is waiting for.",
+                    "security": [],
+                    "responses": {"200": _HEALTH_PAGE, "503": _HEALTH_PAGE},
+                }
+            },
+        },
+        "components": {
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "The write key."},
+                "basic": {"type": "http", "scheme": "basic", "description": "The write key as user name."},
+            },
+            "schemas": _SCHEMAS,
+        },
+    }
+)

@@ -1,0 +1,96 @@
+"""Authenticate senders by write key: which key may write to which pipes.
+
+Only SHA-256 digests are kept and compared. The time of a lookup reveals nothing about a key, since a guess that is
+nearly right has an entirely different digest.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+
+from hifi import log
+from hifi.cache import Cache
+from hifi.errors import Misconfigured
+from hifi.health import Health
+from hifi.pipe.registry import PipeRegistry
+
+PipesByDigest = Mapping[str, frozenset[str]]
+"""SHA-256 of a key (hex) to the names of the pipes that it may write to."""
+
+logger = log.get(__name__)
+
+
+class WriteKeys:
+    """The keys of all published pipes. Keys are read again when a pipe changes and after `refresh_s` seconds."""
+
+    def __init__(self, registry: PipeRegistry, health: Health, refresh_s: float) -> None:
+        self._registry = registry
+        self._health = health
+        self._unreadable: dict[str, str] = {}
+        self._cache: Cache[PipesByDigest] = Cache("write keys", self._load, refresh_s=refresh_s)
+        self._refreshing: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Read all keys and follow the registry."""
+        await self._cache.start()
+        self._registry.on_change(self._on_registry_change)
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        await self._cache.stop()
+
+    def pipes(self, authorization: bytes | None) -> frozenset[str]:
+        """Names of the pipes that the key in an Authorization header may write to; empty if it is unknown."""
+        key = None if authorization is None else key_from_header(authorization)
+        if key is None:
+            return frozenset()
+        return self._cache.get().get(hashlib.sha256(key).hexdigest(), frozenset())
+
+    def _on_registry_change(self) -> None:
+        task = asyncio.ensure_future(self._cache.refresh())
+        self._refreshing.add(task)
+        task.add_done_callback(self._refreshing.discard)
+
+    async def _load(self) -> PipesByDigest:
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> PipesByDigest:
+        found: dict[str, set[str]] = {}
+        unreadable: dict[str, str] = {}
+        for published in self._registry.all():
+            name = published.pipe.pipe
+            for index, key in enumerate(published.pipe.source.keys):
+                try:
+                    found.setdefault(key.digest(), set()).add(name)
+                except Misconfigured as error:
+                    unreadable[f"write key {index} of {name}"] = str(error)
+        self._report(unreadable)
+        return {digest: frozenset(names) for digest, names in found.items()}
+
+    def _report(self, unreadable: dict[str, str]) -> None:
+        for subject, reason in unreadable.items():
+            if self._unreadable.get(subject) != reason:
+                logger.error("write-key-unreadable", key=subject, error=reason)
+            self._health.warn(subject, reason)
+        for subject in self._unreadable.keys() - unreadable.keys():
+            logger.info("write-key-readable", key=subject)
+            self._health.warn(subject, None)
+        self._unreadable = unreadable
+
+
+def key_from_header(authorization: bytes) -> bytes | None:
+    """The key in an Authorization header: a Bearer token (RFC 6750) or the user name of Basic (RFC 7617); else None."""
+    scheme, _, credentials = authorization.strip().partition(b" ")
+    scheme = scheme.lower()
+    credentials = credentials.strip()
+    if scheme == b"bearer":
+        return credentials or None
+    if scheme == b"basic":
+        try:
+            user, _, _ = base64.b64decode(credentials, validate=True).partition(b":")
+        except binascii.Error:
+            return None
+        return user or None
+    return None

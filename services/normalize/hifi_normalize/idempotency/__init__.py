@@ -1,0 +1,1 @@
+"""Detect events that a client sent again."""

@@ -1,0 +1,75 @@
+"""The fingerprint by which an event that a client sends again is recognized: digests of id and data. Pure."""
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from aiokafka import ConsumerRecord
+
+from hifi.event import REPLAY, SEQ
+
+_ENTRY: Final = struct.Struct("<QQIqq")
+_UUID_LENGTH: Final = 36
+_VERSION_AT: Final = 14
+
+
+class Fingerprint(NamedTuple):
+    """What is kept of an event whose id was chosen by its client."""
+
+    key: int
+    """Digest of pipe, source and id, 64 bits."""
+    data: int
+    """Digest of the data, 64 bits."""
+    identity: int
+    """Digest of the event's identity in hifi (`hifi_seq`), 32 bits: equal for copies written by hifi."""
+    at_ms: int
+    """Append time in `raw`, milliseconds since 1970 UTC."""
+    offset: int
+    """Offset in `raw`."""
+
+
+def fingerprint(
+    record: ConsumerRecord, headers: Mapping[str, bytes], pipe: str, *, declares_id: bool
+) -> Fingerprint | None:
+    """The fingerprint of an event; None if its client cannot have sent it before, or an operator replayed it.
+
+    Args:
+        record: of `raw`.
+        headers: of the record, by name.
+        pipe: name.
+        declares_id: the pipe takes the id of plain JSON from the data, so ingest generates no ids for it.
+    """
+    source, event_id = headers.get("ce_source", b""), headers.get("ce_id")
+    if event_id is None or REPLAY in headers:
+        return None
+    if not declares_id and _is_generated(source, event_id, pipe):
+        return None
+    name = b"%b\0%b\0%b" % (pipe.encode(), source, event_id)
+    return Fingerprint(
+        int.from_bytes(blake2b(name, digest_size=8).digest(), "little"),
+        int.from_bytes(blake2b(record.value or b"", digest_size=8).digest(), "little"),
+        crc32(headers[SEQ]),
+        record.timestamp,
+        record.offset,
+    )
+
+
+def pack(fingerprints: Iterable[Fingerprint]) -> bytes:
+    """The value of a record on the topic `ids`: 36 bytes for each fingerprint."""
+    return b"".join([_ENTRY.pack(*one) for one in fingerprints])
+
+
+def unpack(value: bytes) -> Iterator[Fingerprint]:
+    """The fingerprints in a record of the topic `ids`."""
+    return map(Fingerprint._make, _ENTRY.iter_unpack(value))
+
+
+def _is_generated(source: bytes, event_id: bytes, pipe: str) -> bool:
+    """Whether ingest generated the id (UUIDv7, RFC 9562), as it does for plain JSON without one."""
+    return (
+        len(event_id) == _UUID_LENGTH
+        and event_id[_VERSION_AT : _VERSION_AT + 1] == b"7"
+        and source == b"/v1/pipes/%b/events" % pipe.encode()
+    )

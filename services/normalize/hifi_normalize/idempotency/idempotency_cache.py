@@ -1,0 +1,247 @@
+"""Fingerprints of all assigned partitions, and how they survive a takeover.
+
+New fingerprints are written to the topic `ids` before the offsets of their events are committed, four times a second.
+The next owner of a partition reads the last window of that topic, so it decides as the previous owner did.
+"""
+
+import asyncio
+import contextlib
+import time
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi import log, metrics
+from hifi.errors import Fenced
+from hifi.event import Record
+from hifi.health import Health
+from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.producer import Producer
+from hifi_normalize.idempotency.fingerprint import Fingerprint, pack, unpack
+from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow, Repetition
+
+WRITE_S: Final = 0.25
+"""Time between two writes of fingerprints, seconds: offsets are completed that much later."""
+WRITE_RECORDS: Final = 1000
+"""Number of uncompleted records above which fingerprints are written at once."""
+SKEW_MS: Final = 30_000
+"""Upper bound of the difference between the clocks of two brokers, milliseconds."""
+SWEEP_S: Final = 2.0
+_CONCURRENT_READS: Final = 4
+"""Partitions read at a time after an assignment."""
+_RETRY_S: Final = 0.5
+_CONDITION: Final = "client retries"
+
+logger = log.get(__name__)
+
+
+class PartitionFingerprints:
+    """The fingerprints of one assigned partition, and those not written yet."""
+
+    def __init__(self, window: FingerprintWindow) -> None:
+        self.window = window
+        self.unwritten: list[Fingerprint] = []
+        self.acknowledged: int | None = None
+        """Offset up to which all outputs are acknowledged, waiting for the fingerprints to be written."""
+        self.write_now = asyncio.Event()
+        self.writing: asyncio.Task[None] | None = None
+
+
+class IdempotencyCache:
+    """The fingerprints of all assigned partitions, limited in number."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        producer: Producer,
+        health: Health,
+        *,
+        window_s: float,
+        max_fingerprints: int,
+    ) -> None:
+        """An empty cache.
+
+        Args:
+            bootstrap: Kafka's bootstrap servers, `HOST:PORT,…`.
+            topic: `ids` of the stream.
+            producer: for that topic.
+            health: warned while the window is shortened.
+            window_s: how long a fingerprint is kept, seconds; 0: never.
+            max_fingerprints: of all partitions together.
+        """
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._producer = producer
+        self._health = health
+        self._window_ms = int(window_s * 1000)
+        self._max_fingerprints = max_fingerprints
+        self._partitions: dict[AssignedPartition, PartitionFingerprints] = {}
+        self._reads = asyncio.Semaphore(_CONCURRENT_READS)
+        self._watchers: set[asyncio.Task[None]] = set()
+        metrics.IDEMPOTENCY_WINDOW_SECONDS.set(window_s)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether fingerprints are kept at all."""
+        return self._window_ms > 0
+
+    async def open(self, assigned: AssignedPartition, first: ConsumerRecord) -> PartitionFingerprints:
+        """The fingerprints of a partition. Reads them from the topic on the first call after an assignment.
+
+        Args:
+            assigned: the partition.
+            first: the first record to be checked.
+
+        Raises:
+            Fenced: the partition was revoked meanwhile.
+        """
+        partition = self._partitions.get(assigned)
+        if partition is None:
+            window = FingerprintWindow(self._window_ms)
+            if self._window_ms and assigned.committed is not None:
+                await self._read(window, assigned, first.timestamp)
+            partition = self._partitions[assigned] = PartitionFingerprints(window)
+            task = asyncio.create_task(self._write_when_revoked(assigned, partition))
+            self._watchers.add(task)
+            task.add_done_callback(self._watchers.discard)
+        return partition
+
+    def check(self, partition: PartitionFingerprints, event: Fingerprint) -> tuple[Repetition, int]:
+        """Decide whether an event was sent before: see `FingerprintWindow.check`."""
+        repetition, offset = partition.window.check(event)
+        if repetition is Repetition.NEW or repetition is Repetition.REUSED_ID:
+            partition.unwritten.append(event)
+        return repetition, offset
+
+    def complete_through(
+        self, assigned: AssignedPartition, partition: PartitionFingerprints, offset: int
+    ) -> None:
+        """Complete records once their fingerprints are written; call when their outputs are acknowledged.
+
+        Args:
+            assigned: the partition.
+            partition: its fingerprints.
+            offset: of the last record.
+        """
+        if partition.writing is None and not partition.unwritten:
+            assigned.complete_through(offset)
+            return
+        partition.acknowledged = offset
+        if partition.writing is None:
+            partition.writing = asyncio.create_task(self._write(assigned, partition))
+        if assigned.offsets.pending >= WRITE_RECORDS:
+            partition.write_now.set()
+
+    async def sweep(self) -> None:
+        """Remove expired fingerprints and enforce the limit every 2 s, until cancelled."""
+        while True:
+            self.evict(time.time_ns() // 1_000_000)
+            await asyncio.sleep(SWEEP_S)
+
+    def evict(self, now_ms: int) -> None:
+        """Remove expired fingerprints, then the oldest ones above the limit; update metrics and health.
+
+        Args:
+            now_ms: milliseconds since 1970 UTC.
+        """
+        for assigned in [assigned for assigned in self._partitions if assigned.fenced]:
+            del self._partitions[assigned]
+        windows = [partition.window for partition in self._partitions.values()]
+        for window in windows:
+            window.expire(now_ms - SKEW_MS)
+        count = sum(map(len, windows))
+        while count > self._max_fingerprints:
+            count -= min(
+                (window for window in windows if len(window)), key=lambda window: window.oldest_ms or 0
+            ).shorten()
+        covered_ms = min((window.covered_ms(now_ms) for window in windows), default=self._window_ms)
+        metrics.FINGERPRINTS.set(count)
+        metrics.IDEMPOTENCY_WINDOW_SECONDS.set(covered_ms / 1000)
+        self._warn(covered_ms, count)
+
+    def _warn(self, covered_ms: int, count: int) -> None:
+        shortened = covered_ms < self._window_ms
+        if shortened and _CONDITION not in self._health.warnings:
+            logger.error("idempotency-window-shortened", covered_s=covered_ms / 1000, fingerprints=count)
+        warning = (
+            f"repeated events are recognized for {covered_ms / 1000:.0f} s instead of {self._window_ms / 1000:.0f} s:"
+            f" more than {self._max_fingerprints} ids were sent; raise HIFI_NORMALIZE_MAX_FINGERPRINTS"
+        )
+        self._health.warn(_CONDITION, warning if shortened else None)
+
+    async def _write_when_revoked(
+        self, assigned: AssignedPartition, partition: PartitionFingerprints
+    ) -> None:
+        await assigned.revoked.wait()
+        partition.write_now.set()
+
+    async def _write(self, assigned: AssignedPartition, partition: PartitionFingerprints) -> None:
+        """Write fingerprints, then complete the offsets, until nothing is left to complete."""
+        while partition.acknowledged is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(partition.write_now.wait(), WRITE_S)
+            if assigned.active:
+                partition.write_now.clear()
+            if assigned.fenced:
+                break
+            offset = partition.acknowledged
+            written, partition.unwritten = partition.unwritten, []
+            try:
+                if written:
+                    await self._producer.send_and_wait(
+                        self._topic, assigned.partition, [Record(None, pack(written), [])]
+                    )
+            except Exception as error:  # noqa: BLE001 - after any error the offsets must not be completed
+                logger.warning("fingerprints-not-written", partition=assigned.partition, error=repr(error))
+                partition.unwritten = written + partition.unwritten
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if not assigned.fenced:
+                assigned.complete_through(offset)
+            if partition.acknowledged == offset:
+                partition.acknowledged = None
+        partition.writing = None
+
+    async def _read(self, window: FingerprintWindow, assigned: AssignedPartition, first_ms: int) -> None:
+        """Read the fingerprints of records below the committed offset, which previous owners wrote."""
+        async with self._reads:
+            while True:
+                consumer = AIOKafkaConsumer(
+                    bootstrap_servers=self._bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
+                )
+                try:
+                    await consumer.start()
+                    await self._read_from(consumer, window, assigned, first_ms)
+                    return
+                except (KafkaError, OSError, TimeoutError) as error:
+                    logger.warning("fingerprints-unreadable", partition=assigned.partition, error=repr(error))
+                finally:
+                    with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                        await asyncio.wait_for(consumer.stop(), 5)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
+                if not assigned.active:
+                    assigned.abandon()
+                    raise Fenced(
+                        f"{assigned.topic}[{assigned.partition}] was revoked before its fingerprints were read"
+                    )
+
+    async def _read_from(
+        self, consumer: Any, window: FingerprintWindow, assigned: AssignedPartition, first_ms: int
+    ) -> None:
+        tp = TopicPartition(self._topic, assigned.partition)
+        consumer.assign([tp])
+        end = (await consumer.end_offsets([tp]))[tp]
+        since_ms = max(0, first_ms - self._window_ms - SKEW_MS)
+        start = (await consumer.offsets_for_times({tp: since_ms}))[tp]
+        if start is None or start.offset >= end:
+            return
+        consumer.seek(tp, start.offset)
+        while await consumer.position(tp) < end:
+            for record in (await consumer.getmany(tp, timeout_ms=500)).get(tp, ()):
+                for event in unpack(record.value):
+                    if event.offset < (assigned.committed or 0):
+                        window.check(event)
+        logger.info("fingerprints-read", partition=assigned.partition, fingerprints=len(window))

@@ -1,0 +1,409 @@
+"""`hifi up` and the commands that talk to a running mesh, with an external sender and destination."""
+
+import hashlib
+import http.client
+import json
+import shutil
+import signal
+import time
+
+import psutil
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+from tests.collector import collector
+
+from hifi_infra.ports import free_port, is_free
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.timeout(400)
+PIPE = """
+pipe: count
+source:
+  keys: [{{sha256: 2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824}}]
+destinations:
+  - name: books
+    url: {url}/count
+"""
+
+
+def ports():
+    """Options that give a mesh ports of its own."""
+    port = free_port()
+    return "--port", port, "--console-port", free_port(but={port})
+
+
+@pytest.fixture(scope="module")
+def traces():
+    """The OpenTelemetry collector that the mesh tells."""
+    with collector() as here:
+        yield here
+
+
+@pytest.fixture(scope="module")
+def up(start_hifi, tmp_path_factory, external_destination, traces):
+    """A running mesh: its folder, its port, its command."""
+    pipes, data = tmp_path_factory.mktemp("pipes"), tmp_path_factory.mktemp("data") / "mesh"
+    (pipes / "count.yaml").write_text(PIPE.format(url=external_destination.url))
+    own = ports()
+    arguments = ("up", "--pipes", pipes, "--data", data, *own, "--partitions", 2)
+    command = start_hifi(
+        *arguments,
+        HIFI_OBSERVE_SETTLE_S="2",
+        HIFI_OBSERVE_OTLP_ENDPOINT=traces.url,
+        HIFI_OBSERVE_OTLP_SHARE="0",
+    )
+    command.data, command.port, command.console, command.pipes = data, own[1], own[3], pipes
+    command.wait_for("Send events to")
+    return command
+
+
+def test_up_prints_the_address_of_ingest_an_example_and_the_durability(up):
+    output = up.text()
+    assert f"Send events to http://127.0.0.1:{up.port}" in output
+    assert "/v1/pipes/count/events" in output
+    assert "survive the crash of any process" in output
+    assert "not the loss of the disk" in output
+
+
+def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(
+    up, external, external_destination
+):
+    sender = external.ExternalSender(up.port, "hello", rate=100, prefix="once")
+    sender.start()
+    while len(sender.acknowledged) < 200:
+        assert sender.is_alive()
+        time.sleep(0.1)
+    sender.stop()
+    assert sender.refused == 0
+    counts, bodies = external.wait_for(sender.acknowledged, external_destination, 30)
+    assert {counts[name] for name in sender.acknowledged} == {1}
+    for name in sender.acknowledged:
+        path, body = bodies[name]
+        assert path == "/count"
+        assert body == json.dumps({"n": int(name.split("-")[1]), "é": "ü"}).encode(), "byte for byte"
+
+
+def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
+    up, external, external_destination, traces
+):
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    connection = http.client.HTTPConnection("127.0.0.1", up.port, timeout=10)
+    headers = external.ExternalSender(up.port, "hello", rate=1).headers("traced")
+    connection.request("POST", "/v1/events", b"{}", headers | {"traceparent": f"00-{trace}-{parent}-01"})
+    assert connection.getresponse().status == 202
+    connection.close()
+    external.wait_for(["traced"], external_destination, 30)
+    assert external.headers(external_destination, "traced")["traceparent"].split("-")[1] == trace
+
+    def ours():
+        return {one.raw.name: one for one in traces.spans if one.raw.trace_id.hex() == trace}
+
+    end = time.monotonic() + 60
+    while "count" not in ours():  # the span of the whole way comes last
+        assert time.monotonic() < end, sorted(ours())
+        time.sleep(0.1)
+    found = ours()
+    assert found["count"].raw.parent_span_id.hex() == parent
+    hops = [
+        "ingest",
+        "transit raw",
+        "normalize",
+        "transit normalized",
+        "enrich",
+        "transit enriched",
+        "egest",
+        "expel",
+    ]
+    assert set(found) == {"count", *hops}
+    starts = [found[name].times_us[0] for name in hops]
+    assert starts == sorted(starts)
+    assert {one.raw.parent_span_id for name, one in found.items() if name != "count"} == {
+        found["count"].raw.span_id
+    }
+    assert found["expel"].attributes["http.response.status_code"] == 204
+    assert {one.raw.trace_id.hex() for one in traces.spans} == {trace}, "no other event is sampled"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "content"),
+    [
+        (("-",), b'{"id":1}\n{"id":2}\n{"id":3}\n'),
+        (("-", "--format", "json"), b'[{"id":1},{"id":2},{"id":3}]'),
+        (("-", "--types", "--batch", "2"), b"id,name\n1,a\n2,b\n3,c\n"),
+    ],
+)
+def test_send_takes_lines_arrays_and_csv(up, hifi, arguments, content):
+    code, output, errors = hifi(
+        "send", "count", *arguments, "--data", up.data, "--json", stdin=content, HIFI_KEY="hello"
+    )
+    assert code == 0, errors
+    assert json.loads(output) == {
+        "accepted": 3, "refused": 0, "unknown": 0, "repeats": 0, "refusals": [], "problem": None
+    }  # fmt: skip
+
+
+def test_send_reports_bad_lines_and_sends_the_others(up, hifi, tmp_path):
+    file = tmp_path / "events.ndjson"
+    file.write_text('{"a":1}\nnope\n{"a":' + "[" * 100 + "]" * 100 + '}\n{"a":2}\n')
+    code, output, _ = hifi("send", "count", file, "--data", up.data, "--key", "hello")
+    assert code == 1
+    assert "2 event(s) accepted, 2 refused" in output
+    assert f"{file}:2: not JSON" in output
+    assert f"{file}:3: nested deeper" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("count", "-", "--key", "wrong"), "ingest answers 401"),
+        (("nothing", "-", "--key", "hello"), "there is no pipe 'nothing'; published pipes: count"),
+        (("count", "missing.csv", "--key", "hello"), "missing.csv cannot be read: No such file"),
+        (("count", "-"), "give --key, or set HIFI_KEY"),
+    ],
+)
+def test_send_reports_an_error_in_one_message(up, hifi, arguments, why):
+    code, _, errors = hifi("send", *arguments, "--data", up.data, stdin=b'{"a":1}')
+    assert code == 1
+    assert why in errors
+    assert "Traceback" not in errors
+
+
+def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_destination):
+    assert f"Open the console at http://127.0.0.1:{up.console}" in up.text()
+    assert "count" in hifi("top", "--once", "--data", up.data)[1]
+    assert [one["pipe"] for one in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
+        "count"
+    ]
+    sender = external.ExternalSender(up.port, "hello", rate=50, prefix="seen")
+    sender.start()
+    while len(sender.acknowledged) < 50:
+        assert sender.is_alive()
+        time.sleep(0.1)
+    sender.stop()
+    external.wait_for(sender.acknowledged, external_destination, 30)
+    end, minutes = time.monotonic() + 150, []
+    while sum(one["delivered"] for one in minutes) < 50:  # a minute closes 2 s after its end
+        assert time.monotonic() < end, minutes
+        time.sleep(1)
+        code, output, errors = hifi("minutes", "count", "--json", "--data", up.data)
+        assert code == 0, errors
+        minutes = json.loads(output)
+    assert {one["lost"] for one in minutes} == {0}
+    assert "delivered" in hifi("minutes", "count", "--data", up.data)[1]
+    code, output, _ = hifi("lost", "count", minutes[-1]["minute"], "--data", up.data)
+    assert (code, "lost nothing" in output) == (0, True)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+def test_the_console_shows_the_figures_of_the_api(up, hifi):
+    minutes = json.loads(hifi("minutes", "count", "--json", "--data", up.data)[1])
+    assert sum(one["delivered"] for one in minutes) >= 50
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{up.console}/pipes/count")
+        page.wait_for_selector("#events .main-svg")
+        rows = page.get_by_role("region", name="Loss by minute").locator("tbody tr")
+        shown = {
+            int(row.locator("th a").get_attribute("href").rpartition("/")[2]): row.locator(
+                "td"
+            ).all_inner_texts()
+            for row in rows.all()
+        }
+        for one in minutes:
+            cells = shown[one["minute"]]
+            assert cells[0].startswith(one["state"])
+            assert cells[1:3] == [str(one["in"]), str(one["delivered"])]
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        browser.close()
+
+
+def test_send_waits_for_an_ingest_that_comes_back(up, hifi):
+    [ingest] = [
+        one
+        for one in json.loads((up.data / "mesh.json").read_text())["instances"]
+        if one["service"] == "ingest"
+    ]
+    psutil.Process(ingest["pid"]).kill()
+    code, output, errors = hifi("send", "count", "-", "--data", up.data, "--key", "hello", stdin=b'{"a":1}')
+    assert code == 0, errors
+    assert "1 event(s) accepted" in output
+    assert "ingest-1 ended with SIGKILL" in up.text()
+
+
+def test_status_shows_services_backlog_and_pipes(up, hifi):
+    end = time.monotonic() + 60
+    while True:
+        code, output, _ = hifi("status", "--data", up.data, "--json")
+        status = json.loads(output)
+        if code == 0 and not sum(status["backlog"].values()):
+            break
+        assert time.monotonic() < end, output
+    assert [one["service"] for one in status["instances"]] == [
+        "ingest",
+        "normalize",
+        "enrich",
+        "egest",
+        "retrier",
+        "observe",
+    ]
+    assert status["console"] == f"http://127.0.0.1:{up.console}"
+    assert set(status["backlog"]) == {"normalize", "enrich", "egest", "retrier"}
+    assert [one["pipe"] for one in status["pipes"]] == ["count"]
+    assert (status["stream"], status["trigger"], status["brokers"]) == ("hifi", "micro-batch", 1)
+    code, output, _ = hifi("status", "--data", up.data)
+    assert code == 0
+    assert "egest-1" in output
+
+
+def test_status_of_an_external_kafka_needs_no_data_folder(up, hifi, tmp_path):
+    kafka = json.loads((up.data / "mesh.json").read_text())["kafka"]
+    code, output, _ = hifi("status", "--kafka", kafka, "--data", tmp_path, "--json")
+    assert code == 0
+    assert json.loads(output)["pipes"][0]["pipe"] == "count"
+    code, _, errors = hifi("pipes", "--kafka", kafka, "--stream", "nothing")
+    assert code == 1
+    assert "the stream nothing cannot be read" in errors
+
+
+def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(
+    up, hifi, external, external_destination, tmp_path
+):
+    text = PIPE.format(url=external_destination.url)
+    (tmp_path / "count.yaml").write_text(text.replace("/count", "/moved"))
+    (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("2cf24", "3cf24"))
+    code, output, errors = hifi("apply", tmp_path, "--data", up.data, "--json")
+    assert code == 0, errors
+    outcome = json.loads(output)
+    assert {name: one["change"] for name, one in outcome.items()} == {"count": "changed", "other": "new"}
+    sender = external.ExternalSender(up.port, "hello", rate=20, prefix="moved")
+    sender.start()
+    time.sleep(2)
+    sender.stop()
+    _, bodies = external.wait_for(sender.acknowledged, external_destination, 30)
+    assert bodies[sender.acknowledged[-1]][0] == "/moved"
+
+    (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("url:", "urls:"))
+    code, output, _ = hifi("apply", tmp_path, "--data", up.data)
+    assert code == 1
+    assert "other.yaml:7: destinations[0].urls: unknown key" in output
+    code, output, _ = hifi("apply", up.pipes, "--data", up.data, "--delete-missing", "--json")
+    assert {name: one["change"] for name, one in json.loads(output).items()} == {
+        "count": "changed",
+        "other": "deleted",
+    }
+    code, output, _ = hifi("pipes", "--data", up.data, "--json")
+    assert [one["pipe"]["pipe"] for one in json.loads(output)] == ["count"]
+
+
+STRICT = """
+pipe: strict
+source:
+  keys: [{{sha256: {digest}}}]
+  id: id
+normalize:
+  schema: {{type: object, properties: {{n: {{type: {kind}}}}}}}
+destinations:
+  - name: books
+    url: {url}/strict
+"""
+
+
+def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, external_destination, tmp_path):
+    key = "strict"
+    file = tmp_path / "strict.yaml"
+    pipe = {"url": external_destination.url, "digest": hashlib.sha256(key.encode()).hexdigest()}
+    file.write_text(STRICT.format(kind="integer", **pipe))
+    assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
+    events = b'{"id":"good","n":1}\n{"id":"bad","n":"one"}\n'
+    assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
+    external.wait_for(["good"], external_destination, 30)
+    found = dead_letters(up, hifi, "--pipe", "strict")
+    assert [
+        (one["event"], one["service"], one["reason"], one["pointer"], one["replayed"]) for one in found
+    ] == [("bad", "normalize", "schema", "/n", False)]
+    assert dead_letters(up, hifi, "--pipe", "strict", "--until", "1h") == []
+    name = found[0]["id"]
+    code, output, _ = hifi("dead", "show", name, "--data", up.data)
+    assert code == 0
+    assert "/n" in output
+    assert "one" not in output.split("hifi_detail")[0].split("ce_id")[0], "no data unless it is asked for"
+    assert '{"id":"bad","n":"one"}' in hifi("dead", "show", name, "--data", up.data, "--value")[1]
+
+    assert hifi("dead", "replay", "--data", up.data)[0] == 1, "it needs a selection"
+    file.write_text(STRICT.format(kind="string", **pipe))
+    assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
+    code, output, _ = hifi("dead", "replay", "--pipe", "strict", "--data", up.data)
+    assert (code, output) == (0, "1 dead letter(s) replayed\n")
+    counts, _ = external.wait_for(["bad"], external_destination, 30)
+    code, output, _ = hifi("dead", "replay", name, "--data", up.data)
+    assert (code, output) == (0, "0 dead letter(s) replayed; 1 had been replayed before\n")
+    assert dead_letters(up, hifi, "--pipe", "strict")[0]["replayed"] is True
+    assert hifi("dead", "show", "0:99999", "--data", up.data)[0] == 1
+    counts, _ = external.arrivals(external_destination)
+    assert counts["bad"] == 1
+
+
+def dead_letters(up, hifi, *arguments):
+    """Those that are listed, once there is one or five seconds are over."""
+    end = time.monotonic() + 5
+    while True:
+        code, output, errors = hifi("dead", "list", "--json", "--data", up.data, *arguments)
+        assert code == 0, errors
+        found = json.loads(output)
+        if found or time.monotonic() > end:
+            return found
+
+
+def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi, tmp_path):
+    twice = start_hifi("up", "--data", up.data)
+    assert twice.wait(30) == 1
+    assert "a mesh already runs on" in twice.text()
+    assert "hifi down --data" in twice.text()
+    taken = start_hifi("up", "--data", tmp_path / "other", "--port", up.port)
+    assert taken.wait(30) == 1
+    assert f"port {up.port} of 127.0.0.1 is in use" in taken.text()
+    taken.wait_gone()
+
+
+def test_down_stops_the_mesh_gracefully_and_leaves_no_process(up, hifi):
+    code, output, _ = hifi("down", "--data", up.data)
+    assert (code, output) == (0, "The mesh has stopped.\n")
+    assert up.wait(10) == 0
+    up.wait_gone()
+    assert is_free(up.port)
+    assert hifi("down", "--data", up.data)[1].startswith("No mesh is running on")
+    code, _, errors = hifi("status", "--data", up.data)
+    assert code == 1
+    assert "start one with `hifi up`" in errors
+
+
+@pytest.mark.parametrize(("arguments", "why"), [
+    (("--scale", "nothing=2"), "no service is called 'nothing'"),
+    (("--kafka", "127.0.0.1:1", "--brokers", "3"), "give one of them"),
+    (("--pipes", "missing"), "is not a folder"),
+])  # fmt: skip
+def test_up_reports_an_error_in_one_message(hifi, tmp_path, arguments, why):
+    code, output, errors = hifi("up", "--data", tmp_path / "data", *arguments)
+    assert code == 1
+    assert why in output + errors
+    assert "Traceback" not in output + errors
+
+
+def test_an_unreachable_kafka_ends_up_with_a_clear_message(start_hifi, tmp_path):
+    command = start_hifi("up", "--data", tmp_path / "data", "--kafka", "127.0.0.1:1", *ports())
+    assert command.wait(90) == 1
+    assert "Kafka at 127.0.0.1:1 did not answer" in command.text()
+    command.wait_gone()
+
+
+def test_sigterm_stops_the_mesh_as_ctrl_c_does(start_hifi, tmp_path):
+    command = start_hifi("up", "--data", tmp_path / "data", *ports())
+    command.wait_for("creating the stream's topics")
+    command.signal(signal.SIGTERM)
+    assert command.wait(60) == 0
+    command.wait_gone()

@@ -1,0 +1,95 @@
+"""A stream is made ready by a program that may run again and again."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from hifi.errors import Misconfigured, Retryable
+from hifi.pipe.registry import read_registry
+from hifi.topics import Topics
+from hifi_infra.kafka.provision import ProvisionSettings, provision
+from hifi_infra.ports import free_port
+
+PIPE = """
+pipe: {name}
+source: {{keys: [{{env: KEY_{name}}}]}}
+destinations: [{{name: d, url: "http://127.0.0.1:9/{path}"}}]
+"""
+
+
+@pytest.fixture
+def stream() -> str:
+    return f"s{uuid.uuid4().hex[:10]}"
+
+
+def settings(kafka: str, stream: str, **more: object) -> ProvisionSettings:
+    return ProvisionSettings.model_validate({"kafka": kafka, "stream": stream} | more)
+
+
+def write(folder: Path, name: str, path: str = "a") -> None:
+    (folder / f"{name}.yaml").write_text(PIPE.format(name=name, path=path))
+
+
+async def test_a_topic_that_takes_too_little_is_told_with_its_remedy(kafka: str, stream: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
+    await admin.start()
+    await admin.create_topics(
+        [NewTopic(Topics(stream).raw, 2, 1, topic_configs={"max.message.bytes": "1000000"})]
+    )
+    await admin.close()
+    with pytest.raises(
+        Misconfigured, match=r"takes records of 1000000 bytes .* --add-config max.message.bytes="
+    ):
+        await provision(settings(kafka, stream, partitions=2))
+
+
+async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    write(tmp_path, "one")
+    told = settings(kafka, stream, partitions=2, pipes_folder=tmp_path)
+    await provision(told)
+    first = await read_registry(kafka, Topics(stream))
+    assert first.partitions == 2
+    assert set(first.pipes) == {"one"}
+    await provision(told)
+    assert await read_registry(kafka, Topics(stream)) == first
+
+
+async def test_a_wrong_pipe_changes_nothing_at_all(kafka: str, stream: str, tmp_path: Path) -> None:
+    write(tmp_path, "one")
+    await provision(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
+    before = await read_registry(kafka, Topics(stream))
+    write(tmp_path, "one", "changed")
+    (tmp_path / "two.yaml").write_text("pipe: two\n")
+    with pytest.raises(Misconfigured, match=r"two\.yaml:1:"):
+        await provision(settings(kafka, stream, pipes_folder=tmp_path))
+    assert await read_registry(kafka, Topics(stream)) == before
+
+
+async def test_pipes_that_the_folder_lost_are_deleted_only_where_asked(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    write(tmp_path, "one")
+    write(tmp_path, "two")
+    await provision(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
+    (tmp_path / "two.yaml").unlink()
+    await provision(settings(kafka, stream, pipes_folder=tmp_path))
+    assert set((await read_registry(kafka, Topics(stream))).pipes) == {"one", "two"}
+    await provision(settings(kafka, stream, pipes_folder=tmp_path, delete_missing=True))
+    assert set((await read_registry(kafka, Topics(stream))).pipes) == {"one"}
+
+
+async def test_another_partition_count_is_refused(kafka: str, stream: str) -> None:
+    await provision(settings(kafka, stream, partitions=1))
+    with pytest.raises(Misconfigured, match="partitions"):
+        await provision(settings(kafka, stream, partitions=3))
+
+
+async def test_an_absent_kafka_and_too_few_brokers_are_told_in_time(kafka: str, stream: str) -> None:
+    with pytest.raises(Retryable, match="does not answer"):
+        await provision(settings(f"127.0.0.1:{free_port()}", stream, wait_s=0.5))
+    with pytest.raises(Retryable, match="1 of 99 brokers"):
+        await provision(settings(kafka, stream, brokers=99, wait_s=0.5))

@@ -1,0 +1,210 @@
+"""Supervision of a mesh, with stand-ins for the services and a real Kafka."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hifi.errors import Misconfigured, Retryable
+from hifi.pipe.registry import read_registry
+from hifi_infra.mesh import fleet, running
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import FLOW, Plan, read_scale
+from hifi_infra.ports import free_port, is_free
+
+STUB = Path(__file__).with_name("stub_service.py")
+SESSION_S = 20
+"""Session time-out of the stub's group member."""
+
+
+@pytest.fixture(autouse=True)
+def stubs(monkeypatch):
+    monkeypatch.setattr(fleet, "command", lambda service: [sys.executable, str(STUB), service])
+
+
+@pytest.fixture
+def plan(tmp_path, kafka):
+    def make(**changes):
+        wanted = {
+            "data": tmp_path / "data",
+            "kafka": kafka,
+            "stream": f"s{uuid.uuid4().hex[:8]}",
+            "port": free_port(),
+        }
+        return Plan(**(wanted | {"partitions": 2} | changes))
+
+    return make
+
+
+async def test_starts_everything_and_says_where_it_is(plan, kafka):
+    one = plan(scale={"normalize": 2})
+    mesh = Mesh(one)
+    await mesh.start()
+    await mesh.wait_ready(20)
+    found = running.find(one.data)
+    assert found is not None
+    assert [(each.service, each.number) for each in found.instances] == [
+        ("ingest", 1), ("normalize", 1), ("normalize", 2), ("enrich", 1), ("egest", 1), ("retrier", 1)
+    ]  # fmt: skip
+    assert all(psutil.pid_exists(each.pid) for each in found.instances)
+    assert (await read_registry(kafka, mesh.topics)).partitions == 2
+    await mesh.stop()
+    assert running.find(one.data) is None
+    assert not any(psutil.pid_exists(each.pid) for each in found.instances)
+    assert is_free(one.port)
+
+
+def test_what_an_earlier_mesh_said_is_not_taken_for_the_one_that_starts(tmp_path):
+    one = running.RunningMesh(
+        pid=os.getpid(), created=1.0, stream="s", kafka="k", brokers=1, url="u", trigger="micro-batch"
+    )
+    with running.lock(tmp_path):
+        running.write(tmp_path, one)
+        assert running.is_locked(tmp_path)
+        assert running.find(tmp_path) is None
+        alive = one.model_copy(update={"created": running.created(os.getpid())})
+        running.write(tmp_path, alive)
+        assert running.find(tmp_path) == alive
+    assert not running.is_locked(tmp_path)
+    assert running.find(tmp_path) is None
+
+
+async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
+    mesh = Mesh(plan())
+    async with mesh:
+        await mesh.wait_ready(20)
+        victim = mesh.instances["egest"][0]
+        before = victim.process.pid
+        os.kill(before, signal.SIGKILL)
+        told = set()
+        async with asyncio.timeout(10):
+            while not (victim.restarts == 1 and victim.ready):
+                told.add(len(mesh.describe().instances))
+                await asyncio.sleep(0.05)
+        assert told == {5}, "who asks in between learns of the dead one too"
+        await asyncio.sleep(0.6)
+        found = running.find(mesh.plan.data)
+        assert found is not None
+        assert (
+            {each.pid for each in found.instances if each.service == "egest"}
+            == {victim.process.pid}
+            != {before}
+        )
+        assert any("egest-1 ended with SIGKILL" in one.text for one in mesh.journal.entries)
+
+
+async def test_a_killed_group_member_has_its_partitions_back_before_its_session_expires(plan, monkeypatch):
+    monkeypatch.setenv("STUB_NORMALIZE", "group-member")
+    mesh = Mesh(plan(kafka=None))
+    async with mesh:
+        await mesh.wait_ready(40)
+        victim = mesh.instances["normalize"][0]
+        os.kill(victim.process.pid, signal.SIGKILL)
+        async with asyncio.timeout(SESSION_S / 2):
+            while not (victim.restarts == 1 and victim.ready):
+                await asyncio.sleep(0.05)
+
+
+async def test_stops_in_the_order_of_the_flow(plan):
+    mesh = Mesh(plan(scale={"observe": 1}, console_port=free_port()))
+    await mesh.start()
+    await mesh.wait_ready(20)
+    await mesh.stop()
+    ends = []
+    for service in FLOW:
+        lines = (mesh.plan.data / "logs" / f"{service}-1.log").read_text().splitlines()
+        ends.append(json.loads(lines[-1])["at"])
+    assert ends == sorted(ends)
+
+
+async def test_two_meshes_on_one_folder_are_refused(plan):
+    one = plan()
+    async with Mesh(one):
+        with pytest.raises(Misconfigured, match=r"a mesh already runs on .*hifi down --data"):
+            await Mesh(plan(data=one.data)).start()
+
+
+async def test_a_taken_port_is_named(plan):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Misconfigured, match=f"port {port} of 127.0.0.1 is in use.*--port"):
+            await Mesh(plan(port=port)).start()
+        with pytest.raises(Misconfigured, match=f"port {port} of 127.0.0.1 is in use.*--console-port"):
+            await Mesh(plan(console_port=port, scale={"observe": 1})).start()
+
+
+async def test_a_service_that_will_not_run_ends_the_wait_with_its_own_words(plan, monkeypatch):
+    monkeypatch.setenv("STUB_EGEST", "misconfigured")
+    mesh = Mesh(plan())
+    await mesh.start()
+    try:
+        with pytest.raises(
+            Misconfigured, match="egest-1 does not start: hifi-egest: HIFI_THING: must be a number"
+        ):
+            await mesh.wait_ready(20)
+    finally:
+        await mesh.kill()
+
+
+async def test_says_who_is_not_ready_and_why(plan, monkeypatch):
+    monkeypatch.setenv("STUB_NORMALIZE", "never-ready")
+    mesh = Mesh(plan())
+    async with mesh:
+        with pytest.raises(Retryable, match=r"(?s)not ready within 3 s.*normalize-1: the caches are cold"):
+            await mesh.wait_ready(3)
+
+
+async def test_scales_while_it_runs(plan):
+    mesh = Mesh(plan())
+    async with mesh:
+        await mesh.wait_ready(20)
+        await mesh.scale("egest", 3)
+        await mesh.wait_ready(20)
+        assert [one.name for one in mesh.instances["egest"]] == ["egest-1", "egest-2", "egest-3"]
+        gone = mesh.instances["egest"][2].process.pid
+        await mesh.scale("egest", 1)
+        assert not psutil.pid_exists(gone)
+        found = running.find(mesh.plan.data)
+        assert found is not None
+        assert sum(each.service == "egest" for each in found.instances) == 1
+
+
+async def test_another_partition_count_is_refused_and_none_means_the_same(plan):
+    one = plan(partitions=3)
+    async with Mesh(one) as mesh:
+        assert mesh.partitions == 3
+    async with Mesh(plan(stream=one.stream, partitions=None)) as again:
+        assert again.partitions == 3
+    with pytest.raises(Misconfigured, match="has 3 partitions"):
+        await Mesh(plan(stream=one.stream, partitions=5)).start()
+
+
+async def test_a_cancelled_start_leaves_nothing(plan):
+    one = plan()
+    for delay_s in (0.0, 0.05, 0.3, 0.8):
+        mesh = Mesh(one)
+        task = asyncio.create_task(mesh.start())
+        await asyncio.sleep(delay_s)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled() and task.exception() is None:
+            await mesh.kill()
+        assert not any(instance.process.running for instance in mesh.all())
+        assert running.find(one.data) is None
+        assert is_free(one.port)
+
+
+def test_reads_scales():
+    assert read_scale(["normalize=3", "egest=0"]) == {"normalize": 3, "egest": 0}
+    for wrong in ("normalise=3", "egest", "egest=x", "egest=-1", "egest=65"):
+        with pytest.raises(Misconfigured, match="--scale"):
+            read_scale([wrong])

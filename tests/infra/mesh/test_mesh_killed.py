@@ -1,0 +1,79 @@
+"""A mesh whose own process is killed leaves nothing running, and comes up again on the same folder."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from hifi_infra.mesh import running
+from hifi_infra.ports import free_port, is_free
+
+HOLD = Path(__file__).with_name("hold_mesh.py")
+
+
+def hold(data, port):
+    process = subprocess.Popen([sys.executable, HOLD, data, str(port)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def family(pid):
+    return psutil.Process(pid).children(recursive=True)
+
+
+def test_killed_it_leaves_nothing_and_comes_up_again(tmp_path):
+    data, port = tmp_path / "data", free_port()
+    first = hold(data, port)
+    children = family(first.pid)
+    assert len(children) >= 6, "five services and a broker"
+    first.kill()
+    first.wait()
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+    assert is_free(port)
+    assert running.find(data) is None, "the lock went with the process"
+    before = running.read(data)
+
+    began = time.monotonic()
+    again = hold(data, port)
+    try:
+        assert time.monotonic() - began < 20
+        now = running.find(data)
+        assert now is not None
+        assert before is not None
+        assert now.kafka == before.kafka, "the same broker on the same port"
+        assert now.pid == again.pid
+    finally:
+        again.terminate()
+        _, alive = psutil.wait_procs(family(again.pid) if psutil.pid_exists(again.pid) else [], timeout=10)
+        assert not alive
+        again.wait()
+
+
+def test_what_is_left_of_an_earlier_mesh_is_waited_for_and_then_ended(tmp_path):
+    import asyncio
+
+    stray = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    created = psutil.Process(stray.pid).create_time()
+    one = running.RunningInstance(
+        service="egest", number=1, pid=stray.pid, created=created, port=1, log=tmp_path
+    )
+    other = one.model_copy(update={"pid": psutil.Process().pid, "created": 1.0})
+    state = running.RunningMesh(
+        pid=1,
+        created=1.0,
+        stream="s",
+        kafka="k",
+        brokers=None,
+        url="u",
+        trigger="micro-batch",
+        instances=[one, other],
+    )
+    running.write(tmp_path, state)
+    assert asyncio.run(running.wait_for_earlier(tmp_path, within_s=0.2)) == 1, (
+        "a pid that another process has now is spared"
+    )
+    stray.wait(5)

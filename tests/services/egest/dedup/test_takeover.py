@@ -1,0 +1,330 @@
+"""What is delivered and on record is not sent again, whatever is handed over, killed, frozen or rewound."""
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from egest_stream import EgestStream, RunningEgest, outcomes, pipe, process, running_egest, texts, until
+from fake_destination import OK, ReceivedRequest, destination
+
+from hifi import event
+from hifi.event import Record, with_headers
+from hifi_egest.dedup.deduplicator import Deduplicator
+from hifi_egest.dedup.outcome_reader import EXTRA_RECEIPTS, OutcomeReader, RecordedOutcomes
+from hifi_egest.delivery.lease import MembershipLease
+
+
+async def a_moment(_: ReceivedRequest) -> bytes:
+    await asyncio.sleep(0.005)
+    return OK
+
+
+async def paced(
+    stream: EgestStream, partitions: int, per_second: int, seconds: float, sent: list[str]
+) -> None:
+    began_s = time.monotonic()
+    for count in range(int(per_second * seconds)):
+        await asyncio.sleep(max(0.0, began_s + count / per_second - time.monotonic()))
+        sent += await stream.send(1, partition=count % partitions, key=f"k{count % 20}")
+
+
+async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(kafka: str) -> None:
+    stream = EgestStream(kafka, 4)
+    await stream.create()
+    async with destination(a_moment) as there:
+        await stream.publish(pipe(there.url))
+        sent: list[str] = []
+        first = await RunningEgest(stream).start()
+        load = asyncio.create_task(paced(stream, 4, 150, 4, sent))
+        await until(lambda: len(sent) > 100)
+        second = await RunningEgest(stream).start()
+        await until(lambda: len(sent) > 250)
+        await first.stop()
+        await until(lambda: len(sent) > 400)
+        third = await RunningEgest(stream).start()
+        await second.stop()
+        await load
+        receipts = await stream.receipts(len(sent))
+        await third.stop()
+    assert Counter(there.ids) == Counter(sent)
+    assert outcomes(receipts) == ["delivered"] * len(sent)
+    for key in range(20):
+        of_key = [int(each) for each in there.ids if int(each) % 20 == key]
+        assert of_key == sorted(of_key)
+    await stream.producer.stop()
+
+
+async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_committed(
+    stream: EgestStream, tmp_path: Path
+) -> None:
+    async with destination() as there:
+        await stream.publish(pipe(there.url))
+        with process(stream, tmp_path / "log", commit_interval_s=3600) as one:
+            await stream.send(60)
+            await stream.receipts(60)
+            one.stop(signal.SIGKILL)
+        assert await stream.committed() == {}
+        async with running_egest(stream, session_timeout_s=6):
+            await stream.send(5)
+            await until(lambda: len(there.ids) >= 65)
+            receipts = await stream.receipts(65)
+        assert Counter(there.ids) == Counter(str(number) for number in range(65))
+        assert len(receipts) == 65
+        assert [at.offset for at in (await stream.committed()).values()] == [65]
+
+
+async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_receipt(
+    stream: EgestStream, tmp_path: Path
+) -> None:
+    async with destination(a_moment) as there:
+        await stream.publish(pipe(there.url, concurrency=4))
+        with process(stream, tmp_path / "log", session_timeout_s=6) as one:
+            sent: list[str] = []
+            load = asyncio.create_task(paced(stream, 1, 200, 4, sent))
+            await until(lambda: len(there.ids) > 100)
+            one.stop(signal.SIGKILL)
+        on_record = {texts(record)[event.SEQ] for record in await stream.read(stream.topics.receipts)}
+        numbers = {str(int(seq.split(":")[1])) for seq in on_record}
+        async with running_egest(stream, session_timeout_s=6):
+            await load
+            await until(lambda: set(there.ids) == set(sent))
+    twice = {each for each, count in Counter(there.ids).items() if count > 1}
+    assert twice.isdisjoint(numbers)
+    # The requests under way, and the receipts that had not been acknowledged yet: a turn or two of the loop.
+    assert len(twice) <= 4 + 40
+
+
+async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_called_late(
+    stream: EgestStream, tmp_path: Path
+) -> None:
+    came = asyncio.Event()
+
+    async def when_it_is_frozen(_: ReceivedRequest) -> bytes:
+        await came.wait()
+        return OK
+
+    async with destination(when_it_is_frozen) as there:
+        await stream.publish(pipe(there.url, concurrency=20, timeout="2s"))
+        with process(stream, tmp_path / "log") as one:
+            await one.ready()
+            await stream.send(20)
+            await until(lambda: len(there.ids) == 20)
+            one.send(signal.SIGSTOP)
+            late_s = time.monotonic() + 2.2
+            came.set()
+            await until(lambda: time.monotonic() > late_s)
+            one.send(signal.SIGCONT)
+            receipts = await stream.receipts(20)
+    assert outcomes(receipts) == ["delivered"] * 20
+    assert len(there.ids) == 20
+    assert all(event.AMBIGUOUS not in receipt for receipt in receipts)
+
+
+async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
+    stream: EgestStream, tmp_path: Path
+) -> None:
+    async with destination(a_moment) as there:
+        await stream.publish(pipe(there.url, concurrency=2))
+        with process(stream, tmp_path / "log", session_timeout_s=6, instance="frozen") as one:
+            sent: list[str] = []
+            load = asyncio.create_task(paced(stream, 1, 100, 9, sent))
+            await until(lambda: len(there.ids) > 50)
+            one.send(signal.SIGSTOP)
+            at_freeze = len(there.requests)
+            async with running_egest(stream, session_timeout_s=6):
+                await until(lambda: len(there.requests) > at_freeze + 100)
+                one.send(signal.SIGCONT)
+                await load
+                await until(lambda: set(there.ids) == set(sent))
+            assert one.stop() == 0
+    twice = [each for each, count in Counter(there.ids).items() if count > 1]
+    assert len(twice) <= 2 + 40, "what was under way when it froze, and what had no receipt yet"
+
+
+async def test_copies_are_dropped_also_after_a_restart(
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rank alone, which travels in the commit's metadata: however many receipts ago the first ones came."""
+    monkeypatch.setattr(Deduplicator, "remember", lambda *_: None)
+    records = [stream.record() for _ in range(10)]
+    async with destination() as there:
+        async with running_egest(stream, pipe(there.url)):
+            await stream.enriched(*records)
+            await stream.enriched(*records[4:])
+            await stream.receipts(10)
+        async with running_egest(stream):
+            await stream.enriched(*records[2:], stream.record())
+            receipts = await stream.receipts(11)
+        async with running_egest(stream):
+            await stream.enriched(*records, stream.record())
+            receipts = await stream.receipts(12)
+    assert Counter(there.ids) == Counter(str(number) for number in range(12))
+    assert outcomes(receipts) == ["delivered"] * 12
+    assert [at.offset for at in (await stream.committed()).values()] == [10 + 6 + 9 + 11]
+
+
+async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream: EgestStream) -> None:
+    def retried(record: Record, passes: int, tier: str, offset: int) -> Record:
+        changes = {
+            event.DESTINATION: b"d",
+            event.PASS: b"%d" % passes,
+            event.RETRY: b"%b:%d" % (tier.encode(), offset),
+        }
+        return Record(record.key, record.value, with_headers(record.headers, changes))
+
+    one, two = stream.record(), stream.record()
+    topic = stream.topics.retry_out
+    async with destination() as there:
+        async with running_egest(stream, pipe(there.url)):
+            first = [retried(one, 1, "200ms", 5), retried(two, 1, "200ms", 6)]
+            await stream.producer.send_and_wait(topic, 0, [*first, *first, retried(one, 1, "1s", 0)])
+            await stream.receipts(2)
+        async with running_egest(stream):
+            await stream.producer.send_and_wait(topic, 0, [*first, retried(one, 2, "1s", 1)])
+            receipts = await stream.receipts(3)
+    assert Counter(there.ids) == {"0": 2, "1": 1}
+    assert sorted(receipt[event.PASS] for receipt in receipts) == ["1", "1", "2"]
+
+
+async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: EgestStream) -> None:
+    record = stream.record()
+    newer = stream.record()
+
+    def replayed(times: int, service: bytes = b"enrich", raw: int = 0) -> Record:
+        changes = {event.REPLAY: b"%d" % times, event.SERVICE: service, event.RAW: b"%d" % raw}
+        return Record(record.key, record.value, with_headers(record.headers, changes))
+
+    async with destination() as there, running_egest(stream, pipe(there.url)):
+        await stream.enriched(record, newer, replayed(1), replayed(1), replayed(2))
+        await stream.receipts(4)
+        # What came to normalize again has a new place in raw, by which its copies are told as all others'.
+        again = replayed(3, b"normalize", raw=next(stream.raw[0]))
+        await stream.enriched(again, again, stream.record())
+        receipts = await stream.receipts(6)
+    assert Counter(there.ids) == {"0": 4, "1": 1, "2": 1}
+    assert sorted(receipt.get(event.REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3"]
+
+
+async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: EgestStream) -> None:
+    """The last owner died after the record for the retrier and before the receipt."""
+    async with destination() as there:
+        await stream.publish(pipe(there.url))
+        record = stream.record()
+        retry = with_headers(
+            record.headers, {event.SOURCE: b"enriched:0", event.DESTINATION: b"d", event.REASON: b"timeout"}
+        )
+        await stream.producer.send_and_wait(
+            stream.topics.retry_in(stream.topics.tiers[0]), 0, [Record(record.key, record.value, retry)]
+        )
+        await stream.enriched(record, stream.record())
+        async with running_egest(stream):
+            receipts = await stream.receipts(2)
+    assert there.ids == ["1"]
+    by_seq = {receipt[event.SEQ][-1]: receipt for receipt in receipts}
+    assert (by_seq["0"][event.OUTCOME], by_seq["0"][event.REASON]) == ("retry", "timeout")
+    assert by_seq["1"][event.OUTCOME] == "delivered"
+
+
+async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading_all_receipts_since(
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hifi_egest.dedup.outcome_reader.SKEW_MS", 0)
+
+    def receipt(offset: int) -> Record:
+        headers = with_headers(stream.record().headers, {event.SOURCE: b"enriched:%d" % offset})
+        return Record(None, None, headers)
+
+    topic = stream.topics.receipts
+    await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900)])
+    quiet_until_ms = (await stream.read(topic))[-1].timestamp + 1
+    await until(lambda: time.time() * 1000 > quiet_until_ms + 5)
+    await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900, 910)])
+    reader = OutcomeReader(stream.kafka, stream.topics)
+    reader.start()
+    found = await reader.read("enriched", 0, 905, quiet_until_ms, {})
+    await reader.stop()
+    assert len(found.keys) == EXTRA_RECEIPTS + 5
+    assert [found.index.has(offset, b"") for offset in (904, 905, 909, 910)] == [False, True, True, False]
+
+
+async def test_nothing_is_sent_or_handed_over_without_the_lease(
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = True
+    monkeypatch.setattr(MembershipLease, "held", lambda _: held)
+    async with destination() as there, running_egest(stream, pipe(there.url)) as service:
+        await stream.send(1)
+        await stream.receipts(1)
+        held = False
+        await stream.send(5)
+        await stream.send(1, to="gone")
+        await asyncio.sleep(0.5)
+        assert len(there.requests) == 1
+        assert len(await stream.read(stream.topics.dead_letter)) == 0
+        held = True
+        receipts = await stream.receipts(7)
+        assert service.service.health.ready
+    assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 6
+
+
+async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new owner was still reading what the last one had done."""
+    reading = asyncio.Event()
+    read = OutcomeReader.read
+
+    async def slowly(*arguments: Any) -> RecordedOutcomes:
+        reading.set()
+        await asyncio.sleep(1)
+        return await read(*arguments)
+
+    monkeypatch.setattr(OutcomeReader, "read", slowly)
+    async with destination() as there:
+        await stream.publish(pipe(there.url))
+        service = await RunningEgest(stream).start()
+        await stream.send(5)
+        await reading.wait()
+        async with asyncio.timeout(10):
+            await service.stop()
+        assert there.requests == []
+
+
+async def test_a_stop_does_not_wait_for_what_a_lane_may_not_send_yet(stream: EgestStream) -> None:
+    async with destination() as there:
+        await stream.publish(pipe(there.url, rate="1/m"))
+        service = await RunningEgest(stream).start()
+        await stream.send(10)
+        await until(lambda: there.requests)
+        async with asyncio.timeout(10):
+            await service.stop()
+        assert len(there.requests) == 1
+
+
+async def test_draining_records_what_runs_and_leaves_the_rest(stream: EgestStream) -> None:
+    gate = asyncio.Event()
+
+    async def waits(_: ReceivedRequest) -> bytes:
+        await gate.wait()
+        return OK
+
+    async with destination(waits) as there:
+        await stream.publish(pipe(there.url, concurrency=2))
+        service = await RunningEgest(stream).start()
+        await stream.send(10)
+        await until(lambda: len(there.requests) == 2)
+        stopping = asyncio.create_task(service.stop())
+        await until(lambda: service.service.health.state == "draining")
+        gate.set()
+        await stopping
+        receipts = await stream.receipts(2)
+        assert len(there.requests) == 2, "nothing new was begun"
+        assert len(receipts) == 2
+        async with running_egest(stream):
+            receipts = await stream.receipts(10)
+    assert Counter(there.ids) == Counter(str(number) for number in range(10))
+    assert outcomes(receipts) == ["delivered"] * 10

@@ -1,0 +1,248 @@
+"""What the tests of egest share: streams of their own, events as enrich writes them, egest itself in this process."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from hifi import event
+from hifi.event import Headers, Record, seq_text
+from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import deletion_record, pipe_record, publish, stream_record
+from hifi.service import Service
+from hifi.topics import Topics, parse_tiers
+from hifi_egest.__main__ import egest
+from hifi_egest.settings import EgestSettings
+
+TIME = b"2026-11-21T12:00:00Z"
+
+TIERS = "200ms,1s,5s"
+EPOCH = 0xABCDEF
+PROGRAM = Path(sys.executable).with_name("hifi-egest")
+
+
+async def until(condition: Callable[[], Any], within_s: float = 60) -> None:
+    """Poll, with a bound."""
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def pipe(url: str, name: str = "flights", **destination: Any) -> Pipe:
+    """A pipe with one destination, `d`."""
+    destination.setdefault("name", "d")
+    return pipe_to(name, {"url": url, **destination})
+
+
+def pipe_to(name: str, *destinations: dict[str, Any]) -> Pipe:
+    source = {"keys": [{"sha256": "0" * 64}]}
+    return Pipe.model_validate({"pipe": name, "source": source, "destinations": list(destinations)})
+
+
+def attributes(number: int) -> Headers:
+    """What an event says of itself; its id is its number."""
+    return [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", b"%d" % number),
+        ("ce_source", b"/test"),
+        ("ce_type", b"made"),
+        (event.TIME, TIME),
+        (event.CONTENT_TYPE, b"application/json"),
+    ]
+
+
+class EgestStream:
+    """A created stream, with what goes in and comes out."""
+
+    def __init__(self, kafka: str, partitions: int) -> None:
+        self.kafka = kafka
+        self.partitions = partitions
+        self.topics = Topics("t" + uuid.uuid4().hex[:10], parse_tiers(TIERS))
+        self.producer = Producer(kafka, "test")
+        self.version = 0
+        self._numbers = itertools.count()
+        self.raw = [itertools.count() for _ in range(partitions)]
+
+    async def create(self) -> None:
+        await create_topics(self.kafka, self.topics, partitions=self.partitions, replication=1, timeout_s=60)
+        await publish(self.kafka, self.topics, [stream_record(self.partitions)])
+        await self.producer.start()
+
+    async def publish(self, *pipes: Pipe) -> None:
+        await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+        self.version += len(pipes)
+
+    async def delete(self, name: str) -> None:
+        await publish(self.kafka, self.topics, [deletion_record(name)])
+        self.version += 1
+
+    def record(
+        self, to: str = "d", *, pipe: str = "flights", key: str | None = None, partition: int = 0, **more: Any
+    ) -> Record:
+        """An event as enrich writes it; its id is its number."""
+        number = next(self._numbers)
+        data = more.pop("data", {"number": number})
+        headers: Headers = [
+            *attributes(number),
+            (event.PIPE, pipe.encode()),
+            (event.PIPE_VERSION, b"%d" % more.pop("version", self.version)),
+            (event.SEQ, seq_text(EPOCH, number)),
+            (event.ACCEPTED, b"%d" % (time.time_ns() // 1000)),
+            (event.MINUTE, b"%d" % (time.time_ns() // 60_000_000_000)),
+            (event.IN, b"%d" % (time.time_ns() // 1000)),
+            (event.RAW, b"%d" % next(self.raw[partition])),
+            (event.TO, to.encode()),
+        ]
+        headers += list(more.items())
+        value = (data if isinstance(data, bytes) else orjson.dumps(data)) if to else None
+        return Record((key or str(number)).encode(), value, headers)
+
+    async def enriched(self, *records: Record, partition: int = 0) -> None:
+        await self.producer.send_and_wait(self.topics.enriched, partition, records)
+
+    async def send(self, count: int, to: str = "d", *, partition: int = 0, **more: Any) -> list[str]:
+        """Write so many events; returns their ids."""
+        records = [self.record(to, partition=partition, **more) for _ in range(count)]
+        await self.enriched(*records, partition=partition)
+        return [dict(record.headers)["ce_id"].decode() for record in records]
+
+    async def read(self, topic: str) -> list[ConsumerRecord]:
+        """All that is on a topic now, by partition and offset."""
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            tps = [TopicPartition(topic, number) for number in range(self.partitions)]
+            consumer.assign(tps)
+            ends = await consumer.end_offsets(tps)
+            found: dict[TopicPartition, list[ConsumerRecord]] = {tp: [] for tp in tps}
+            unread = [tp for tp in tps if ends[tp]]
+            while unread:
+                for tp, records in (await consumer.getmany(*unread, timeout_ms=200)).items():
+                    found[tp] += records
+                unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
+            return [record for tp in tps for record in found[tp]]
+        finally:
+            await consumer.stop()
+
+    async def receipts(self, count: int, within_s: float = 60) -> list[dict[str, str]]:
+        """The headers of the receipts, once there are so many; never more come."""
+        return [texts(record) for record in await self.at_least(self.topics.receipts, count, within_s)]
+
+    async def at_least(self, topic: str, count: int, within_s: float = 60) -> list[ConsumerRecord]:
+        async with asyncio.timeout(within_s):
+            while len(found := await self.read(topic)) < count:
+                await asyncio.sleep(0.05)
+        return found
+
+    async def committed(self, service: str = "egest") -> dict[TopicPartition, Any]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        try:
+            return dict(await admin.list_consumer_group_offsets(self.topics.group(service)))
+        finally:
+            await admin.close()
+
+
+def texts(record: ConsumerRecord | Record) -> dict[str, str]:
+    """Headers as text."""
+    return {name: value.decode() for name, value in record.headers}
+
+
+class RunningEgest:
+    """Egest, running in this process."""
+
+    def __init__(self, stream: EgestStream, **settings: Any) -> None:
+        settings.setdefault("instance", "egest-" + uuid.uuid4().hex[:6])
+        self.settings = EgestSettings(
+            kafka=stream.kafka,
+            stream=stream.topics.stream,
+            tiers=stream.topics.tiers,
+            commit_interval_s=0.1,
+            **settings,
+        )
+        self.service = Service("egest", self.settings)
+        self.task: asyncio.Task[None] | None = None
+
+    async def start(self) -> "RunningEgest":
+        self.task = asyncio.create_task(egest(self.service, self.settings))
+        await until(lambda: self.service.health.ready or self.task.done())  # type: ignore[union-attr]
+        if self.task.done():
+            self.task.result()
+        return self
+
+    async def stop(self) -> None:
+        """As SIGTERM does."""
+        self.service.stop()
+        assert self.task is not None
+        await self.task
+
+
+@contextlib.asynccontextmanager
+async def running_egest(stream: EgestStream, *pipes: Pipe, **settings: Any) -> AsyncIterator[RunningEgest]:
+    """Egest on a stream, with pipes, while the block runs."""
+    if pipes:
+        await stream.publish(*pipes)
+    service = await RunningEgest(stream, **settings).start()
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+def outcomes(receipts: Sequence[dict[str, str]]) -> list[str]:
+    return [receipt[event.OUTCOME] for receipt in receipts]
+
+
+class EgestProcess:
+    """Egest as a process of its own, to be killed or frozen."""
+
+    def __init__(self, stream: EgestStream, log: Path, **settings: Any) -> None:
+        variables = {
+            "kafka": stream.kafka,
+            "stream": stream.topics.stream,
+            "tiers": TIERS,
+            "commit_interval_s": 0.1,
+        }
+        named = {f"HIFI_{name.upper()}": str(value) for name, value in (variables | settings).items()}
+        self.log = log
+        with log.open("ab") as file:
+            self._popen = subprocess.Popen([PROGRAM], env=os.environ | named, stderr=file)
+
+    def send(self, number: int) -> None:
+        self._popen.send_signal(number)
+
+    async def ready(self) -> None:
+        """Its partitions are assigned."""
+        await until(lambda: b"partitions-changed" in self.log.read_bytes(), 60)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit status."""
+        self._popen.send_signal(signal.SIGCONT)
+        self._popen.send_signal(number)
+        return self._popen.wait(30)
+
+
+@contextlib.contextmanager
+def process(stream: EgestStream, log: Path, **settings: Any) -> Iterator[EgestProcess]:
+    """Egest as a process while the block runs; killed at the end if it still runs."""
+    one = EgestProcess(stream, log, **settings)
+    try:
+        yield one
+    finally:
+        one.stop(signal.SIGKILL)

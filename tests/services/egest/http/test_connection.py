@@ -1,0 +1,303 @@
+"""The status line is the delivery, nothing else; and it is known whether a request may have arrived."""
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from egest_stream import until
+from fake_destination import OK, FakeDestination, ReceivedRequest, Reset, answer, destination, fine
+
+from hifi_egest.http.connection import BODY_BYTES, IDLE_S
+from hifi_egest.http.pool import ConnectionPool
+from hifi_egest.policy.answer import Answer, NoResponse
+
+POST = b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nce-id: 1\r\n\r\nhi"
+
+
+def pool(
+    there: FakeDestination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> ConnectionPool:
+    return ConnectionPool(host, int(there.url.rpartition(":")[2].partition("/")[0]), tls, size)
+
+
+async def ask(one: ConnectionPool, timeout_s: float = 5.0) -> Answer | NoResponse:
+    result, _ = await one.exchange(POST, timeout_s, lambda: True)
+    assert result is not None
+    return result
+
+
+def says(data: bytes):
+    async def reply(_: ReceivedRequest) -> bytes:
+        return data
+
+    return reply
+
+
+async def test_connections_are_kept_and_used_again() -> None:
+    async with destination() as there:
+        one = pool(there)
+        for _ in range(20):
+            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+        assert there.connections == 1
+
+
+async def test_as_many_connections_as_requests_at_a_time() -> None:
+    async with destination() as there:
+        one = pool(there)
+        results = await asyncio.gather(*(ask(one) for _ in range(4)))
+        assert [each.status for each in results] == [200] * 4  # type: ignore[union-attr]
+        assert there.connections == 4
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 202 Accepted\r\nContent-Le",
+        b"HTTP/1.1 202 Accepted\r\n",
+        b"HTTP/1.0 202 Accepted\r\n\r\n",
+        b"HTTP/1.1 202 \r\nContent-Length: 100\r\n\r\nonly this",
+        b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\nHTTP/1.1 202 Accepted\r\nX: cut of",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+async def test_a_whole_status_line_is_an_answer_whatever_is_cut_off_behind_it(reply: bytes) -> None:
+    async with destination(says(reply)) as there:
+        there.closes = True
+        result = await ask(pool(there))
+        assert isinstance(result, Answer)
+        assert result.status == 202
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"HTTP/1.1 20",
+        b"HTTP/1.1 200 O",
+        b"HTTP/1.1 103 Early Hints\r\nVia: HTTP/1.1 200 OK\r\n",
+        b"garbage\r\n\r\n",
+    ],
+)
+async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
+    async with destination(says(reply)) as there:
+        there.closes = True
+        result = await ask(pool(there))
+        assert isinstance(result, NoResponse)
+        assert result.ambiguous
+
+
+async def test_a_status_line_counts_at_once_even_if_the_headers_never_end() -> None:
+    async def reply(_: ReceivedRequest) -> bytes:
+        return b"HTTP/1.1 200 OK\r\nX-Slow: "
+
+    async with destination(reply) as there:
+        began_s = time.monotonic()
+        result = await ask(pool(there), 10)
+        assert isinstance(result, Answer)
+        assert time.monotonic() - began_s < 5
+
+
+async def test_a_reset_is_ambiguous_and_a_refused_connection_is_not() -> None:
+    async def reply(_: ReceivedRequest) -> bytes:
+        raise Reset
+
+    async with destination(reply) as there:
+        one = pool(there)
+        result = await ask(one)
+        assert isinstance(result, NoResponse)
+        assert (result.reason in {"reset", "closed"}, result.ambiguous) == (True, True)
+    result = await ask(one)
+    assert result == NoResponse("connect", result.detail, ambiguous=False)  # type: ignore[union-attr]
+
+
+async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguous() -> None:
+    async def reply(_: ReceivedRequest) -> None:
+        return None
+
+    async with destination(reply) as there:
+        began_s = time.monotonic()
+        result = await ask(pool(there), 0.3)
+        assert isinstance(result, NoResponse)
+        assert (result.reason, result.ambiguous) == ("timeout", True)
+        assert 0.25 < time.monotonic() - began_s < 3
+
+
+async def test_a_name_without_an_address_is_said() -> None:
+    result = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1))
+    assert isinstance(result, NoResponse)
+    assert (result.reason, result.ambiguous) == ("dns", False)
+
+
+async def test_nothing_is_sent_when_it_may_not_be_any_more() -> None:
+    async with destination() as there:
+        one = pool(there)
+        assert await one.exchange(POST, 5, lambda: False) == (None, 0)
+        assert (await ask(one)).status == 200  # type: ignore[union-attr]
+        assert len(there.requests) == 1
+
+
+async def test_a_connection_that_the_destination_closed_is_not_used_again() -> None:
+    async with destination() as there:
+        there.closes = True
+        one = pool(there)
+        for _ in range(10):
+            result = await ask(one)
+            assert isinstance(result, Answer), result
+            await asyncio.sleep(0)
+
+
+async def test_an_old_connection_is_not_used_again_since_the_destination_may_just_close_it() -> None:
+    async with destination() as there:
+        one = pool(there)
+        await ask(one)
+        (old,) = one._all
+        assert 0 < old.idle_until_s - asyncio.get_running_loop().time() <= IDLE_S
+        old.idle_until_s = 0.0
+        await ask(one)
+        assert there.connections == 2
+
+
+async def test_a_destination_that_says_how_long_it_keeps_connections_is_believed() -> None:
+    async with destination(says(answer(200, "Keep-Alive: timeout=1"))) as there:
+        one = pool(there)
+        await ask(one)
+        await ask(one)
+        assert there.connections == 2
+
+
+async def test_a_long_body_is_not_read_to_its_end() -> None:
+    async with destination(says(answer(200, body=b"x" * (BODY_BYTES * 4)))) as there:
+        one = pool(there, size=1)
+        for _ in range(3):
+            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+            await until(lambda: not [each for each in one._all if each.busy])
+        assert there.connections == 3
+
+
+async def test_a_body_that_never_ends_holds_nobody_up() -> None:
+    async with destination(says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n...")) as there:
+        one = pool(there, size=1)
+        began_s = time.monotonic()
+        for _ in range(3):
+            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+        assert time.monotonic() - began_s < 1.5
+        assert len(one._all) == 1
+
+
+class Apart:
+    """A server that writes an answer's head at once and its body later."""
+
+    def __init__(self, body_after_s: float) -> None:
+        self.body_after_s = body_after_s
+        self.connections = self.open = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.open += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await reader.readexactly(len(POST))
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+                if self.body_after_s == float("inf"):
+                    await reader.read()
+                    break
+                await asyncio.sleep(self.body_after_s)
+                writer.write(b"ok")
+        self.open -= 1
+        writer.close()
+
+
+async def backlog(there: Apart, workers: int, requests: int) -> None:
+    """Send so many requests, each worker one after the other."""
+    server = await asyncio.start_server(there.serve, "127.0.0.1", 0)
+    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, workers)
+
+    async def work() -> None:
+        for _ in range(requests // workers):
+            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+            assert len(one._all) + one._connecting <= workers
+
+    await asyncio.gather(*(work() for _ in range(workers)))
+    one.close()
+    server.close()
+    await until(lambda: not there.open)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_connections_are_kept_also_when_head_and_body_come_apart(workers: int) -> None:
+    there = Apart(body_after_s=0.002)
+    await backlog(there, workers, 30)
+    assert there.connections == workers
+
+
+@pytest.mark.parametrize("body_after_s", [0.03, float("inf")])
+async def test_slow_bodies_hold_nobody_up_and_take_no_more_connections_than_there_may_be(
+    body_after_s: float,
+) -> None:
+    there = Apart(body_after_s)
+    began_s = time.monotonic()
+    await backlog(there, 4, 40)
+    assert time.monotonic() - began_s < 3
+
+
+async def test_a_second_answer_is_nobodys() -> None:
+    async with destination(says(OK + answer(500))) as there:
+        one = pool(there)
+        for _ in range(3):
+            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+
+
+async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer(413))
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1)
+    size = 8 * 1024 * 1024
+    data = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+    result, _ = await one.exchange(data, 5, lambda: True)
+    server.close()
+    assert isinstance(result, Answer)
+    assert result.status == 413
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+async def test_https(certificate: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    trusting = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
+    async with destination(fine, tls=tls) as there:
+        one = pool(there, tls=trusting, host="localhost")
+        for _ in range(3):
+            assert (await ask(one)).status == 200  # type: ignore[union-attr]
+        assert there.connections == 1
+        result = await ask(pool(there, tls=ssl.create_default_context(), host="localhost"))
+        assert isinstance(result, NoResponse)
+        assert (result.reason, result.ambiguous) == ("tls", False)

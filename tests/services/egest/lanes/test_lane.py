@@ -1,0 +1,209 @@
+"""A lane that is declared anew or is no more loses nothing it had in hand, and shows nothing that is over."""
+
+import asyncio
+import ssl
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from egest_stream import attributes, pipe, until
+from fake_destination import ReceivedRequest, answer, destination
+
+from hifi import metrics
+from hifi.health import Health
+from hifi.kafka.consumer import AssignedPartition
+from hifi.topics import Topics
+from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.event_record import EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.http.credentials import Credentials
+from hifi_egest.lanes.lane import Lane
+from hifi_egest.lanes.resources import LaneResources
+from hifi_egest.policy.outcome import DeadLettered, RetryLater
+from hifi_egest.settings import EgestSettings
+
+TOPICS = Topics("s")
+
+
+class Beating:
+    last_heartbeat_monotonic_s = float("inf")
+
+
+class FakeRecorder:
+    """Keeps what the lane decided."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[RetryLater | DeadLettered | None] = []
+
+    def delivered(self, _: Delivery, __: Attempt) -> None:
+        self.outcomes.append(None)
+
+    def put_away(self, _: Delivery, what: RetryLater | DeadLettered, __: Attempt) -> None:
+        self.outcomes.append(what)
+
+
+@pytest.fixture
+def recorder() -> FakeRecorder:
+    return FakeRecorder()
+
+
+def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
+    settings = EgestSettings(kafka="127.0.0.1:1", stream="s")
+    tools = LaneResources(
+        settings,
+        TOPICS.tiers,
+        recorder,  # type: ignore[arg-type]
+        MembershipLease(Beating, 10.0),  # type: ignore[arg-type]
+        InFlightBudget(100, 10**6),
+        Health("egest", "i"),
+        ssl.create_default_context(),
+    )
+    return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
+
+
+def delivery(offset: int = 0) -> Delivery:
+    assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
+    partition = SourcePartition(assigned, "enriched", InFlightBudget(100, 10**6))
+    headers = tuple(attributes(offset))
+    record: Any = ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, headers)
+    return Delivery(EventRecord(record, partition, [], "flights", b"x:1", 0, 5), b"d")
+
+
+async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_its_outcome(
+    recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    async def refuses(_: ReceivedRequest) -> bytes:
+        await gate.wait()
+        return answer(404)
+
+    async def stop(_: Credentials) -> None:
+        gate.set()
+        await until(lambda: one._health._streak.holding, 5)
+
+    async with destination(refuses) as there:
+        one = lane(there.url, recorder)
+        one.offer(delivery())
+        await until(lambda: there.requests)
+        monkeypatch.setattr(Credentials, "stop", stop)
+        await one.replace(pipe(there.url, concurrency=3).destinations[0])
+        await until(lambda: recorder.outcomes, 3)
+    (what,) = recorder.outcomes
+    assert isinstance(what, RetryLater)
+    assert what.reason == "status-404"
+
+
+def shown() -> list[float]:
+    """What the metrics say of the breaker."""
+    return [sample.value for family in metrics.BREAKER_OPEN.collect() for sample in family.samples]
+
+
+async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(recorder: FakeRecorder) -> None:
+    async def fails(_: ReceivedRequest) -> bytes:
+        return answer(500)
+
+    metrics.BREAKER_OPEN.clear()
+    async with destination(fails) as there:
+        one = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
+        one.offer(delivery())
+        await until(lambda: recorder.outcomes, 5)
+        assert shown() == [1]
+        await one.retire()
+        assert shown() == []
+
+
+async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_breaker(
+    recorder: FakeRecorder,
+) -> None:
+    gate = asyncio.Event()
+
+    async def fails(_: ReceivedRequest) -> bytes:
+        await gate.wait()
+        return answer(500)
+
+    metrics.BREAKER_OPEN.clear()
+    async with destination(fails) as there:
+        one = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
+        one.offer(delivery())
+        await until(lambda: there.requests, 5)
+        await one.retire()
+        gate.set()
+        await until(lambda: recorder.outcomes, 5)
+        assert shown() == []
+
+
+async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_offered(
+    recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def takes(_: ReceivedRequest) -> bytes:
+        return answer(204)
+
+    def fails(_: Lane) -> None:
+        raise AttributeError
+
+    async with destination(takes) as there:
+        one = lane(there.url, recorder)
+        await until(lambda: one._sender.credentials.template is not None, 5)
+        with monkeypatch.context() as broken:
+            broken.setattr(Lane, "dispatch", fails)
+            one.offer(delivery())
+        one.sweep()
+        await until(lambda: recorder.outcomes, 5)
+    assert recorder.outcomes == [None]
+    assert len(there.requests) == 1
+
+
+class BreakerRecorder(FakeRecorder):
+    """Keeps what the receipts would say of the breaker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breakers: list[bytes] = []
+
+    def delivered(self, delivery: Delivery, attempt: Attempt) -> None:
+        self.breakers.append(delivery.breaker)
+        super().delivered(delivery, attempt)
+
+    def put_away(self, delivery: Delivery, what: RetryLater | DeadLettered, attempt: Attempt) -> None:
+        self.breakers.append(delivery.breaker)
+        super().put_away(delivery, what, attempt)
+
+
+@pytest.mark.parametrize("status", [500, 401])
+async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status: int) -> None:
+    statuses = [200, status, status, status, 200, 200]
+
+    async def answers(_: ReceivedRequest) -> bytes:
+        return answer(statuses.pop(0))
+
+    recorder = BreakerRecorder()
+    breaker = {"failures": 2, "probe": "100ms"}
+    async with destination(answers) as there:
+        one = lane(there.url, recorder, breaker=breaker, retry={"local_attempts": 1})
+        said = lambda state: f"{state}:{one._resources.settings.instance}".encode()  # noqa: E731
+
+        async def offer(outcomes: int, wait_s: float = 0) -> bytes:
+            """The last receipt's word, once there are so many outcomes."""
+            await asyncio.sleep(wait_s)
+            one.offer(delivery(len(recorder.outcomes)))
+            await until(lambda: len(recorder.outcomes) >= outcomes, 5)
+            return recorder.breakers[-1]
+
+        assert await offer(1) == b""
+        if status == 500:
+            assert await offer(2) == b""
+        else:  # held until the next answer says whose fault it is
+            one.offer(delivery(7))
+        assert await offer(3) == said("open")
+        assert await offer(4) == said("open"), "refused without a request"
+        assert await offer(5, 0.15) == said("open"), "its probe failed"
+        assert await offer(6, 0.25) == said("closed"), "its probe was answered"
+        assert await offer(7) == said("closed")
+        # Mended by a new declaration: the word that it is closed is still owed.
+        await one.replace(pipe(there.url, breaker=breaker, concurrency=3).destinations[0])
+        assert one._health.ever_open
+        statuses.append(200)
+        assert await offer(8) == said("closed")

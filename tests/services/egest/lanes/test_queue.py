@@ -1,0 +1,160 @@
+"""A lane's queue: at most one of a key at a time, in order, and nothing is forgotten."""
+
+import itertools
+from typing import Any
+
+from aiokafka import ConsumerRecord, TopicPartition
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hifi.kafka.consumer import AssignedPartition
+from hifi_egest.delivery.delivery import Delivery, DeliveryState
+from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.lanes.queue import DeliveryQueue
+
+_numbers = itertools.count()
+
+
+def partition() -> SourcePartition:
+    assigned = AssignedPartition(TopicPartition("enriched", 0))
+    return SourcePartition(assigned, "enriched", InFlightBudget(10**6, 10**9))
+
+
+def delivery(of: SourcePartition, key: bytes | None = None, passes: int = 0) -> Delivery:
+    number = next(_numbers)
+    record: Any = ConsumerRecord("enriched", 0, number, 0, 0, key, b"{}", None, 0, 2, ())
+    return Delivery(
+        EventRecord(record, of, [], "flights", b"%d" % number, 0, 0), b"d", EarlierAttempts(passes=passes)
+    )
+
+
+def number(one: Delivery) -> int:
+    return int(one.event.record.offset)
+
+
+def test_of_a_key_the_next_one_waits_until_the_first_is_done() -> None:
+    queue, home = DeliveryQueue(ordered=True), partition()
+    first, second, other = delivery(home, b"a"), delivery(home, b"a"), delivery(home, b"b")
+    for one in (first, second, other):
+        queue.add(one, 0.0)
+    assert [queue.take(), queue.take(), queue.take()] == [first, other, None]
+    queue.release(b"a")
+    assert queue.take() is second
+
+
+def test_without_order_keys_do_not_matter() -> None:
+    queue, home = DeliveryQueue(ordered=False), partition()
+    both = [delivery(home, b"a"), delivery(home, b"a")]
+    for one in both:
+        queue.add(one, 0.0)
+    assert [queue.take(), queue.take()] == both
+
+
+def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
+    queue, home = DeliveryQueue(ordered=True), partition()
+    some = [delivery(home, b"a") for _ in range(3)]
+    for one in some:
+        queue.add(one, 0.0)
+    leader = queue.take()
+    assert leader is some[0]
+    assert [queue.take_same_key(leader), queue.take_same_key(leader), queue.take_same_key(leader)] == [
+        some[1],
+        some[2],
+        None,
+    ]
+    queue.release(b"a")
+    assert not queue.ready
+
+
+def test_fresh_ones_come_first_and_retried_ones_still_get_their_turn() -> None:
+    queue, home = DeliveryQueue(ordered=True), partition()
+    for _ in range(40):
+        queue.add(delivery(home, passes=0), 0.0)
+        queue.add(delivery(home, passes=1), 0.0)
+    taken = [queue.take() for _ in range(40)]
+    retried = sum(one.passes for one in taken if one is not None)
+    assert 8 <= retried <= 12
+
+
+class Traffic(RuleBasedStateMachine):
+    """Against a model that keeps everything in plain lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = DeliveryQueue(ordered=True)
+        self.homes = [partition(), partition()]
+        self.now_s = 0.0
+        self.queued: list[Delivery] = []
+        self.busy: list[list[Delivery]] = []
+
+    @rule(key=st.sampled_from([b"a", b"b", b"c", None]), home=st.integers(0, 1), passes=st.integers(0, 1))
+    def add(self, key: bytes | None, home: int, passes: int) -> None:
+        self.now_s += 1
+        one = delivery(self.homes[home], key, passes)
+        self.queue.add(one, self.now_s)
+        self.queued.append(one)
+
+    def taken(self, one: Delivery, along: list[Delivery]) -> None:
+        assert one in self.queued
+        if one.key is not None:
+            mates = {mate for job in self.busy for mate in job if mate.key == one.key}
+            assert not mates, "one of a key at a time"
+            before = [other for other in self.queued if other.key == one.key and other is not one]
+            assert all(number(other) > number(one) for other in before), "in their order"
+        self.queued.remove(one)
+        along.append(one)
+
+    @rule(size=st.integers(1, 4))
+    def take(self, size: int) -> None:
+        job: list[Delivery] = []
+        leader = self.queue.take()
+        if leader is None:
+            assert not self.free()
+            return
+        self.taken(leader, job)
+        while len(job) < size and (one := self.queue.take_same_key(leader)) is not None:
+            assert one.key == leader.key
+            self.taken(one, job)
+        self.busy.append(job)
+
+    @rule(at=st.integers(0, 50))
+    def done(self, at: int) -> None:
+        if self.busy:
+            job = self.busy.pop(at % len(self.busy))
+            self.queue.release(job[0].key)
+
+    @rule(age=st.integers(0, 20))
+    def late(self, age: int) -> None:
+        self.gone(
+            self.queue.remove_late(self.now_s - age),
+            [one for one in self.queued if one.queued_s < self.now_s - age],
+        )
+
+    @rule(home=st.integers(0, 1))
+    def give_up(self, home: int) -> None:
+        mine = [one for one in self.queued if one.event.partition is self.homes[home]]
+        self.gone(self.queue.remove_partition(self.homes[home]), mine)
+
+    @rule()
+    def all(self) -> None:
+        self.gone(self.queue.remove_all(), list(self.queued))
+
+    def gone(self, found: list[Delivery], expected: list[Delivery]) -> None:
+        assert sorted(map(number, found)) == sorted(map(number, expected))
+        assert all(one.state is DeliveryState.REMOVED for one in found)
+        self.queued = [one for one in self.queued if one not in found]
+
+    def free(self) -> list[Delivery]:
+        held = {one.key for job in self.busy for one in job if one.key is not None}
+        return [one for one in self.queued if one.key not in held]
+
+    @invariant()
+    def counts(self) -> None:
+        assert len(self.queue) == len(self.queued)
+        assert self.queue.retried == sum(one.passes > 0 for one in self.queued)
+        assert self.queue.ready == bool(self.free())
+
+
+TestTraffic = Traffic.TestCase

@@ -1,0 +1,172 @@
+"""The record for the retrier or the dead letters comes first, then the receipt, then the offset: so nothing is lost."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from egest_stream import until
+
+from hifi import event
+from hifi.event import Record
+from hifi.kafka.consumer import AssignedPartition
+from hifi.topics import Topics
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery
+from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.policy.outcome import DeadLettered, RetryLater
+from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+
+TOPICS = Topics("s")
+
+
+class FakeOutbox:
+    """Kafka acknowledges when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[str, int, Record, Callable[[], None]]] = []
+
+    def put(self, topic: str, partition: int, record: Record, acknowledged: Callable[[], None]) -> None:
+        self.waiting.append((topic, partition, record, acknowledged))
+
+    def acknowledge(self) -> tuple[str, Record]:
+        """The oldest; returns its topic and what it is."""
+        topic, _, record, acknowledged = self.waiting.pop(0)
+        acknowledged()
+        return topic, record
+
+
+class Beating:
+    last_heartbeat_monotonic_s = float("inf")
+
+
+class Heart:
+    """Beats when the test says so."""
+
+    last_heartbeat_monotonic_s = float("-inf")
+
+
+@pytest.fixture
+def outbox() -> FakeOutbox:
+    return FakeOutbox()
+
+
+@pytest.fixture
+def recorder(outbox: FakeOutbox) -> OutcomeRecorder:
+    return OutcomeRecorder(TOPICS, outbox, MembershipLease(Beating, 10.0))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def delivery() -> Delivery:
+    return of_partition(3)
+
+
+def of_partition(number: int) -> Delivery:
+    assigned = AssignedPartition(TopicPartition(TOPICS.enriched, number))
+    assigned.offsets.start(7)
+    partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
+    headers = ((event.PIPE, b"flights"), (event.TO, b"d"), (event.RETRY, b"5s:1"), (event.DUE, b"1"))
+    record: Any = ConsumerRecord(TOPICS.enriched, number, 7, 0, 0, b"k", b"{}", None, 0, 2, headers)
+    shared = EventRecord(record, partition, [(event.SEQ, b"x:1")], "flights", b"x:1", 0, 5)
+    shared.pending = 1
+    return Delivery(shared, b"d", EarlierAttempts(attempts=2, first_us=99, passes=1, ambiguous=1))
+
+
+def finished(delivery: Delivery) -> bool:
+    return delivery.event.partition.assigned.offsets.committable == 8
+
+
+@pytest.mark.parametrize(
+    "what", [RetryLater(TOPICS.tiers[1], "timeout", "no answer"), DeadLettered("gave-up", "too often")]
+)
+def test_first_the_record_then_the_receipt_then_the_offset(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery, what: RetryLater | DeadLettered
+) -> None:
+    recorder.put_away(delivery, what, Attempt(5, 503, 6))
+    if isinstance(what, RetryLater):
+        expected, outcome = TOPICS.retry_in(TOPICS.tiers[1]), b"retry"
+    else:
+        expected, outcome = TOPICS.dead_letter, b"dead-letter"
+    assert len(outbox.waiting) == 1
+    topic, record = outbox.acknowledge()
+    headers = dict(record.headers)
+    assert (topic, record.key, record.value) == (expected, b"k", b"{}")
+    assert headers[event.SOURCE] == b"enriched:7"
+    assert (headers[event.ATTEMPT], headers[event.PASS], headers[event.AMBIGUOUS]) == (b"2", b"1", b"1")
+    assert (headers[event.FIRST_ATTEMPT], headers[event.DESTINATION]) == (b"99", b"d")
+    assert {event.RETRY, event.DUE}.isdisjoint(headers), "they were about the last trip"
+    assert not finished(delivery)
+    assert len(outbox.waiting) == 1
+    topic, receipt = outbox.acknowledge()
+    assert topic == TOPICS.receipts
+    assert receipt.value is None
+    assert dict(receipt.headers)[event.OUTCOME] == outcome
+    assert dict(receipt.headers)[event.STATUS] == b"503"
+    assert finished(delivery)
+
+
+def test_the_offset_of_a_delivered_event_waits_for_the_receipt(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    recorder.delivered(delivery, Attempt(5, 200, 6))
+    assert not finished(delivery)
+    assert outbox.acknowledge()[0] == TOPICS.receipts
+    assert finished(delivery)
+
+
+def test_an_event_is_finished_with_its_last_delivery(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    delivery.event.pending = 2
+    recorder.delivered(delivery, Attempt(5, 200, 6))
+    recorder.delivered(Delivery(delivery.event, b"e"), Attempt(5, 200, 6))
+    outbox.acknowledge()
+    assert not finished(delivery)
+    outbox.acknowledge()
+    assert finished(delivery)
+
+
+def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    """A 2xx stays one; a failure is left to the owner, who reads the event again."""
+    delivery.event.partition.assigned.revoke(fenced=True)
+    recorder.put_away(delivery, RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
+    assert outbox.waiting == []
+    recorder.delivered(Delivery(delivery.event, b"d"), Attempt(5, 200, 6))
+    assert len(outbox.waiting) == 1
+
+
+async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_stays(
+    outbox: FakeOutbox,
+) -> None:
+    heart = Heart()
+    recorder = OutcomeRecorder(TOPICS, outbox, MembershipLease(lambda: heart, 10.0))  # type: ignore[arg-type]
+    before = len(asyncio.all_tasks())
+    for _ in range(1000):
+        recorder.put_away(of_partition(3), RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
+    for _ in range(1000):
+        recorder.put_away(of_partition(4), DeadLettered("gave-up", "too often"), NO_ATTEMPT)
+    assert len(asyncio.all_tasks()) == before
+    await asyncio.sleep(0.2)
+    assert outbox.waiting == []
+    heart.last_heartbeat_monotonic_s = float("inf")
+    await until(lambda: outbox.waiting, 5)
+    assert [partition for _, partition, *_ in outbox.waiting] == [3] * 1000 + [4] * 1000
+
+
+async def test_what_waits_for_the_lease_is_left_once_its_partition_is_anothers(outbox: FakeOutbox) -> None:
+    heart = Heart()
+    recorder = OutcomeRecorder(TOPICS, outbox, MembershipLease(lambda: heart, 10.0))  # type: ignore[arg-type]
+    given_up, kept = of_partition(3), of_partition(4)
+    for one in (given_up, kept):
+        recorder.put_away(one, RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
+    given_up.event.partition.assigned.revoke(fenced=True)
+    async with asyncio.timeout(5):
+        await given_up.event.partition.wait_idle()
+    heart.last_heartbeat_monotonic_s = float("inf")
+    await until(lambda: outbox.waiting, 5)
+    assert [partition for _, partition, *_ in outbox.waiting] == [4]

@@ -1,0 +1,357 @@
+"""An event reaches its destinations as declared, and its outcome is on record before its offset is committed."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import orjson
+import pytest
+from egest_stream import TIME, EgestStream, outcomes, pipe, pipe_to, running_egest, texts, until
+from fake_destination import OK, ReceivedRequest, answer, destination
+from standardwebhooks import Webhook
+
+from hifi import event
+from hifi.event import Record
+from hifi_egest.delivery.delivery import Delivery
+from hifi_egest.lanes.lane import Lane
+
+SECRET = "whsec_" + "c2VjcmV0" * 4
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) -> None:
+    async with destination() as there, running_egest(stream, pipe(there.url)):
+        ids = await stream.send(200)
+        receipts = await stream.receipts(200)
+    assert sorted(there.ids) == sorted(ids)
+    assert outcomes(receipts) == ["delivered"] * 200
+    committed = await stream.committed()
+    assert {tp.topic: at.offset for tp, at in committed.items()} == {stream.topics.enriched: 200}
+    one = receipts[0]
+    assert (one[event.DESTINATION], one[event.STATUS], one[event.ATTEMPT], one[event.PASS]) == (
+        "d",
+        "200",
+        "1",
+        "0",
+    )
+    assert int(one[event.ACCEPTED]) <= int(one[event.IN]) <= int(one[event.SENT]) <= int(one[event.ANSWERED])
+    assert {event.PIPE, event.PIPE_VERSION, event.SEQ, event.MINUTE, event.RAW} <= set(one)
+
+
+async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> None:
+    stream = EgestStream(kafka, 3)
+    await stream.create()
+    async with destination() as there, running_egest(stream, pipe(there.url)):
+        for partition in range(3):
+            await stream.send(1, key=f"k{partition}", partition=partition, **{event.TRACEPARENT: TRACE})
+        await stream.receipts(3)
+        records = await stream.read(stream.topics.receipts)
+    assert [(record.partition, record.key, record.value) for record in records] == [
+        (0, b"k0", None), (1, b"k1", None), (2, b"k2", None)
+    ]  # fmt: skip
+    assert {dict(record.headers)[event.TIME] for record in records} == {TIME}
+    assert {dict(record.headers)[event.TRACEPARENT] for record in records} == {TRACE}
+    await stream.producer.stop()
+
+
+async def test_one_event_goes_to_each_destination_that_wants_it(stream: EgestStream) -> None:
+    async with destination() as one, destination() as two:
+        declared = pipe_to(
+            "flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url, "format": "json"}
+        )
+        async with running_egest(stream, declared):
+            await stream.send(3, to="one,two")
+            await stream.send(1, to="two")
+            receipts = await stream.receipts(7)
+    assert sorted(one.ids) == ["0", "1", "2"]
+    assert sorted(orjson.loads(request.body)["number"] for request in two.requests) == [0, 1, 2, 3]
+    assert sorted(receipt[event.DESTINATION] for receipt in receipts) == ["one"] * 3 + ["two"] * 4
+
+
+async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, offer = 0, Lane.offer
+
+    def fails_twice(lane: Lane, delivery: Delivery) -> None:
+        nonlocal failed
+        if delivery.destination == b"two" and failed < 2:
+            failed += 1
+            raise RuntimeError("not now")
+        offer(lane, delivery)
+
+    monkeypatch.setattr(Lane, "offer", fails_twice)
+    async with destination() as one, destination() as two:
+        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
+        async with running_egest(stream, declared):
+            await stream.send(3, to="one,two")
+            receipts = await stream.receipts(6)
+            await until(lambda: len(two.ids) == 3)
+    assert failed == 2
+    assert sorted(one.ids) == sorted(two.ids) == ["0", "1", "2"]
+    assert outcomes(receipts) == ["delivered"] * 6
+    assert {at.offset for at in (await stream.committed()).values()} == {3}
+
+
+async def test_what_nobody_wants_ends_with_a_receipt(stream: EgestStream) -> None:
+    async with destination() as there, running_egest(stream, pipe(there.url)):
+        await stream.send(2, to="")
+        receipts = await stream.receipts(2)
+        assert there.requests == []
+    assert outcomes(receipts) == ["filtered"] * 2
+    assert event.DESTINATION not in receipts[0]
+
+
+async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: EgestStream) -> None:
+    async with destination() as there, running_egest(stream, pipe(there.url)):
+        good = stream.record()
+        cut = [header for header in stream.record().headers if header[0] != event.TO]
+        bad = [Record(None, b"?", []), Record(b"k", b"?", [(event.SEQ, b"x")]), Record(b"k", b"{}", cut)]
+        await stream.enriched(*bad, good)
+        await stream.receipts(1)
+        letters = await stream.at_least(stream.topics.dead_letter, 3)
+        await until(lambda: len(there.ids) == 1)
+    assert [texts(letter)[event.REASON] for letter in letters] == ["not-an-event"] * 3
+    assert {at.offset for at in (await stream.committed()).values()} == {4}
+
+
+async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(stream: EgestStream) -> None:
+    running: dict[str, int] = {}
+
+    async def slowly(request: ReceivedRequest) -> bytes:
+        key = str(orjson.loads(request.body)["key"])
+        running[key] = running.get(key, 0) + 1
+        assert running[key] == 1
+        await asyncio.sleep(0.002)
+        running[key] -= 1
+        return OK
+
+    async with destination(slowly) as there, running_egest(stream, pipe(there.url)):
+        records = [stream.record(key=f"k{n % 5}", data={"key": n % 5}) for n in range(200)]
+        await stream.enriched(*records)
+        receipts = await stream.receipts(200)
+    assert outcomes(receipts) == ["delivered"] * 200
+    assert there.most > 1, "keys do not wait for each other"
+    for key in range(5):
+        of_key = [int(each) for each in there.ids if int(each) % 5 == key]
+        assert of_key == sorted(of_key)
+
+
+async def test_after_a_failure_the_key_goes_on(stream: EgestStream) -> None:
+    async def not_the_first(request: ReceivedRequest) -> bytes:
+        return answer(500) if request.ids == ["0"] else OK
+
+    declared = {"retry": {"local_attempts": 1}}
+    async with destination(not_the_first) as there, running_egest(stream, pipe(there.url, **declared)):
+        await stream.send(3, key="k")
+        receipts = await stream.receipts(3)
+    assert outcomes(sorted(receipts, key=lambda one: one[event.SEQ])) == ["retry", "delivered", "delivered"]
+    assert there.ids == ["0", "1", "2"]
+
+
+async def test_no_more_requests_at_a_time_than_declared(stream: EgestStream) -> None:
+    async def slowly(_: ReceivedRequest) -> bytes:
+        await asyncio.sleep(0.01)
+        return OK
+
+    async with (
+        destination(slowly) as there,
+        running_egest(stream, pipe(there.url, concurrency=3, ordered="none")),
+    ):
+        await stream.send(60, key="k")
+        await stream.receipts(60)
+    assert there.most == there.connections == 3
+
+
+async def test_no_more_requests_a_second_than_declared(stream: EgestStream) -> None:
+    """One instance holds both partitions, of `enriched` and of `retry-out`, so the whole rate is its own."""
+    async with destination() as there, running_egest(stream, pipe(there.url, rate="50/s")):
+        await stream.send(100)
+        await stream.receipts(100)
+    seconds = there.requests[-1].at_s - there.requests[0].at_s
+    assert seconds > 1.5
+
+
+async def test_batches_fill_up_and_do_not_wait_long(stream: EgestStream) -> None:
+    async with (
+        destination() as there,
+        running_egest(stream, pipe(there.url, batch={"size": 10, "wait": "30ms"})),
+    ):
+        await stream.send(95)
+        receipts = await stream.receipts(95)
+    assert outcomes(receipts) == ["delivered"] * 95
+    assert sorted(map(int, there.ids)) == list(range(95))
+    sizes = [len(request.ids) for request in there.requests]
+    assert max(sizes) == 10
+    assert len(sizes) <= 14
+
+
+async def test_batches_keep_within_their_bytes(stream: EgestStream) -> None:
+    declared = {
+        "batch": {"size": 50, "bytes": 4000},
+        "transform": "{long: join('', [pad, pad, pad])}",
+        "format": "json",
+    }
+    async with destination() as there, running_egest(stream, pipe(there.url, **declared)):
+        records = [stream.record(data={"pad": "x" * 300}) for _ in range(40)]
+        await stream.enriched(*records)
+        await stream.receipts(40)
+    assert sum(len(orjson.loads(request.body)) for request in there.requests) == 40
+    assert all(len(request.body) <= 4100 for request in there.requests)
+
+
+async def test_signatures_are_verified_by_the_library(
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIGNING", SECRET)
+    declared = {
+        "signing": {"env": "SIGNING"},
+        "headers": {"Authorization": {"env": "SIGNING", "prefix": "Bearer "}},
+    }
+    async with destination() as there, running_egest(stream, pipe(there.url, **declared)):
+        await stream.send(2)
+        await stream.receipts(2)
+    for request in there.requests:
+        assert Webhook(SECRET).verify(request.body, request.headers) == orjson.loads(request.body)
+        assert request.headers["webhook-id"] == request.headers["ce-id"]
+        assert request.headers["authorization"] == "Bearer " + SECRET
+
+
+async def test_a_missing_secret_is_shown_and_loses_nothing(
+    stream: EgestStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hifi_egest.http.credentials.RETRY_S", 0.05)
+    file = tmp_path / "secret"
+    async with destination() as there, destination() as other:
+        declared = pipe_to(
+            "flights",
+            {"name": "d", "url": there.url, "headers": {"X-Key": {"file": str(file)}}},
+            {"name": "other", "url": other.url},
+        )
+        async with running_egest(stream) as service:
+            await stream.publish(declared)
+            await stream.send(3, to="d,other")
+            receipts = await stream.receipts(6)
+            assert sorted(outcomes(receipts)) == ["delivered"] * 3 + ["retry"] * 3
+            assert there.requests == []
+            assert "secret file" in service.service.health.warnings["destination flights/d"]
+            file.write_text("s3cret\n")
+            await until(lambda: not service.service.health.warnings)
+            await stream.send(1)
+            await stream.receipts(7)
+        assert there.requests[0].headers["x-key"] == "s3cret"
+
+
+async def test_a_changed_secret_is_picked_up(stream: EgestStream, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("old")
+    declared = {"headers": {"X-Key": {"file": str(file)}}}
+    async with (
+        destination() as there,
+        running_egest(stream, pipe(there.url, **declared), egest_secrets_refresh_s=0.05),
+    ):
+        await stream.send(1)
+        await until(lambda: there.requests)
+        file.write_text("new")
+        async with asyncio.timeout(10):
+            while there.requests[-1].headers["x-key"] != "new":
+                await stream.send(1)
+        file.unlink()
+        await stream.send(1)
+        count = len(there.requests)
+        await until(lambda: len(there.requests) > count)
+        assert there.requests[-1].headers["x-key"] == "new", "the last one known is used on"
+
+
+async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: EgestStream) -> None:
+    async with destination() as old, destination() as new, running_egest(stream, pipe(old.url)):
+        await stream.send(50)
+        await stream.publish(pipe(new.url))
+        await stream.send(50)
+        await stream.receipts(100)
+        assert sorted(map(int, old.ids + new.ids)) == list(range(100))
+        assert set(map(int, new.ids)) >= set(range(50, 100))
+
+
+async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: EgestStream) -> None:
+    async with destination() as there, running_egest(stream, pipe(there.url)):
+        await stream.send(1, to="d,gone")
+        await stream.receipts(2)
+        await stream.delete("flights")
+        await stream.send(1, to="d")
+        receipts = await stream.receipts(3)
+        letters = await stream.read(stream.topics.dead_letter)
+        assert len(there.requests) == 1
+    assert sorted(outcomes(receipts)) == ["dead-letter", "dead-letter", "delivered"]
+    assert [(texts(one)[event.REASON], texts(one)[event.DESTINATION]) for one in letters] == [
+        ("pipe-deleted", "gone"), ("pipe-deleted", "d")
+    ]  # fmt: skip
+
+
+async def test_a_partition_waits_for_the_version_of_the_pipe_that_its_event_needs(kafka: str) -> None:
+    stream = EgestStream(kafka, 2)
+    await stream.create()
+    async with destination() as old, destination() as new, running_egest(stream, pipe(old.url)):
+        await stream.send(1, partition=0, version=2)
+        await stream.send(1, partition=1)
+        await until(lambda: old.ids == ["1"])
+        assert new.ids == []
+        await stream.publish(pipe(new.url))
+        await until(lambda: new.ids == ["0"])
+        await stream.receipts(2)
+    await stream.producer.stop()
+
+
+async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_ever(
+    stream: EgestStream,
+) -> None:
+    async with (
+        destination() as there,
+        running_egest(stream, pipe(there.url), egest_pipes_wait_s=0.3) as service,
+    ):
+        began_s = time.monotonic()
+        await stream.send(20, version=999)
+        await stream.send(1)
+        receipts = await stream.receipts(21)
+        assert time.monotonic() - began_s < 10, "the wait is once, not for each event"
+        assert "999" in service.service.health.warnings["pipes"]
+    assert sorted(outcomes(receipts)) == ["delivered"] + ["retry"] * 20
+    assert {receipt.get(event.REASON) for receipt in receipts} == {None, "pipes-behind"}
+
+
+async def test_a_poison_record_is_not_committed_while_a_delivery_of_it_is_in_flight(
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Egest fails on the delivery for one destination while the request to the other one is in flight."""
+    gate = asyncio.Event()
+    offer = Lane.offer
+
+    async def waits(_: ReceivedRequest) -> bytes:
+        await gate.wait()
+        return OK
+
+    def fails(lane: Lane, delivery: Delivery) -> None:
+        if delivery.destination == b"two":
+            raise RuntimeError("never")
+        offer(lane, delivery)
+
+    async def offsets() -> set[int]:
+        return {at.offset for at in (await stream.committed()).values()}
+
+    monkeypatch.setattr(Lane, "offer", fails)
+    async with destination(waits) as one, destination() as two:
+        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
+        async with running_egest(stream, declared) as service:
+            await stream.send(1, to="one,two")
+            (letter,) = await stream.at_least(stream.topics.dead_letter, 1)
+            await asyncio.sleep(5 * service.settings.commit_interval_s)
+            assert await offsets() <= {0}, "a new owner must read the record again"
+            gate.set()
+            receipts = await stream.receipts(1)
+            async with asyncio.timeout(10):
+                while await offsets() != {1}:
+                    await asyncio.sleep(0.05)
+    assert (texts(letter)[event.REASON], texts(letter)[event.DESTINATION]) == ("poisoned", "two")
+    assert outcomes(receipts) == ["delivered"]
+    assert one.ids == ["0"]
+    assert two.ids == []

@@ -1,0 +1,103 @@
+"""The tables of all pipes: loading, refreshing, expiring."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_bench import make_pipe
+
+from hifi.pipe.model import Lookup
+from hifi.pipe.registry import PipeVersion
+from hifi.sql import lookup_reader
+from hifi_enrich.lookup.tables import LookupTables
+
+CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
+
+
+def lookup(file: Path | str = "/x.csv", **more: Any) -> Lookup:
+    return Lookup.model_validate(
+        {"file": str(file), "key": {"carrier": "code"}, "fields": {"airline": "name"}, **more}
+    )
+
+
+class Watched:
+    """Tables of one pipe with one lookup that is refreshed all the time."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        self.file = folder / "a.csv"
+        self.known = PipeVersion(
+            make_pipe(
+                fields={"carrier": "string"},
+                lookups={"a": lookup(self.file, refresh=0.01, **more).model_dump(exclude_defaults=True)},
+            ),
+            0,
+        )
+        self.tables = LookupTables(folder)
+        self.changes = 0
+        self.tables.on_change(self.note)
+
+    def note(self) -> None:
+        self.changes += 1
+
+    def name(self) -> str | None:
+        [table] = self.tables.current().values()
+        return table.rows["AA"][0]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_missing_file_is_reported_and_found_later(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    reasons = await watched.tables.load([watched.known])
+    assert "does not exist" in reasons["p"]
+    assert "lookup a" in reasons["p"]
+    watched.file.write_text(CSV)
+    assert await watched.tables.load([watched.known]) == {}
+    await watched.tables.stop()
+
+
+async def test_an_error_of_a_database_driver_affects_its_own_pipe_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path)
+    monkeypatch.setattr(lookup_reader, "read_rows", lambda _: 1 / 0)
+    assert "ZeroDivisionError" in (await watched.tables.load([watched.known]))["p"]
+    monkeypatch.undo()
+    watched.file.write_text(CSV)
+    assert await watched.tables.load([watched.known]) == {}
+    await watched.tables.stop()
+
+
+async def test_a_refresh_is_announced_when_the_content_changed_and_only_then(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.file.write_text(CSV)
+    await watched.tables.load([watched.known])
+    before = next(iter(watched.tables.current().values()))
+    watched.file.write_text(CSV.replace("UA", "UB").replace("UB", "UA"))
+    await asyncio.sleep(0.1)
+    assert watched.changes == 0
+    watched.file.write_text(CSV.replace("American", "Mexican"))
+    await until(lambda: watched.changes == 1)
+    assert watched.name() == "Mexican, Inc."
+    assert before.rows["AA"] == ("American, Inc.",)
+    await watched.tables.stop()
+
+
+async def test_when_a_file_breaks_the_old_copy_is_used_until_it_expires(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, expire=0.5)
+    watched.file.write_text(CSV)
+    await watched.tables.load([watched.known])
+    watched.file.write_text("code,name\nAA\n")
+    await asyncio.sleep(0.1)
+    assert watched.name() == "American, Inc."
+    await until(lambda: not watched.tables.current())
+    assert "expired" in (await watched.tables.load([watched.known]))["p"]
+    watched.file.write_text(CSV)
+    await until(lambda: len(watched.tables.current()) == 1)
+    await watched.tables.stop()

@@ -1,0 +1,92 @@
+"""Pipes compiled to a plan: each its own, equal expressions once, broken ones without harm to others."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from spark_bench import SparkBench, make_headers, make_pipe
+
+from hifi_enrich.plan.compiler import PipeCompiler
+
+
+def test_each_of_hundreds_of_pipes_uses_its_own_expressions(bench: SparkBench) -> None:
+    pipes = [
+        make_pipe(
+            f"p{number}",
+            [("d", f"n > {number}")],
+            fields={"n": "int"},
+            derive={f"f{number}": f"n + {number}"},
+        )
+        for number in range(300)
+    ]
+    plan = bench.plan(pipes)
+    numbers = [299, 0, 150, 77]
+    written = bench.run(plan, [(b"k", b'{"n":100}', 0, make_headers(f"p{number}")) for number in numbers])
+    assert [one.value and json.loads(one.value) for one in written] == [
+        {"n": 100, f"f{number}": 100 + number} if number < 100 else None for number in numbers
+    ]
+
+
+def test_a_broken_pipe_makes_dead_letters_with_the_reason_and_affects_no_other_pipe(
+    bench: SparkBench,
+) -> None:
+    plan = bench.plan([make_pipe("bad", derive={"x": "nosuch + 1"}), make_pipe("good")])
+    bad, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("bad", "good")])
+    assert bad.reason == "pipe-broken"
+    assert "nosuch" in bad.detail
+    assert good.reason is None
+
+
+def test_a_broken_new_version_is_refused_and_the_old_one_stays_in_force(bench: SparkBench) -> None:
+    compiler = PipeCompiler(bench.catalyst)
+    bench.plan([make_pipe(derive={"x": "1"})], version=1, compiler=compiler)
+    plan = bench.plan([make_pipe(derive={"x": "raise_error('no')"})], version=2, compiler=compiler)
+    [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers("p", 2))])
+    assert written.value == b'{"x":1}'
+
+
+def test_pipes_of_one_template_share_its_expressions_and_others_do_not(
+    bench: SparkBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    compile_texts = bench.catalyst.compile
+
+    def noted(texts: Sequence[str], *columns: str) -> list[Any]:
+        compiled.extend(texts)
+        return compile_texts(texts, *columns)
+
+    monkeypatch.setattr(bench.catalyst, "compile", noted)
+    compiler = PipeCompiler(bench.catalyst)
+    like = [make_pipe(f"like{number}", derive={"x": "1"}) for number in range(120)]
+    bench.plan([*like, make_pipe("other", derive={"x": "2"})], compiler=compiler)
+    assert len(compiled) == len(set(compiled))
+    plan = bench.plan([*like[:2], make_pipe("other", derive={"x": "1"})], version=1, compiler=compiler)
+    assert len(compiled) == len(set(compiled))
+    names = ("like0", "like1", "other")
+    written = bench.run(plan, [(b"k", b"{}", 0, make_headers(name, 1)) for name in names])
+    assert [one.value for one in written] == [b'{"x":1}'] * 3
+
+
+@pytest.mark.parametrize("text", ["raise_error('x')", "now()", "rand()", "sum(n)", "1) or (1 = 1"])
+def test_forbidden_expressions_make_the_pipe_broken(bench: SparkBench, text: str) -> None:
+    plan = bench.plan([make_pipe(fields={"n": "int"}, derive={"x": text})])
+    [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers())])
+    assert written.reason == "pipe-broken"
+
+
+def test_a_plan_lists_every_broadcast_of_its_own(bench: SparkBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup = {"file": "/a.csv", "key": {"c": "code"}, "fields": {"name": "name"}}
+    udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
+    pipe = make_pipe(fields={"c": "string", "n": "int"}, lookups={"a": lookup}, udf=udf)
+    made: list[Any] = []
+    broadcast = bench.catalyst.broadcast
+
+    def noted(value: Any) -> Any:
+        made.append(broadcast(value))
+        return made[-1]
+
+    monkeypatch.setattr(bench.catalyst, "broadcast", noted)
+    plan = bench.plan([pipe], {"a": [{"code": "A", "name": "x"}]})
+    tables = {made[0].id(), plan.tables.id()}  # they outlive the plan
+    assert {one.id() for one in plan.broadcasts()} == {one.id() for one in made} - tables

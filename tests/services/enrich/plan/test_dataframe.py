@@ -1,0 +1,351 @@
+"""The record written for each event: added fields, destinations, dead letters, and everything else unchanged."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
+
+from hifi import event
+from hifi.clock import now_us
+from hifi_enrich.plan.dataframe import NEWER_VERSION
+
+AIRLINES = {
+    "file": "/airlines.csv",
+    "key": {"carrier": "code"},
+    "fields": {"airline": "name", "home": "home"},
+}
+ROWS = {
+    "airlines": [
+        {"code": "AA", "name": "American", "home": "JFK"},
+        {"code": "UA", "name": None, "home": "EWR"},
+    ],
+    "airports": [{"faa": "JFK", "altitude": "13"}, {"faa": "EWR", "altitude": "NA"}],
+}
+BYTES = [
+    b"",
+    b"\x00\xff\xfe",
+    b"[1, 2]",
+    b'"text"',
+    b"3",
+    b"{",
+    b'{"a": NaN}',
+    b"plain",
+    '{"a":"é"}'.encode("latin-1"),
+]
+
+
+def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on_bit_for_bit(
+    bench: SparkBench,
+) -> None:
+    values = [*BYTES, None, b' { "a" : 1.50 , "a": 2 } \n']
+    plan = bench.plan([make_pipe()])
+    headers = [*make_headers(), ("odd", b"\xff\x00"), ("odd", b"again"), ("empty", b"")]
+    given = [
+        (key, value, number, headers) for key in (None, b"", b"\xff") for number, value in enumerate(values)
+    ]
+    written = bench.run(plan, given)
+    assert [(one.key, one.value, one.partition) for one in written] == [record[:3] for record in given]
+    for one in written:
+        assert one.headers[:-2] == headers
+        assert one.headers[-2] == (event.TO, b"one")
+        assert one.topic == "enriched"
+
+
+def test_the_time_of_fetch_is_each_records_own(bench: SparkBench) -> None:
+    before = now_us()
+    written = bench.values(make_pipe(), [b"{}"] * 50)
+    stamps = [int(dict(one.headers)[event.IN]) for one in written]
+    assert before <= min(stamps) <= max(stamps) <= now_us()
+    assert len(set(stamps)) > 1
+
+
+def test_added_fields_are_merged_into_the_text_of_the_data(bench: SparkBench) -> None:
+    merged = {
+        b"{}": b'{"twice":null}',
+        b" { } \n": b' { "twice":null}',
+        b'{"n":2}': b'{"n":2,"twice":4}',
+        b'{ "n" : 2.0 , "s":"}" }\r\n': b'{ "n" : 2.0 , "s":"}" ,"twice":4}',
+        b'\t{"n":"21","x":{"n":1}}': b'\t{"n":"21","x":{"n":1},"twice":42}',
+        '{"é":"\\u00e9 ☃","n":1e1}'.encode(): '{"é":"\\u00e9 ☃","n":1e1,"twice":20}'.encode(),
+        b'{"n":{}}': b'{"n":{},"twice":null}',
+        b'{"n":1,"n":3}': b'{"n":1,"n":3,"twice":6}',
+    }
+    pipe = make_pipe(fields={"n": "double"}, derive={"twice": "cast(n * 2 as int)"})
+    assert [one.value for one in bench.values(pipe, list(merged))] == list(merged.values())
+
+
+def test_fields_cannot_be_added_to_what_is_no_json_object(bench: SparkBench) -> None:
+    data = [
+        *BYTES,
+        None,
+        b'{"a":1} {"b":2}',
+        b'{"a":1}x',
+        b'{"a":1},{"b":2}',
+        b'{"a":1},"b":{}',
+        b'{"a":1}],[{"b":2}',
+        b"\xef\xbb\xbf{}",
+        b"[" * 10_000 + b"]" * 10_000,
+    ]
+    for value, written in zip(data, bench.values(make_pipe(derive={"x": "1"}), data), strict=True):
+        assert (written.reason, written.value, written.topic) == ("not-an-object", value, "dead-letter"), (
+            value
+        )
+
+
+def test_objects_nested_ten_thousand_deep_affect_no_other_event(bench: SparkBench) -> None:
+    deep = b'{"a":' * 10_000 + b"1" + b"}" * 10_000
+    written = bench.values(make_pipe(fields={"a": "string"}, derive={"x": "a"}), [deep, b'{"a":1}'])
+    assert written[0].reason == "not-an-object"
+    assert written[1].value == b'{"a":1,"x":"1"}'
+
+
+def test_every_type_of_field_is_read_and_written(bench: SparkBench) -> None:
+    pipe = make_pipe(
+        fields={
+            "s": "string",
+            "b": "boolean",
+            "i": "int",
+            "l": "bigint",
+            "d": "double",
+            "day": "date",
+            "at": "timestamp",
+        },
+        derive={name + "2": name for name in ("s", "b", "i", "l", "d", "day", "at")}
+        | {"list": "array(i, null)", "map": "map('k', struct(l))"},
+    )
+    data = {
+        "s": 'a"\\é',
+        "b": True,
+        "i": -5,
+        "l": 2**62,
+        "d": 1.25,
+        "day": "2024-02-29",
+        "at": "2024-02-29T12:00:00.123456+02:00",
+    }
+    added = json.loads(bench.value(pipe, json.dumps(data).encode()).value or b"")
+    assert added == data | {
+        "s2": data["s"], "b2": True, "i2": -5, "l2": 2**62, "d2": 1.25, "day2": "2024-02-29",
+        "at2": "2024-02-29T10:00:00.123456Z", "list": [-5, None], "map": {"k": {"l": 2**62}},
+    }  # fmt: skip
+
+
+def test_a_value_that_does_not_fit_its_type_is_null(bench: SparkBench) -> None:
+    odd = {"int": [2**31, "five", [1]], "boolean": ["maybe", 2], "double": [{}, "1,5"]}
+    pipe = make_pipe(fields={kind[0]: kind for kind in odd}, derive={"all": "concat_ws('', i, b, d)"})
+    data = [json.dumps({kind[0]: value}).encode() for kind, values in odd.items() for value in values]
+    assert [json.loads(one.value or b"")["all"] for one in bench.values(pipe, data)] == [""] * len(data)
+
+
+def test_a_name_means_what_spark_sql_says(bench: SparkBench) -> None:
+    """Backticks, comments, lambda variables that hide a field, and case."""
+    pipe = make_pipe(
+        fields={"x": "int", "X": "int", "select": "int"},
+        derive={
+            "a": "x + X -- the sum",
+            "b": "transform(array(10), x -> x + X)",
+            "c": "`select` /* one */ + `a`",
+            "d": "'x; -- '",
+        },
+    )
+    added = json.loads(bench.value(pipe, b'{"x":1,"X":2,"select":4}').value or b"")
+    assert {name: added[name] for name in "abcd"} == {"a": 3, "b": [12], "c": 7, "d": "x; -- "}
+
+
+def test_destinations_are_those_whose_condition_is_true_in_declared_order(bench: SparkBench) -> None:
+    pipe = make_pipe("p", [("z", "n > 1"), "a", ("m", "n < 5"), ("never", "n = n + 1")], fields={"n": "int"})
+    written = bench.values(pipe, [b'{"n":3}', b'{"n":9}', b'{"n":0}', b"{}"])
+    assert [one.to for one in written] == ["z,a,m", "z,a", "a,m", "a"]
+
+
+def test_an_event_without_destinations_is_written_without_data(bench: SparkBench) -> None:
+    unwanted = make_pipe("p", [("z", "n > 1")], fields={"n": "int"})
+    filtered = make_pipe("p", fields={"n": "int"}, filter="n > 1")
+    for pipe in (unwanted, filtered):
+        for data in (b'{"n":1}', b'{"n":null}', b"no json"):
+            written = bench.value(pipe, data)
+            assert (written.value, written.to, written.topic) == (None, "", "enriched")
+        assert bench.value(pipe, b'{"n":2}').value == b'{"n":2}'
+
+
+def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: SparkBench) -> None:
+    airports = {
+        "file": "/a.csv",
+        "key": {"home": "faa"},
+        "fields": {"altitude": "altitude"},
+        "types": {"altitude": "int"},
+    }
+    pipe = make_pipe(
+        fields={"carrier": "string"},
+        lookups={"airlines": AIRLINES, "airports": airports},
+        derive={"high": "altitude > 10"},
+    )
+    written = bench.values(pipe, [b'{"carrier":"AA"}', b'{"carrier":"UA"}', b'{"carrier":"?"}', b"{}"], ROWS)
+    nothing = {"airline": None, "home": None, "altitude": None, "high": None}
+    assert [json.loads(one.value or b"") for one in written] == [
+        {"carrier": "AA", "airline": "American", "home": "JFK", "altitude": 13, "high": True},
+        {"carrier": "UA", "airline": None, "home": "EWR", "altitude": None, "high": None},
+        {"carrier": "?"} | nothing,
+        nothing,
+    ]
+
+
+def test_a_lookup_matches_on_several_typed_columns(bench: SparkBench) -> None:
+    lookup = {
+        "file": "/w.csv", "key": {"place": "place", "hour": "hour", "at": "at"}, "fields": {"wind": "wind"},
+        "types": {"hour": "int", "wind": "double", "at": "timestamp"},
+    }  # fmt: skip
+    rows = {"w": [{"place": "1:a", "hour": "07", "at": "2024-01-01T00:00:00Z", "wind": "2.5"}]}
+    pipe = make_pipe(fields={"place": "string", "hour": "double", "at": "timestamp"}, lookups={"w": lookup})
+    same = b'{"place":"1:a","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
+    other = b'{"place":"1:","hour":7,"at":"2024-01-01T01:00:00+01:00"}'
+    winds = [json.loads(one.value or b"")["wind"] for one in bench.values(pipe, [same, other], rows)]
+    assert winds == [2.5, None]
+
+
+def test_the_default_of_a_miss_is_typed_and_a_null_in_a_found_row_stays_null(bench: SparkBench) -> None:
+    lookup = AIRLINES | {"miss": "default", "default": {"airline": "O'Neil \\ Söhne"}}
+    pipe = make_pipe(fields={"carrier": "string"}, lookups={"airlines": lookup})
+    names = [
+        json.loads(one.value or b"")["airline"]
+        for one in bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
+    ]
+    assert names == ["O'Neil \\ Söhne", None]
+
+
+def test_a_miss_can_be_a_dead_letter_that_names_the_lookup(bench: SparkBench) -> None:
+    pipe = make_pipe(fields={"carrier": "string"}, lookups={"airlines": AIRLINES | {"miss": "dead-letter"}})
+    missed, found = bench.values(pipe, [b'{"carrier":"?"}', b'{"carrier":"UA"}'], ROWS)
+    assert (missed.reason, missed.value) == ("lookup-miss", b'{"carrier":"?"}')
+    assert "airlines" in missed.detail
+    assert "?" not in missed.detail
+    assert found.reason is None
+
+
+def test_a_required_null_is_a_dead_letter(bench: SparkBench) -> None:
+    declared = make_pipe(fields={"n": "int"}, required=["n"])
+    derived = make_pipe(fields={"n": "int"}, derive={"half": {"sql": "10 / n", "required": True}})
+    for pipe, data, name in ((declared, b'{"n":"x"}', "n"), (derived, b'{"n":0}', "half")):
+        written = bench.value(pipe, data)
+        assert (written.reason, written.value) == ("required-null", data)
+        assert name in written.detail
+        assert bench.value(pipe, b'{"n":5}').reason is None
+
+
+def test_an_expression_that_throws_affects_its_own_event_only(bench: SparkBench) -> None:
+    pipe = make_pipe(
+        fields={"n": "int", "p": "string"}, derive={"x": "element_at(array(1, 2), n)", "y": "'a' rlike p"}
+    )
+    written = bench.values(
+        pipe, [b'{"n":1,"p":"a"}', b'{"n":0,"p":"a"}', b'{"n":1,"p":"("}', b'{"n":2,"p":"b"}']
+    )
+    assert [one.reason for one in written] == [None, "sql-failed", "sql-failed", None]
+    assert written[1].value == b'{"n":0,"p":"a"}'
+
+
+def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) -> None:
+    plan = bench.plan([make_pipe(derive={"x": "1"})])
+    headers = make_headers(odd=b"\xff")
+    [written] = bench.run(plan, [(b"\xfe", b"[1]", 3, headers)])
+    assert (written.key, written.value, written.partition) == (b"\xfe", b"[1]", 3)
+    assert written.headers[: len(headers)] == headers
+    more = dict(written.headers[len(headers) :])
+    assert set(more) == {event.REASON, event.DETAIL, event.SERVICE, event.IN}
+    assert more[event.SERVICE] == b"enrich"
+
+
+def test_headers_of_enrich_from_an_earlier_pass_are_replaced(bench: SparkBench) -> None:
+    left = {
+        event.REASON: b"x",
+        event.DETAIL: b"x",
+        event.SERVICE: b"egest",
+        event.POINTER: b"/x",
+        event.TO: b"x",
+        event.IN: b"1",
+    }
+    [written] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**left))])
+    names = [name for name, _ in written.headers]
+    assert names.count(event.TO) == names.count(event.IN) == 1
+    assert not {event.REASON, event.DETAIL, event.SERVICE, event.POINTER} & set(names)
+    assert written.to == "one"
+
+
+def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: SparkBench) -> None:
+    pipe = make_pipe(fields={"s": "string"}, derive={"t": "concat(s, s)"})
+    small, large = (json.dumps({"s": "x" * (LIMIT_BYTES // part)}).encode() for part in (4, 3))
+    written = bench.values(pipe, [small, large])
+    assert [one.reason for one in written] == [None, "too-large"]
+    assert written[1].value == large
+
+
+def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
+    names = (event.PIPE_VERSION, event.SEQ, event.ACCEPTED, event.MINUTE)
+    malformed = [[*without(name), (name, b"\xff?")] for name in names]
+    bad = [*(without(name) for name in (*names, event.PIPE)), *malformed, None]
+    plan = bench.plan([make_pipe()])
+    written = bench.run(
+        plan, [*((None, b"x", 0, headers) for headers in bad), (None, b"y", 0, make_headers())]
+    )
+    assert [one.reason for one in written] == ["not-an-event"] * len(bad) + [None]
+    assert {one.value for one in written} == {b"x", b"y"}
+
+
+def without(name: str) -> event.Headers:
+    return [header for header in make_headers() if header[0] != name]
+
+
+def test_an_event_of_a_deleted_pipe_is_a_dead_letter(bench: SparkBench) -> None:
+    plan = bench.plan([make_pipe("other")], version=5)
+    [written] = bench.run(plan, [(b"k", b"{}", 0, make_headers("gone", 5))])
+    assert (written.reason, written.value) == ("pipe-deleted", b"{}")
+
+
+def test_an_event_of_a_newer_version_than_the_plan_stops_the_query(bench: SparkBench) -> None:
+    plan = bench.plan([make_pipe()], version=5)
+    with pytest.raises(Exception, match=f"{NEWER_VERSION}=6"):
+        bench.run(plan, [(b"k", b"{}", 0, make_headers("p", 6))])
+
+
+def test_forty_fields_derived_from_each_other_compile(bench: SparkBench) -> None:
+    """2^40 steps would be a lifetime; see `let` in hifi.sql.generator."""
+    derive = {"d0": "n + 1", **{f"d{depth}": f"d{depth - 1} + 1" for depth in range(1, 40)}}
+    pipe = make_pipe(fields={"n": "int"}, derive=derive)
+    [written] = bench.values(pipe, [b'{"n": 1}'])
+    assert written.value is not None
+    assert json.loads(written.value)["d39"] == 41
+
+
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+# Each example is a Spark job over many objects; shrinking one would take minutes.
+@settings(
+    max_examples=2,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    st.lists(st.dictionaries(st.text(), _JSON, max_size=4), min_size=20, max_size=60),
+    st.sampled_from([None, 1]),
+    st.booleans(),
+)
+def test_any_object_keeps_its_text_and_gains_the_field(
+    bench: SparkBench, objects: list[dict[str, Any]], indent: int | None, ascii_only: bool
+) -> None:
+    texts = [
+        json.dumps(one, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "replace") for one in objects
+    ]
+    for text, written in zip(texts, bench.values(make_pipe(derive={"added": "1"}), texts), strict=True):
+        assert written.value is not None
+        assert written.value.startswith(text.rstrip()[:-1])
+        assert json.loads(written.value) == json.loads(text) | {"added": 1}

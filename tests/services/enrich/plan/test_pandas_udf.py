@@ -1,0 +1,115 @@
+"""A pandas function serves its own pipe's rows, and a row on which it fails fails alone."""
+
+import json
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    DateType,
+    DecimalType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+from spark_bench import SparkBench, make_headers, make_pipe
+
+from hifi.pipe.model import Udf
+from hifi_enrich.plan.pandas_udf import UdfCall, call_all, call_by_halves
+
+N = StructType([StructField("n", IntegerType())])
+
+
+def call(function: str, returns: dict[str, str], args: StructType = N) -> UdfCall:
+    names = [field.name for field in args.fields]
+    return UdfCall(
+        Udf.model_validate({"function": f"udfs:{function}", "args": names, "returns": returns}), args
+    )
+
+
+def run(one: UdfCall, rows: Sequence[dict[str, object] | None]) -> list[object]:
+    texts = [None if row is None else json.dumps(row) for row in rows]
+    answers = call_all({0: one}, {}, [0] * len(rows), texts)
+    return [json.loads(answer) if answer and not answer.startswith("!") else answer for answer in answers]
+
+
+def test_each_pipes_function_gets_its_own_rows() -> None:
+    calls = {3: call("double", {"twice": "int"}), 5: call("no_negatives", {"root": "double"})}
+    answers = call_all(calls, {}, [3, 5, 3, 9], ['{"n":1}', '{"n":9}', '{"n":2}', None])
+    assert answers == ['{"twice":2}', '{"root":3.0}', '{"twice":4}', None]
+
+
+def test_only_the_rows_on_which_a_function_raises_fail() -> None:
+    answers = run(call("no_negatives", {"root": "double"}), [{"n": 4}, {"n": -1}, {"n": 9}, None, {"n": -2}])
+    assert answers == [
+        {"root": 2.0},
+        "!the function raised ValueError",
+        {"root": 3.0},
+        None,
+        "!the function raised ValueError",
+    ]
+
+
+@given(st.lists(st.integers(0, 30), unique=True), st.sets(st.integers(0, 30)))
+def test_halving_finds_exactly_the_bad_rows_in_order(rows: list[int], bad: set[int]) -> None:
+    def run_some(some: Sequence[str]) -> list[str]:
+        if bad & set(map(int, some)):
+            raise RuntimeError
+        return [f"ok{one}" for one in some]
+
+    answers = call_by_halves(run_some, [str(row) for row in rows]) if rows else []
+    assert answers == ["!the function raised RuntimeError" if row in bad else f"ok{row}" for row in rows]
+
+
+def test_arguments_have_the_types_of_their_expressions() -> None:
+    kinds = {
+        "s": StringType(),
+        "at": TimestampType(),
+        "day": DateType(),
+        "m": DecimalType(10, 2),
+        "n": IntegerType(),
+    }
+    one = call(
+        "kinds",
+        {"kinds": "string", "later": "timestamp"},
+        StructType([StructField(name, kind) for name, kind in kinds.items()]),
+    )
+    row = {"s": "x", "at": "2024-01-31T23:30:00.000001Z", "day": "2024-01-31", "m": 1.25, "n": 3}
+    assert run(one, [row, dict.fromkeys(row)])[0] == {
+        "kinds": "object datetime64[ns] object object float64",
+        "later": "2024-02-01T23:30:00.000001+00:00",
+    }
+
+
+def test_an_answer_that_does_not_fit_is_a_failure_of_each_row() -> None:
+    assert run(call("too_few", {"twice": "int"}), [{"n": 1}]) == ["!the function raised ValueError"]
+    assert run(call("double", {"missing": "int"}), [{"n": 1}]) == ["!the function raised KeyError"]
+    assert run(call("double", {"twice": "boolean"}), [{"n": 5}]) == ["!the function raised ValueError"]
+
+
+def test_in_spark_only_pipes_with_a_function_call_one(bench: SparkBench) -> None:
+    udf = {"function": "udfs:no_negatives", "args": ["m"], "returns": {"root": "double"}}
+    with_udf = make_pipe(
+        "u",
+        [("big", "root > 2"), "all"],
+        fields={"n": "int"},
+        derive={"m": "n * 1"},
+        required=["n"],
+        udf=udf | {"args": ["n"]},
+    )
+    plan = bench.plan([with_udf, make_pipe("plain", derive={"x": "1"})])
+    given_rows = [
+        ("u", b'{"n":9}'),
+        ("u", b'{"n":-9}'),
+        ("plain", b'{"n":-9}'),
+        ("u", b"{}"),
+        ("u", b'{"n":1}'),
+    ]
+    written = bench.run(plan, [(b"k", data, 0, make_headers(name)) for name, data in given_rows])
+    assert [one.reason for one in written] == [None, "udf-failed", None, "required-null", None]
+    assert written[0].value == b'{"n":9,"m":9,"root":3.0}'
+    assert [one.to for one in written if one.reason is None] == ["big,all", "one", "all"]
+    assert "ValueError" in written[1].detail
+    assert "-9" not in written[1].detail

@@ -1,0 +1,123 @@
+"""Runs pipes over records in Spark jobs without Kafka; makes the pipes and records."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hifi import event
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import PipeVersion
+from hifi.sql.catalyst import Catalyst
+from hifi.sql.lookup_key import table_id
+from hifi_enrich.lookup.table import build_table
+from hifi_enrich.plan.compiler import PipeCompiler
+from hifi_enrich.plan.dataframe import DataFrameBuilder
+from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
+
+LIMIT_BYTES = 100_000
+SCHEMA = "key binary, value binary, partition int, headers array<struct<key string, value binary>>"
+
+
+def make_pipe(name: str = "p", /, destinations: Sequence[Any] = (), **enrich: Any) -> Pipe:
+    """A pipe; destinations are names, or pairs of a name and a condition."""
+    declared = [one if isinstance(one, tuple) else (one, None) for one in destinations or ["one"]]
+    return Pipe.model_validate(
+        {
+            "pipe": name,
+            "source": {"keys": [{"env": "KEY"}]},
+            "enrich": enrich,
+            "destinations": [
+                {"name": one, "url": "http://127.0.0.1/", **({"when": when} if when else {})}
+                for one, when in declared
+            ],
+        }
+    )
+
+
+def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> event.Headers:
+    return [
+        ("ce_id", b"%d" % number),
+        (event.PIPE, pipe.encode()),
+        (event.PIPE_VERSION, b"%d" % version),
+        (event.SEQ, event.seq_text(7, number)),
+        (event.ACCEPTED, b"1700000000000000"),
+        (event.MINUTE, b"28333333"),
+        (event.RAW, b"%d" % number),
+        *more.items(),
+    ]
+
+
+@dataclass(frozen=True)
+class OutputRecord:
+    """A record that was written."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+    topic: str
+    partition: int
+
+    @property
+    def to(self) -> str:
+        return dict(self.headers)[event.TO].decode()
+
+    @property
+    def reason(self) -> str | None:
+        reason = dict(self.headers).get(event.REASON)
+        return reason.decode() if reason is not None else None
+
+    @property
+    def detail(self) -> str:
+        return dict(self.headers)[event.DETAIL].decode()
+
+
+class SparkBench:
+    """Runs pipes over records in one Spark job, without Kafka."""
+
+    def __init__(self, catalyst: Catalyst) -> None:
+        self.catalyst = catalyst
+        self.dataframe = DataFrameBuilder(catalyst, "enriched", "dead-letter", LIMIT_BYTES, 1)
+
+    def plan(
+        self,
+        pipes: Sequence[Pipe],
+        rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        version: int = 0,
+        compiler: PipeCompiler | None = None,
+    ) -> QueryPlan:
+        tables = self.catalyst.jvm.java.util.HashMap()
+        ids = set()
+        for pipe in pipes:
+            for name, lookup in pipe.enrich.lookups.items():
+                table = build_table(name, lookup, (rows or {})[name])
+                java = self.catalyst.jvm.java.util.HashMap()
+                for key, row in table.rows.items():
+                    java.put(key, self.catalyst.array(row))
+                tables.put(table_id(lookup), self.catalyst.broadcast(java))
+                ids.add(table_id(lookup))
+        known = [PipeVersion(pipe, version) for pipe in pipes]
+        lookups = LookupBroadcasts(self.catalyst.broadcast(tables), ids)
+        return (compiler or PipeCompiler(self.catalyst)).plan(known, version, lookups, 1, {})
+
+    def run(
+        self, plan: QueryPlan, records: Sequence[tuple[bytes | None, bytes | None, int, Any]]
+    ) -> list[OutputRecord]:
+        frame = self.catalyst.spark.createDataFrame(list(records), SCHEMA).coalesce(1)
+        return [
+            OutputRecord(
+                row.key and bytes(row.key),
+                None if row.value is None else bytes(row.value),
+                [(header.key, bytes(header.value)) for header in row.headers],
+                row.topic,
+                row.partition,
+            )
+            for row in self.dataframe.build(frame, plan).collect()
+        ]
+
+    def values(self, pipe: Pipe, values: Sequence[bytes | None], rows: Any = None) -> list[OutputRecord]:
+        """The records written for events with these data."""
+        plan = self.plan([pipe], rows)
+        return self.run(plan, [(b"k", value, 1, make_headers(pipe.pipe)) for value in values])
+
+    def value(self, pipe: Pipe, value: bytes | None, rows: Any = None) -> OutputRecord:
+        return self.values(pipe, [value], rows)[0]

@@ -1,0 +1,25 @@
+"""What the entry file hands to the parts of the service."""
+
+from typing import Any
+
+import pytest
+
+from hifi.service import Service
+from hifi.topics import Topics
+from hifi_enrich import __main__ as entry
+from hifi_enrich.settings import EnrichSettings
+
+
+async def test_the_topics_are_those_of_the_configured_retry_tiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reached(Exception):
+        pass
+
+    def registry(_kafka: str, topics: Topics, _health: Any) -> Any:
+        raise Reached(topics)
+
+    monkeypatch.setattr(entry, "PipeRegistry", registry)
+    settings = EnrichSettings(stream="s", tiers="1s,10s")  # type: ignore[arg-type]
+    with pytest.raises(Reached) as reached:
+        await entry.enrich(Service("enrich", settings), settings)
+    assert reached.value.args == (Topics("s", settings.tiers),)
+    assert settings.tiers[0].name == "1s"

@@ -1,0 +1,106 @@
+"""Outcomes when Kafka acknowledges only a part of a request; identities and minutes. No Kafka, no waiting."""
+
+import pytest
+from ingest_harness import FakeProducer, pipe
+
+from hifi.clock import MICROSECONDS
+from hifi.event import identity
+from hifi.http.problem import Problem
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeVersion
+from hifi_ingest.accept.acceptor import Acceptor
+from hifi_ingest.accept.ack_report import AckReporter
+from hifi_ingest.accept.partitioner import partition_of
+from hifi_ingest.decode.event import DecodedEvent
+
+NOW_US = 1_800_000_000 * MICROSECONDS
+
+MINUTE = NOW_US // 60 // MICROSECONDS
+
+KNOWN = PipeVersion(pipe(), 7)
+
+
+def acceptor(producer: Producer) -> Acceptor:
+    return Acceptor(
+        producer, "raw", AckReporter(producer, "accepted", 4), ack_timeout_s=0.05, tolerance_s=120
+    )
+
+
+def events(*keys: str, time_us: int | None = None) -> list[DecodedEvent]:
+    return [DecodedEvent(b"/s", key.encode(), key.encode(), [], b"{}", time_us) for key in keys]
+
+
+def key_of(place: int) -> str:
+    return next(str(n) for n in range(1000) if partition_of(str(n).encode(), 4) == place)
+
+
+async def test_the_response_gives_each_event_as_accepted_refused_or_unknown() -> None:
+    producer = FakeProducer({1: "lose", 2: "hold"})
+    one = acceptor(producer)
+    with pytest.raises(Problem) as caught:
+        await one.accept(KNOWN, events(*map(key_of, (2, 0, 1, 3, 0))), NOW_US, NOW_US)
+    problem = caught.value
+    assert (problem.status, dict(problem.headers)["retry-after"]) == (503, "1")
+    assert [each["outcome"] for each in problem.members["events"]] == [
+        "refused",
+        "accepted",
+        "unknown",
+        "accepted",
+        "accepted",
+    ]
+    assert [each["id"] for each in problem.members["events"]] == list(map(key_of, (2, 0, 1, 3, 0)))
+    assert {name: problem.members[name] for name in ("accepted", "refused", "unknown")} == {
+        "accepted": 3,
+        "refused": 1,
+        "unknown": 1,
+    }
+    reported = {partition: acks.take() for partition, acks in enumerate(one._partitions)}
+    assert reported == {0: {"flights": {MINUTE: [[0, 1]]}}, 1: {}, 2: {}, 3: {"flights": {MINUTE: [[0, 0]]}}}
+
+
+async def test_a_buffer_that_fills_during_a_request_accepts_none_of_its_events() -> None:
+    one = acceptor(producer := FakeProducer({3: "full", 0: "hold"}))
+    with pytest.raises(Problem) as caught:
+        await one.accept(KNOWN, events(key_of(0), key_of(3)), NOW_US, NOW_US)
+    assert "no event was accepted" in caught.value.detail
+    assert "events" not in caught.value.members
+    assert [sending.acknowledged.cancelled() for sending in producer.sendings] == [True]
+
+
+async def test_a_stalled_kafka_is_refused_before_anything_is_sent() -> None:
+    producer = FakeProducer({})
+    producer.stalled = 0.06
+    with pytest.raises(Problem):
+        acceptor(producer).check()
+    producer.stalled = 0.04
+    acceptor(producer).check()
+
+
+async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_times() -> None:
+    producer = FakeProducer({})
+    one = acceptor(producer)
+    for _ in range(3):
+        await one.accept(KNOWN, events(key_of(2), key_of(2)), NOW_US - 5, NOW_US)
+    found = [identity(dict(record.headers)) for record in producer.sent[2]]
+    assert [each.sequence for each in found] == [0, 1, 2, 3, 4, 5]
+    assert {each.epoch for each in found} == {f"{one._partitions[2].epoch:016x}"}
+    assert {(each.pipe, each.pipe_version, each.accepted_us, each.minute) for each in found} == {
+        ("flights", 7, NOW_US, MINUTE)
+    }
+    assert {dict(record.headers)["hifi_in"] for record in producer.sent[2]} == {b"%d" % (NOW_US - 5)}
+    assert len({acks.epoch for acks in one._partitions}) == 4
+
+
+@pytest.mark.parametrize(
+    ("late_s", "minutes"), [(0, 0), (119, -2), (121, 0), (-119, 1), (-121, 0), (10**9, 0)]
+)
+async def test_an_event_counts_in_the_minute_of_its_time_unless_that_is_far_off(
+    late_s: int, minutes: int
+) -> None:
+    producer = FakeProducer({})
+    now_us = MINUTE * 60 * MICROSECONDS
+    await acceptor(producer).accept(
+        KNOWN, events("k", time_us=now_us - late_s * MICROSECONDS), now_us, now_us
+    )
+    ((record,),) = producer.sent.values()
+    assert identity(dict(record.headers)).minute == MINUTE + minutes

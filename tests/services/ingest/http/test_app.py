@@ -1,0 +1,218 @@
+"""The response to any request is 202 or problem details, never 500."""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ingest_harness import KEY, FakeProducer, Ingest, pipe
+
+from hifi.health import Health
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeVersion
+from hifi_ingest.http.app import App
+from hifi_ingest.http.context import IngestContext
+from hifi_ingest.http.write_keys import WriteKeys
+from hifi_ingest.settings import IngestSettings
+
+PIPES = {
+    "flights": PipeVersion(pipe(), 1),
+    "orders": PipeVersion(pipe("orders", KEY + "2", id="id", time="time", partition_key="a.b"), 2),
+}
+
+
+class FakeRegistry:
+    partitions = 4
+
+    def get(self, name: str) -> PipeVersion | None:
+        return PIPES.get(name)
+
+
+class FakeKeys(WriteKeys):
+    def __init__(self) -> None:
+        self._digests = {
+            hashlib.sha256((KEY + end).encode()).hexdigest(): frozenset({name})
+            for end, name in (("", "flights"), ("2", "orders"))
+        }
+        self._cache = self  # type: ignore[assignment]
+
+    def get(self) -> Any:
+        return self._digests
+
+
+def app(producer: Producer) -> App:
+    one = App(Health("ingest", "test"))
+    settings = IngestSettings(
+        ingest_max_body_bytes=100_000, ingest_max_decompressed_bytes=200_000, ingest_max_batch_events=50
+    )
+    one.open(IngestContext(settings, FakeRegistry(), FakeKeys(), producer))  # type: ignore[arg-type]
+    return one
+
+
+async def call(
+    one: App, method: str, path: str, headers: list[tuple[bytes, bytes]], chunks: list[bytes]
+) -> tuple[int, dict[bytes, bytes], bytes]:
+    parts = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    parts.append({"type": "http.request", "body": b"", "more_body": False})
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": headers,
+        "query_string": b"",
+        "root_path": "",
+    }
+    await one(scope, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    return sent[0]["status"], dict(sent[0]["headers"]), body
+
+
+TYPES = [
+    b"application/json",
+    b"application/cloudevents+json",
+    b"application/cloudevents-batch+json",
+    b"application/x-ndjson",
+    b"text/plain",
+    b"application/cloudevents+json; charset=utf-8",
+    b"APPLICATION/JSON",
+]
+PIECES = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b'"',
+    b"\\",
+    b"\n",
+    b"\0",
+    b"\xff",
+    b"1e999",
+    b"NaN",
+    b"null",
+    b"-0",
+    b"9" * 30,
+    b'"id"',
+    b'"source"',
+    b'"type"',
+    b'"specversion"',
+    b'"1.0"',
+    b'"time"',
+    b'"data"',
+    b'"data_base64"',
+    b'"a"',
+    b'{"b":1}',
+    b'{"specversion":"1.0","id":"1","source":"s","type":"t"}',
+    b'{"id":"x","time":"2026-01-01T00:00:00Z"}',
+    b"\\ud800",
+    b'"\\u0000"',
+    b'"\xc3\xa9"',
+]
+BODY = st.binary(max_size=50) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join)
+HEADER = st.tuples(
+    st.sampled_from(
+        [
+            b"ce-id",
+            b"ce-source",
+            b"ce-type",
+            b"ce-specversion",
+            b"ce-time",
+            b"ce-x",
+            b"ce-",
+            b"ce-data",
+            b"idempotency-key",
+            b"content-encoding",
+            b"content-length",
+            b"content-type",
+            b"authorization",
+            b"x",
+        ]
+    ),
+    st.binary(max_size=20)
+    | st.sampled_from([b"1.0", b"gzip", b"zstd", b"7", b"2026-01-01T00:00:00Z", *TYPES]),
+)
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(
+        ["/v1/events", "/v1/pipes/flights/events", "/v1/pipes/orders/events", "/v1/pipes//events"]
+    ),
+    st.sampled_from(["POST", "POST", "POST", "POST", "GET", "HEAD"]),
+    st.sampled_from([KEY, KEY, KEY + "2", "wrong"]),
+    st.sampled_from(TYPES),
+    st.lists(HEADER, max_size=6),
+    st.lists(BODY, max_size=3),
+)
+def test_the_app_answers_anything(
+    path: str, method: str, key: str, kind: bytes, headers: list[tuple[bytes, bytes]], chunks: list[bytes]
+) -> None:
+    async def run() -> None:
+        producer = FakeProducer({})
+        named = [(b"authorization", b"Bearer " + key.encode()), (b"content-type", kind), *headers]
+        # An HTTP server refuses a content-length that is none before the app sees it.
+        named = [each for each in named if each[0] != b"content-length" or each[1].isdigit()]
+        status, answer, body = await call(app(producer), method, path, named, chunks)
+        assert status < 500
+        assert (b"content-length", b"%d" % len(body)) in answer.items() or method == "HEAD"
+        sent = sum(map(len, producer.sent.values()))
+        if status == 202:
+            assert orjson.loads(body)["accepted"] == sent
+        else:
+            assert sent == 0
+            assert answer[b"content-type"] == b"application/problem+json"
+            assert method == "HEAD" or orjson.loads(body)["status"] == status
+
+    asyncio.run(run())
+
+
+async def test_a_client_that_disconnects_during_a_request_leaves_no_memory_reserved() -> None:
+    one = app(producer := FakeProducer({}))
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"authorization", b"Bearer " + KEY.encode()), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/pipes/flights/events", "headers": headers}
+    await one(scope, receive, send)
+    assert (sent, producer.sent) == ([], {})
+    assert one.context is not None
+    assert one.context.body_memory.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        b"\0" * 100,
+        b"GET\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+    ],
+    ids=["nulls", "no target", "negative length", "bad chunk", "tls"],
+)
+async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, running: Ingest) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+    writer.write(chunk)
+    async with asyncio.timeout(15):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert b"application/problem+json" in answer

@@ -1,0 +1,40 @@
+"""Compressed bodies are decompressed within their limit, damaged ones refused."""
+
+import gzip
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi.http.problem import Problem
+from hifi_ingest.http import decompression
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+
+@given(st.lists(st.binary(max_size=2000), max_size=5), st.sampled_from(["gzip", "zstd"]))
+def test_compressed_bodies_are_decompressed(parts: list[bytes], coding: str) -> None:
+    compress = gzip.compress if coding == "gzip" else zstd.compress
+    body = b"".join(map(compress, parts or [b""]))
+    assert b"".join(decompression.decompress(coding, body, 100_000)) == b"".join(parts)
+
+
+@given(st.binary(min_size=1, max_size=300), st.sampled_from(["gzip", "zstd"]))
+def test_damaged_bodies_are_400(body: bytes, coding: str) -> None:
+    whole = (gzip.compress if coding == "gzip" else zstd.compress)(body * 50)
+    for damaged in (body, whole[:-1], whole[: len(whole) // 2], whole + body[:1]):
+        with pytest.raises(Problem) as caught:
+            b"".join(decompression.decompress(coding, damaged, 1_000_000))
+        assert caught.value.status == 400
+
+
+def test_decompression_stops_at_the_limit() -> None:
+    pieces: list[bytes] = []
+    with pytest.raises(Problem) as caught:
+        pieces.extend(decompression.decompress("gzip", gzip.compress(b" " * 100_000_000), 1_000_000))
+    assert caught.value.status == 413
+    assert len(b"".join(pieces)) <= 1_000_000

@@ -1,0 +1,80 @@
+"""Write keys from digest, environment and file change without a restart; a missing one does not affect others."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import aiohttp
+import pytest
+from ingest_harness import Ingest, ingest, new_stream, pipe, wait_until
+
+from hifi_ingest.http.write_keys import key_from_header
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        (b"Bearer abc", b"abc"),
+        (b"bearer  abc ", b"abc"),
+        (b"Basic YWJjOg==", b"abc"),
+        (b"Basic YWJjOnB3", b"abc"),
+        (b"Basic OnB3", None),
+        (b"Basic %", None),
+        (b"Bearer ", None),
+        (b"Bearer", None),
+        (b"", None),
+        (b"Digest abc", None),
+    ],
+)
+def test_a_key_is_a_bearer_token_or_a_basic_user(header: bytes, key: bytes | None) -> None:
+    assert key_from_header(header) == key
+
+
+async def status(one: Ingest, name: str, key: str) -> int:
+    async with aiohttp.ClientSession() as client:
+        headers = {"authorization": f"Bearer {key}"}
+        async with client.post(f"{one.url}/v1/pipes/{name}/events", json={}, headers=headers) as answer:
+            return answer.status
+
+
+async def eventually(one: Ingest, name: str, key: str, wanted: int) -> None:
+    async with asyncio.timeout(20):
+        while await status(one, name, key) != wanted:
+            await asyncio.sleep(0.05)
+
+
+async def test_keys_and_pipes_change_without_a_restart_and_a_missing_key_is_a_warning(
+    kafka: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(os.environ, "TEST_ENV_KEY", "from-env")
+    file = tmp_path / "key"
+    pipes = [
+        pipe("env", keys=[{"env": "TEST_ENV_KEY"}, {"env": "TEST_NO_SUCH_KEY"}]),
+        pipe("file", keys=[{"file": str(file)}]),
+    ]
+    stream = await new_stream(kafka, *pipes)
+    with ingest(kafka, stream.name, log, ingest_keys_refresh_s=0.2) as one:
+        assert await status(one, "env", "from-env") == 202
+        assert await status(one, "file", "from-file") == 401
+        warnings = one.readyz()[1]["warnings"]
+        assert set(warnings) == {"write key 1 of env", "write key 0 of file"}
+        assert "TEST_NO_SUCH_KEY" in warnings["write key 1 of env"]
+
+        file.write_text("from-file\n")
+        await eventually(one, "file", "from-file", 202)
+        assert set(one.readyz()[1]["warnings"]) == {"write key 1 of env"}
+        file.write_text("renewed")
+        await eventually(one, "file", "renewed", 202)
+        assert await status(one, "file", "from-file") == 401
+        file.unlink()
+        wait_until(lambda: len(one.readyz()[1]["warnings"]) == 2)
+        assert await status(one, "env", "from-env") == 202
+
+        await stream.publish(pipe("env", "another"), pipe("new", "new-key"))
+        await eventually(one, "new", "new-key", 202)
+        await eventually(one, "env", "another", 202)
+        assert await status(one, "env", "from-env") == 401
+        await stream.delete("new")
+        await eventually(one, "new", "new-key", 401)
+        assert one.stop() == 0
+    assert "from-file" not in log.read_text()

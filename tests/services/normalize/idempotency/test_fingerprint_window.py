@@ -1,0 +1,108 @@
+"""A repeated event is recognized for exactly the length of the window."""
+
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hifi_normalize.idempotency.fingerprint import Fingerprint
+from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow, Repetition
+
+WINDOW_MS = 800
+
+
+class Model(RuleBasedStateMachine):
+    """Compares the window with a list of all events; sometimes the window is rebuilt from the written fingerprints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = FingerprintWindow(WINDOW_MS)
+        self.firsts: list[Fingerprint] = []
+        self.written: list[Fingerprint] = []
+        self.now_ms = 1_700_000_000_000
+        self.offset = 0
+
+    @rule(
+        key=st.integers(0, 3),
+        data=st.integers(0, 2),
+        pause_ms=st.sampled_from([0, 1, 50, 99, 100, 101, 300, 700, 799, 800, 801]),
+        copy_of=st.none() | st.integers(0, 5),
+    )
+    def comes(self, key: int, data: int, pause_ms: int, copy_of: int | None) -> None:
+        """An event is checked: a new one, or a copy of a recent one."""
+        self.now_ms += pause_ms
+        self.offset += 1
+        one = Fingerprint(key, data, self.offset, self.now_ms, self.offset)
+        if copy_of is not None and copy_of < len(self.firsts):
+            before = self.firsts[-1 - copy_of]
+            one = before._replace(at_ms=self.now_ms, offset=self.offset)
+        same_id = [
+            first for first in self.firsts if first.key == one.key and one.at_ms - first.at_ms <= WINDOW_MS
+        ]
+        same = [first for first in same_id if first.data == one.data]
+        repetition, offset = self.window.check(one)
+        if same:
+            assert repetition is (
+                Repetition.COPY if same[-1].identity == one.identity else Repetition.REPEATED
+            )
+            assert offset == same[-1].offset
+        else:
+            assert repetition is (Repetition.REUSED_ID if same_id else Repetition.NEW)
+            assert offset == one.offset
+            self.firsts.append(one)
+            self.written.append(one)
+
+    @rule()
+    def is_taken_over(self) -> None:
+        """A window rebuilt from the written fingerprints is equivalent."""
+        self.window = FingerprintWindow(WINDOW_MS)
+        for one in self.written:
+            if one.at_ms >= self.now_ms - WINDOW_MS:
+                self.window.check(one)
+
+    @rule()
+    def is_swept(self) -> None:
+        """Expired fingerprints are removed."""
+        self.window.expire(self.now_ms)
+        recent = [first for first in self.firsts if first.at_ms >= self.now_ms - WINDOW_MS * 9 // 8]
+        assert len(self.window) <= 2 * len(recent)
+
+    @invariant()
+    def is_whole(self) -> None:
+        """No fingerprint is removed early."""
+        assert self.window.covered_ms(self.now_ms) == WINDOW_MS
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=200, stateful_step_count=40)
+
+
+@drawn(st.lists(st.integers(1, 200), min_size=1, max_size=50), st.integers(1, 9))
+def test_a_shortened_window_recognizes_events_for_the_time_it_reports(
+    pauses_ms: list[int], times: int
+) -> None:
+    window, firsts, now_ms = FingerprintWindow(WINDOW_MS), [], 1_000_000
+    for offset, pause_ms in enumerate(pauses_ms):
+        now_ms += pause_ms
+        firsts.append(Fingerprint(offset, 0, offset, now_ms, offset))
+        window.check(firsts[-1])
+    for _ in range(times):
+        window.shorten()
+    covered_ms = window.covered_ms(now_ms)
+    for first in firsts:
+        if now_ms - first.at_ms < covered_ms:
+            again = first._replace(identity=1000, at_ms=now_ms, offset=1000)
+            assert window.check(again) == (Repetition.REPEATED, first.offset)
+    assert window.covered_ms(now_ms + 2 * WINDOW_MS) == WINDOW_MS, (
+        "the window is complete again after its length has passed"
+    )
+
+
+def test_the_largest_digests_and_offsets_do_not_overlap() -> None:
+    window = FingerprintWindow(WINDOW_MS)
+    one = Fingerprint(2**64 - 1, 2**64 - 1, 2**32 - 1, 2**41, 2**40 - 1)
+    assert window.check(one) == (Repetition.NEW, one.offset)
+    assert window.check(one) == (Repetition.COPY, one.offset)
+    assert window.check(one._replace(identity=0)) == (Repetition.REPEATED, one.offset)
+    assert window.check(one._replace(data=0)) == (Repetition.REUSED_ID, one.offset)
+    assert window.check(one._replace(identity=0)) == (Repetition.REPEATED, one.offset)

@@ -1,0 +1,141 @@
+"""Offsets are completed only after the fingerprints of their events are written."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from hifi.event import Record
+from hifi.health import Health
+from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.producer import Producer
+from hifi_normalize.idempotency.fingerprint import Fingerprint, unpack
+from hifi_normalize.idempotency.fingerprint_window import Repetition
+from hifi_normalize.idempotency.idempotency_cache import (
+    WRITE_RECORDS,
+    IdempotencyCache,
+    PartitionFingerprints,
+)
+
+
+class Topic:
+    """Replaces the producer; acknowledges once `open` is set."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.failures = 0
+        self.written: list[Fingerprint] = []
+
+    async def send_and_wait(self, _: str, __: int, records: Sequence[Record]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("it did not work")
+        await self.open.wait()
+        for record in records:
+            self.written += unpack(cast(bytes, record.value))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def begun(
+    topic: Topic, **more: Any
+) -> tuple[IdempotencyCache, AssignedPartition, PartitionFingerprints]:
+    """A cache with one partition that has no committed offset, so nothing is read."""
+    options = {"window_s": 600, "max_fingerprints": 1000} | more
+    cache = IdempotencyCache("nowhere:1", "ids", cast(Producer, topic), Health("n", "i"), **options)
+    assigned = AssignedPartition(TopicPartition("raw", 0))
+    return cache, assigned, await cache.open(assigned, cast(ConsumerRecord, None))
+
+
+def event(offset: int, *, key: int | None = None) -> Fingerprint:
+    return Fingerprint(offset if key is None else key, 0, offset, 1_000 + offset, offset)
+
+
+async def test_offsets_wait_until_their_fingerprints_are_written() -> None:
+    topic = Topic()
+    cache, assigned, partition = await begun(topic)
+    for offset in range(3):
+        assigned.offsets.start(offset)
+        assert cache.check(partition, event(offset)) == (Repetition.NEW, offset)
+    cache.complete_through(assigned, partition, 2)
+    await asyncio.sleep(0)
+    assert assigned.offsets.committable is None
+    topic.open.set()
+    await until(lambda: assigned.offsets.committable == 3)
+    assert topic.written == [event(offset) for offset in range(3)]
+
+
+async def test_offsets_without_fingerprints_are_completed_at_once_but_in_order() -> None:
+    topic = Topic()
+    cache, assigned, partition = await begun(topic)
+    for offset in range(4):
+        assigned.offsets.start(offset)
+    cache.complete_through(assigned, partition, 0)
+    assert assigned.offsets.committable == 1
+    cache.check(partition, event(1))
+    cache.complete_through(assigned, partition, 1)
+    cache.complete_through(assigned, partition, 2)
+    assert assigned.offsets.committable == 1
+    topic.open.set()
+    await until(lambda: assigned.offsets.committable == 3)
+
+
+async def test_a_failed_write_is_retried_and_loses_no_fingerprint() -> None:
+    topic = Topic()
+    topic.failures = 1
+    topic.open.set()
+    cache, assigned, partition = await begun(topic)
+    assigned.offsets.start(0)
+    cache.check(partition, event(0))
+    cache.complete_through(assigned, partition, 0)
+    await until(lambda: assigned.offsets.committable == 1)
+    assert topic.written == [event(0)]
+
+
+async def test_a_fenced_partition_writes_and_completes_nothing_and_is_removed() -> None:
+    topic = Topic()
+    topic.open.set()
+    cache, assigned, partition = await begun(topic)
+    assigned.offsets.start(0)
+    cache.check(partition, event(0))
+    cache.complete_through(assigned, partition, 0)
+    assigned.revoke(fenced=True)
+    await until(lambda: partition.writing is None)
+    assert assigned.offsets.committable is None
+    assert topic.written == []
+    cache.evict(2_000)
+    assert cache._partitions == {}
+
+
+async def test_a_revoked_partition_or_many_records_are_written_at_once() -> None:
+    topic = Topic()
+    topic.open.set()
+    cache, assigned, partition = await begun(topic, max_fingerprints=10_000)
+    for offset in range(WRITE_RECORDS):
+        assigned.offsets.start(offset)
+        cache.check(partition, event(offset))
+    cache.complete_through(assigned, partition, WRITE_RECORDS - 1)
+    assert partition.write_now.is_set()
+    await until(lambda: assigned.offsets.committable == WRITE_RECORDS)
+    assigned.offsets.start(WRITE_RECORDS)
+    cache.check(partition, event(WRITE_RECORDS))
+    cache.complete_through(assigned, partition, WRITE_RECORDS)
+    assigned.revoke()
+    await until(lambda: assigned.offsets.committable == WRITE_RECORDS + 1)
+
+
+async def test_above_the_limit_the_oldest_fingerprints_are_removed_and_health_warns() -> None:
+    topic = Topic()
+    cache, _, partition = await begun(topic, window_s=8, max_fingerprints=10)
+    for offset in range(20):
+        cache.check(partition, event(offset)._replace(at_ms=1_000 + 500 * offset))
+    cache.evict(10_500)
+    assert len(partition.window) <= 10
+    assert "HIFI_NORMALIZE_MAX_FINGERPRINTS" in cache._health.warnings["client retries"]
+    cache.evict(60_000)
+    assert cache._health.warnings == {}

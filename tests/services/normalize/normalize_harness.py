@@ -1,0 +1,200 @@
+"""Shared by the tests of normalize: a stream, events on its topic `raw`, and normalize as a process."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from hifi.event import Headers, Record, seq_text
+from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import deletion_record, pipe_record, publish, stream_record
+from hifi.topics import Topics
+
+PARTITIONS = 4
+PROGRAM = Path(sys.executable).with_name("hifi-normalize")
+
+
+def pipe(name: str, **normalize: Any) -> Pipe:
+    """A pipe with this `normalize` section."""
+    return Pipe.model_validate(
+        {
+            "pipe": name,
+            "source": {"keys": [{"sha256": "0" * 64}]},
+            "normalize": normalize,
+            "destinations": [{"name": "d", "url": "http://127.0.0.1:9/"}],
+        }
+    )
+
+
+@dataclass
+class Stream:
+    """A created stream, with a producer for its topic `raw`."""
+
+    kafka: str
+    name: str
+    version: int = 0
+    """Highest published version of a pipe."""
+    sequence: int = 0
+    producer: Producer = field(init=False)
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.name)
+
+    def event(self, name: str, data: object, *, version: int | None = None) -> Record:
+        """An event as ingest would write it."""
+        self.sequence += 1
+        headers: Headers = [
+            ("ce_id", b"%d" % self.sequence),
+            ("ce_specversion", b"1.0"),
+            ("content-type", b"application/json"),
+            ("hifi_pipe", name.encode()),
+            ("hifi_pipe_version", b"%d" % (self.version if version is None else version)),
+            ("hifi_accepted", b"1800000000000000"),
+            ("hifi_in", b"1800000000000001"),
+            ("hifi_seq", seq_text(0xABC, self.sequence)),
+            ("hifi_minute", b"30000000"),
+        ]
+        return Record(b"key", data if isinstance(data, bytes) else orjson.dumps(data), headers)
+
+    async def put(self, partition: int, *records: Record) -> None:
+        await self.producer.send_and_wait(self.topics.raw, partition, records)
+
+    async def publish(self, *pipes: Pipe) -> None:
+        await publish(self.kafka, self.topics, [pipe_record(each) for each in pipes])
+        self.version += len(pipes)
+
+    async def delete(self, name: str) -> None:
+        await publish(self.kafka, self.topics, [deletion_record(name)])
+        self.version += 1
+
+    async def read(self, topic: str, wanted: int, bound_s: float = 30) -> list[ConsumerRecord]:
+        """Wait until a topic has `wanted` records, and return all of them by partition and offset."""
+        end = time.monotonic() + bound_s
+        while len(found := await self.all(topic)) < wanted:
+            assert time.monotonic() < end, f"{len(found)} of {wanted} records on {topic}"
+            await asyncio.sleep(0.1)
+        return found
+
+    async def until(self, topic: str, wanted: int) -> None:
+        """Wait until a topic has `wanted` records."""
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka)
+        await consumer.start()
+        partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
+        try:
+            async with asyncio.timeout(40):
+                while sum((await consumer.end_offsets(partitions)).values()) < wanted:
+                    await asyncio.sleep(0.005)
+        finally:
+            await consumer.stop()
+
+    async def all(self, topic: str) -> list[ConsumerRecord]:
+        """All records of a topic."""
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
+            consumer.assign(partitions)
+            ends = await consumer.end_offsets(partitions)
+            found: list[ConsumerRecord] = []
+            for tp in partitions:
+                while await consumer.position(tp) < ends[tp]:
+                    for records in (await consumer.getmany(tp, timeout_ms=500)).values():
+                        found += records
+            return found
+        finally:
+            await consumer.stop()
+
+
+@contextlib.asynccontextmanager
+async def new_stream(kafka: str, *pipes: Pipe) -> AsyncIterator[Stream]:
+    """A new stream with these pipes, and a producer for its topic `raw`."""
+    stream = Stream(kafka, f"t{uuid.uuid4().hex[:10]}")
+    await create_topics(kafka, stream.topics, partitions=PARTITIONS, replication=1)
+    await publish(kafka, stream.topics, [stream_record(PARTITIONS)])
+    await stream.publish(*pipes)
+    stream.producer = Producer(kafka, "test")
+    await stream.producer.start()
+    try:
+        yield stream
+    finally:
+        await stream.producer.stop()
+
+
+@dataclass
+class Normalize:
+    """One normalize process."""
+
+    process: subprocess.Popen[bytes]
+    admin: int
+
+    def readyz(self) -> tuple[int, dict[str, Any]]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/readyz", timeout=2) as answer:
+                return answer.status, orjson.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, orjson.loads(error.read())
+        except OSError:
+            return 0, {}
+
+    async def stop(self) -> int:
+        """Stop with SIGTERM and return the exit status."""
+        self.process.terminate()
+        return await asyncio.to_thread(self.process.wait, 30)
+
+    async def until(self, status: int, warned: Iterable[str] = ()) -> dict[str, Any]:
+        """Wait until /readyz has this status and these warnings, and return its body."""
+        async with asyncio.timeout(40):
+            while True:
+                found, body = await asyncio.to_thread(self.readyz)
+                assert self.process.poll() is None, "it ended"
+                if found == status and set(warned) <= set(body["warnings"]):
+                    return body
+                await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncIterator[Normalize]:
+    """A running, ready normalize process; killed at the end if it still runs."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        admin = sock.getsockname()[1]
+    names = {"kafka": stream.kafka, "stream": stream.name, "port": admin, "log_format": "json", **settings}
+    env = os.environ | {f"HIFI_{name.upper()}": str(value) for name, value in names.items()}
+    with log.open("ab") as output:
+        process = subprocess.Popen([PROGRAM], env=env, stdout=output, stderr=output)
+    one = Normalize(process, admin)
+    try:
+        await one.until(200)
+        yield one
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def headers(record: ConsumerRecord) -> dict[str, bytes]:
+    """Headers by name."""
+    return dict(record.headers)
+
+
+def ids(records: Sequence[ConsumerRecord]) -> list[int]:
+    """The ids of events."""
+    return [int(headers(record)["ce_id"]) for record in records]

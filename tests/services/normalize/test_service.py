@@ -1,0 +1,221 @@
+"""normalize as a process on a real Kafka."""
+
+import asyncio
+import os
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+from normalize_harness import PARTITIONS, headers, ids, new_stream, normalize, pipe
+
+from hifi.event import Record
+
+SCHEMA = {"properties": {"n": {"type": "integer"}}}
+FUNCTIONS = "def fail(data): raise KeyError(data)\n"
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "test_functions.py").write_text(FUNCTIONS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    return "test_functions"
+
+
+async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_to_the_dead_letters(
+    kafka: str, log: Path, functions: str
+) -> None:
+    pipes = [
+        pipe("plain"),
+        pipe("checked", schema=SCHEMA, fields={"m": {"from": "n", "cast": "string"}}, mask={"ssn": "drop"}),
+        pipe("failing", function=f"{functions}:fail"),
+        pipe("gone"),
+    ]
+    async with new_stream(kafka, *pipes) as stream:
+        await stream.delete("gone")
+        good = stream.event("checked", {"n": 1, "ssn": "x"})
+        bad = [
+            (stream.event("checked", {"n": "one"}), "schema", b"/n"),
+            (stream.event("checked", b"{"), "not-json", None),
+            (stream.event("failing", {}), "function-failed", None),
+            (stream.event("gone", {}), "pipe-deleted", None),
+            (Record(b"k", b"v", [("x", b"y"), ("ce_id", b"0")]), "not-an-event", None),
+            (Record(None, None, [("hifi_pipe", b"plain"), ("ce_id", b"0")]), "not-an-event", None),
+        ]
+        after = [
+            stream.event("plain", b"\xff not json"),
+            *(stream.event("plain", {"n": n}) for n in range(600)),
+        ]
+        await stream.put(2, good, *(record for record, _, _ in bad), *after)
+        await stream.put(3, stream.event("plain", {}))
+        async with normalize(stream, log) as one:
+            passed = await stream.read(stream.topics.normalized, 2 + len(after))
+            dead = await stream.read(stream.topics.dead_letter, len(bad))
+            assert await one.stop() == 0
+
+    assert [record.partition for record in passed] == [2] * (1 + len(after)) + [3]
+    assert passed[0].value == b'{"n":1,"m":"1"}'
+    assert [record.value for record in passed[1:-1]] == [record.value for record in after]
+    for record, sent in zip(passed, [good, *after], strict=False):
+        found = headers(record)
+        assert record.key == sent.key
+        assert {name: found[name] for name, _ in sent.headers if name != "hifi_in"} == {
+            name: value for name, value in sent.headers if name != "hifi_in"
+        }
+        assert int(found["hifi_in"]) <= record.timestamp * 1000 + 1000
+        assert int(found["hifi_in"]) != 1800000000000001
+    assert [int(headers(record)["hifi_raw"]) for record in passed[:-1]] == [0, *range(7, 7 + len(after))]
+
+    assert {record.partition for record in dead} == {2}
+    for record, (sent, reason, pointer) in zip(dead, bad, strict=True):
+        found = headers(record)
+        assert (record.key, record.value) == (sent.key, sent.value)
+        assert (found["hifi_reason"], found.get("hifi_pointer"), found["hifi_service"]) == (
+            reason.encode(),
+            pointer,
+            b"normalize",
+        )
+        assert b'"one"' not in found["hifi_detail"]
+        assert set(sent.headers) - {("hifi_in", b"1800000000000001")} <= set(record.headers)
+
+
+async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is_lost(
+    kafka: str, log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    broken = pipe("changing", mask={"a": {"hash": {"file": str(secret)}}})
+    async with (
+        new_stream(
+            kafka, pipe("changing"), pipe("other"), broken.model_copy(update={"pipe": "never"})
+        ) as stream,
+        normalize(stream, log, normalize_broken_retry_s=0.3) as one,
+    ):
+        body = await one.until(200, ["pipe never"])
+        assert str(secret) in body["warnings"]["pipe never"]
+        await stream.put(0, stream.event("changing", {"a": 1}))
+        await stream.read(stream.topics.normalized, 1)
+
+        await stream.publish(pipe("changing", mask={"a": "redact"}))
+        await stream.put(0, stream.event("changing", {"a": 2}))
+        await stream.read(stream.topics.normalized, 2)
+
+        await stream.publish(broken)
+        await stream.put(
+            0,
+            stream.event("changing", {"a": 3}),
+            stream.event("other", {"a": 4}),
+            stream.event("never", {"a": 5}),
+        )
+        await stream.read(stream.topics.normalized, 4)
+        body = await one.until(200, ["pipe changing"])
+        assert "stays in use" in body["warnings"]["pipe changing"]
+        (dead,) = await stream.read(stream.topics.dead_letter, 1)
+
+        secret.write_text("now it is here\n")
+        async with asyncio.timeout(20):
+            while one.readyz()[1]["warnings"]:
+                await asyncio.sleep(0.05)
+        await stream.put(0, stream.event("changing", {"a": 6}), stream.event("never", {"a": 7}))
+        passed = await stream.read(stream.topics.normalized, 6)
+        assert await one.stop() == 0
+    values = [orjson.loads(record.value)["a"] for record in passed]
+    assert values[:4] == [1, "[redacted]", "[redacted]", 4]
+    assert [len(value) for value in values[4:]] == [64, 64]
+    assert headers(dead)["hifi_reason"] == b"pipe-broken"
+    assert dead.value == b'{"a":5}'
+
+
+async def test_an_event_of_an_unknown_pipe_version_waits_without_blocking_other_partitions(
+    kafka: str, log: Path
+) -> None:
+    async with new_stream(kafka, pipe("p")) as stream:
+        ahead = stream.event("p", {"a": 2}, version=stream.version + 1)
+        await stream.put(0, stream.event("p", {"a": 1}), ahead, stream.event("p", {"a": 3}))
+        async with normalize(stream, log, normalize_pipe_wait_s=0.5) as one:
+            await stream.put(1, stream.event("p", {"a": 4}))
+            assert ids(await stream.read(stream.topics.normalized, 2)) == [2, 4]
+            body = await one.until(200, [f"{stream.topics.raw}[0]"])
+            assert "waits for version" in body["warnings"][f"{stream.topics.raw}[0]"]
+            await stream.publish(pipe("p", mask={"a": "redact"}))
+            passed = [
+                record for record in await stream.read(stream.topics.normalized, 4) if record.partition == 0
+            ]
+            await one.until(200)
+            assert one.readyz()[1]["warnings"] == {}
+            assert await one.stop() == 0
+    assert [orjson.loads(record.value)["a"] for record in passed] == [1, "[redacted]", "[redacted]"]
+
+
+async def test_stopping_while_a_partition_waits_for_a_version_is_quick_and_loses_nothing(
+    kafka: str, log: Path
+) -> None:
+    async with new_stream(kafka, pipe("p")) as stream:
+        await stream.put(
+            0, stream.event("p", {"a": 1}), stream.event("p", {"a": 2}, version=stream.version + 1)
+        )
+        async with normalize(stream, log) as one:
+            await stream.read(stream.topics.normalized, 1)
+            assert await one.stop() == 0
+        await stream.publish(pipe("p"))
+        async with normalize(stream, log) as one:
+            passed = await stream.read(stream.topics.normalized, 2)
+            assert await one.stop() == 0
+    assert [orjson.loads(record.value)["a"] for record in passed] == [1, 2]
+
+
+async def test_every_event_arrives_in_order_through_restarts_and_kills_and_clean_stops_write_no_copies(
+    kafka: str, log: Path
+) -> None:
+    async with new_stream(kafka, pipe("p", mask={"x": "drop"})) as stream:
+        normalized, total = stream.topics.normalized, 0
+
+        async def put(each: int) -> None:
+            nonlocal total
+            events = [[stream.event("p", {"x": 1}) for _ in range(each)] for _ in range(PARTITIONS)]
+            await asyncio.gather(
+                *(stream.put(partition, *events[partition]) for partition in range(PARTITIONS))
+            )
+            total += each * PARTITIONS
+
+        await put(1000)
+        for share in (0.1, 0.5):
+            async with normalize(stream, log, commit_interval_s=0.2) as one:
+                await put(1000)
+                await stream.until(normalized, int(total * share))
+                assert await one.stop() == 0
+        clean = Counter(ids(await stream.all(normalized)))
+        assert max(clean.values()) == 1, "a clean stop writes no copies"
+        done = clean.total()
+        for _ in range(2):
+            async with normalize(stream, log, commit_interval_s=0.02) as one:
+                await put(1500)
+                await stream.until(normalized, done + 2000)
+                one.process.kill()
+                await asyncio.to_thread(one.process.wait)
+            done = len(await stream.all(normalized))
+        async with normalize(stream, log) as one:
+            async with asyncio.timeout(60):
+                while len(set(ids(passed := await stream.all(normalized)))) < total:
+                    await asyncio.sleep(0.2)
+            assert await one.stop() == 0
+        assert await stream.all(stream.topics.dead_letter) == []
+    for partition in range(PARTITIONS):
+        offsets = [int(headers(record)["hifi_raw"]) for record in passed if record.partition == partition]
+        first = list(dict.fromkeys(offsets))
+        assert first == list(range(total // PARTITIONS)), "first copies are in order and none is missing"
+
+
+async def test_two_processes_share_the_partitions(kafka: str, log: Path, tmp_path: Path) -> None:
+    async with (
+        new_stream(kafka, pipe("p")) as stream,
+        normalize(stream, log) as one,
+        normalize(stream, tmp_path / "two") as two,
+    ):
+        for partition in range(PARTITIONS):
+            await stream.put(partition, *(stream.event("p", {}) for _ in range(100)))
+        passed = await stream.read(stream.topics.normalized, 400)
+        assert await one.stop() == 0
+        await stream.put(0, *(stream.event("p", {}) for _ in range(100)))
+        passed = await stream.read(stream.topics.normalized, 500)
+        assert await two.stop() == 0
+    assert max(Counter(ids(passed)).values()) == 1
