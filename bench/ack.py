@@ -10,8 +10,8 @@ from cases import Case, scene
 from chain import Chain, ChainScene
 
 from hifi_cli.demo.expected import Expected
-from hifi_cli.demo.verify import Books, sent
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.verify import RequestLogReader, read_send_log
+from hifi_cli.demo.workspace import Workspace
 
 EVENTS = 1001
 DOWN_S = 6.0
@@ -35,10 +35,10 @@ async def _measure(way: str, folder: Path) -> dict[str, Any]:
     if way == WAYS[2]:
         made = scene(Case("real-time"), folder)
     else:
-        stage = Stage.at(folder)
+        stage = Workspace.at(folder)
         ack = "default" if way == WAYS[0] else ""
         made = ChainScene(stage, Chain(stage, "single", ack=ack))
-    stage = made.stage
+    stage = made.workspace
     try:
         await made.start()
         assert made.destination is not None
@@ -49,10 +49,10 @@ async def _measure(way: str, folder: Path) -> dict[str, Any]:
         await sender.wait()
         await made.start_destination()
         expected = Expected(stage.mask_key)
-        accepted = [name for name, one in sent(stage.sender_books).items() if one.accepted]
+        accepted = [name for name, one in read_send_log(stage.send_log).items() if one.accepted]
         wanted = {(path, name) for name in accepted for path in expected.deliveries(name, rows[name])}
         arrived: dict[tuple[str, str], int] = {}
-        books, last_s = Books(stage.destination_books), time.monotonic()
+        books, last_s = RequestLogReader(stage.request_log), time.monotonic()
         while time.monotonic() - last_s < QUIET_S and not wanted <= arrived.keys():
             await asyncio.sleep(0.25)
             await made.count()

@@ -20,10 +20,10 @@ from measure import WARM_UP_S, Keep, attempt
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
 from hifi_cli.demo.expected import CANCELLATIONS, DEPARTURES, Deliveries
-from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.report import quantiles
-from hifi_cli.demo.verify import Books, Sent, Verdict, sent
-from hifi_cli.rate.event_load import Load
+from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
+from hifi_cli.rate.event_load import EventLoad
 from hifi_infra.process.process import Process
 
 HERE = Path(__file__).parent
@@ -40,10 +40,10 @@ PATHS = ("/away", "/other")
 class Account:
     """What was sent, what must arrive, what did."""
 
-    made: Scene
-    sent: dict[str, Sent] = field(default_factory=dict)
+    made: LoadTest
+    sent: dict[str, SentEvent] = field(default_factory=dict)
     expected: dict[str, Deliveries] = field(default_factory=dict)
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: Comparison = field(default_factory=Comparison)
     _first: int = 0
 
     async def send(self, rate: float, seconds: float) -> list[str]:
@@ -53,14 +53,14 @@ class Account:
         self._first += count
         self.expected |= found
         await self.made.send(rate)
-        self.sent |= sent(self.made.stage.sender_books)
+        self.sent |= read_send_log(self.made.workspace.send_log)
         return list(found)
 
-    async def read(self, books: Books) -> None:
+    async def read(self, books: RequestLogReader) -> None:
         """Take what has arrived."""
         await self.made.count()
         for arrival in books.read():
-            self.verdict.take(arrival, self.expected.get(arrival.id))
+            self.verdict.add(arrival, self.expected.get(arrival.id))
 
     def missing(self, names: Iterable[str], paths: Iterable[str] = PATHS) -> int:
         """Deliveries that are still to arrive."""
@@ -100,31 +100,31 @@ def shape(pipes: list[Pipe]) -> list[Pipe]:
     return [Pipe.model_validate(dumped | {"destinations": [pattern | away, pattern | other]})]
 
 
-def _made(folder: Path) -> Scene:
+def _made(folder: Path) -> LoadTest:
     return scene(Case("real-time"), folder)
 
 
-def _write(made: Scene, count: int, first: int) -> dict[str, Deliveries]:
-    found = Load().write(made.stage, count, first)
+def _write(made: LoadTest, count: int, first: int) -> dict[str, Deliveries]:
+    found = EventLoad().write(made.workspace, count, first)
     return {
         name: dict.fromkeys(PATHS, one[DEPARTURES] if DEPARTURES in one else one[CANCELLATIONS])
         for name, one in found.items()
     }
 
 
-async def _measure(made: Scene, keep: Keep, name: str) -> None:
-    stage, account = made.stage, Account(made)
-    stage.destination_books.unlink(missing_ok=True)
+async def _measure(made: LoadTest, keep: Keep, name: str) -> None:
+    stage, account = made.workspace, Account(made)
+    stage.request_log.unlink(missing_ok=True)
     argv = [
         sys.executable,
         str(HERE / "refusing.py"),
         str(stage.destination_port),
-        str(stage.destination_books),
+        str(stage.request_log),
     ]
     made.destination = Process("the destination", argv, log=stage.data / "logs" / "destination.log")
     await made.destination.start()
     await made.start(shape)
-    books = Books(stage.destination_books)
+    books = RequestLogReader(stage.request_log)
     print("ready; warming up", flush=True)
     await account.send(300, WARM_UP_S)
     fresh_before = await account.send(SLOW, FRESH_S)
@@ -191,12 +191,12 @@ def drained(times: list[int], opened_ns: int) -> dict[str, float]:
     }
 
 
-def _since(verdict: Verdict, opened_ns: int) -> list[int]:
+def _since(verdict: Comparison, opened_ns: int) -> list[int]:
     return sorted(at for (path, _), at in verdict.arrived.items() if path == PATHS[0] and at > opened_ns)
 
 
 async def _until(
-    account: Account, books: Books, names: Mapping[str, Any], paths: Iterable[str], within_s: float
+    account: Account, books: RequestLogReader, names: Mapping[str, Any], paths: Iterable[str], within_s: float
 ) -> None:
     """Until all has arrived; what has not within the time is counted as lost in the end."""
     end = time.monotonic() + within_s

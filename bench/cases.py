@@ -12,14 +12,14 @@ from typing import Any, Final, TypeVar
 from chain import Chain, ChainScene
 
 from hifi.errors import Retryable
-from hifi_cli.demo.load_test import Scene
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.workspace import Workspace
 from hifi_cli.log_file import log_to
-from hifi_cli.rate.event_load import Load
-from hifi_cli.rate.rate_search import Ladder
+from hifi_cli.rate.event_load import EventLoad
+from hifi_cli.rate.rate_search import RateSearch
 from hifi_cli.rate.report import line, report
 from hifi_cli.rate.run import Rating
-from hifi_cli.rate.step import Step
+from hifi_cli.rate.step import RateStep
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
@@ -40,7 +40,7 @@ class Case:
     size: tuple[int, int] = (0, 0)
     plan: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    most_tries: int = 20
+    max_tries: int = 20
 
 
 LASTING: Final = {"HIFI_ENRICH_COMPILE": "throughput"}
@@ -65,9 +65,9 @@ CASES = {
 def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
     """Run a case; gives the report of `hifi rate`."""
 
-    async def work(made: Scene) -> dict[str, Any]:
-        ladder = Ladder(case.first, case.factor, case.most_tries)
-        rating = Rating(made, ladder, Load(case.batch, *case.size), seconds, slo_ms, tell)
+    async def work(made: LoadTest) -> dict[str, Any]:
+        ladder = RateSearch(case.first, case.factor, case.max_tries)
+        rating = Rating(made, ladder, EventLoad(case.batch, *case.size), seconds, slo_ms, tell)
         await rating.run()
         return report(rating, os.cpu_count() or 1, None)
 
@@ -75,10 +75,10 @@ def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
 
 
 def scene(
-    case: Case, folder: Path, secrets: Mapping[str, str] | None = None, stage: Stage | None = None
-) -> Scene:
+    case: Case, folder: Path, secrets: Mapping[str, str] | None = None, stage: Workspace | None = None
+) -> LoadTest:
     """What is rated, not started."""
-    stage = stage or Stage.at(folder)
+    stage = stage or Workspace.at(folder)
     log_to(folder / "mesh.log")
     if case.kind in ("single", "batch"):
         return ChainScene(stage, Chain(stage, case.kind, case.batch))
@@ -95,14 +95,16 @@ def scene(
         )
     )
     mesh.prepare()
-    return Scene(stage, mesh)
+    return LoadTest(stage, mesh)
 
 
-def one_step(case: Case, seconds: float, warm_up_s: float) -> Step:
+def one_step(case: Case, seconds: float, warm_up_s: float) -> RateStep:
     """Run a case at its first rate alone, warmed up before."""
 
-    async def work(made: Scene) -> Step:
-        rating = Rating(made, Ladder(case.first, 2), Load(case.batch, *case.size), seconds, 60_000, tell)
+    async def work(made: LoadTest) -> RateStep:
+        rating = Rating(
+            made, RateSearch(case.first, 2), EventLoad(case.batch, *case.size), seconds, 60_000, tell
+        )
         await rating.begin(warm_up_s)
         return await rating.step(case.first, seconds)
 
@@ -110,7 +112,7 @@ def one_step(case: Case, seconds: float, warm_up_s: float) -> Step:
 
 
 def in_scene(
-    make: Callable[[Path], Scene], work: Callable[[Scene], Awaitable[T]], limit_s: float | None = None
+    make: Callable[[Path], LoadTest], work: Callable[[LoadTest], Awaitable[T]], limit_s: float | None = None
 ) -> T:
     """Do something with a scene in a temporary folder; nothing of it is left.
 
@@ -122,7 +124,10 @@ def in_scene(
 
 
 async def _in_scene(
-    make: Callable[[Path], Scene], work: Callable[[Scene], Awaitable[T]], folder: Path, limit_s: float | None
+    make: Callable[[Path], LoadTest],
+    work: Callable[[LoadTest], Awaitable[T]],
+    folder: Path,
+    limit_s: float | None,
 ) -> T:
     made = make(folder)
     try:
@@ -147,5 +152,5 @@ def show_logs(folder: Path) -> None:
         )
 
 
-def tell(step: Step, why: str | None) -> None:
+def tell(step: RateStep, why: str | None) -> None:
     print(line(step, why), flush=True)

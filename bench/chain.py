@@ -11,8 +11,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hifi.errors import Retryable
 from hifi_cli.demo import flights
-from hifi_cli.demo.load_test import Scene
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.workspace import Workspace
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh.health_probe import get
 from hifi_infra.process.process import Process
@@ -26,9 +26,9 @@ PARTITIONS = 4
 
 
 class Chain:
-    """What `Scene` and `Rating` ask of a mesh. `form` is `single` or `batch`."""
+    """What `LoadTest` and `Rating` ask of a mesh. `form` is `single` or `batch`."""
 
-    def __init__(self, stage: Stage, form: str, batch: int = 1, *, ack: str = "") -> None:
+    def __init__(self, stage: Workspace, form: str, batch: int = 1, *, ack: str = "") -> None:
         self.plan = SimpleNamespace(trigger=f"faststream-{form}")
         self.partitions = PARTITIONS
         self.phase = "not started"
@@ -91,7 +91,7 @@ class Chain:
         return {name: one.rss_bytes() for name, one in self.processes.items()} | {"kafka": brokers}
 
 
-class ChainScene(Scene):
+class ChainScene(LoadTest):
     """The chain, its destination and a sender."""
 
     async def waiting(self) -> dict[str, int]:

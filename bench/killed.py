@@ -10,9 +10,9 @@ from cases import Case, in_scene, scene
 from measure import WARM_UP_S, Keep, attempt
 
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.load_test import Scene
-from hifi_cli.demo.verify import Books, Sent, Verdict, sent
-from hifi_cli.rate.event_load import Load
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
+from hifi_cli.rate.event_load import EventLoad
 from hifi_infra.mesh.mesh import processes
 
 VICTIMS = ("ingest-1", "normalize-1", "enrich-1", "egest-1", "retrier-1", "observe-1", "broker-1")
@@ -31,10 +31,10 @@ def restart(keep: Keep) -> None:
     )
 
 
-async def _each(made: Scene, keep: Keep) -> None:
+async def _each(made: LoadTest, keep: Keep) -> None:
     await made.start()
     print("ready; warming up", flush=True)
-    books, first = Books(made.stage.destination_books), 0
+    books, first = RequestLogReader(made.workspace.request_log), 0
     for name in (None, *VICTIMS):
         seconds = SECONDS if name else WARM_UP_S
         count = round(RATE * seconds)
@@ -45,9 +45,13 @@ async def _each(made: Scene, keep: Keep) -> None:
             keep(name, found)
 
 
-async def _round(made: Scene, books: Books, name: str | None, span: tuple[int, int]) -> Mapping[str, Any]:
+async def _round(
+    made: LoadTest, books: RequestLogReader, name: str | None, span: tuple[int, int]
+) -> Mapping[str, Any]:
     first, count = span
-    expected: Mapping[str, Deliveries] = await asyncio.to_thread(Load().write, made.stage, count, first)
+    expected: Mapping[str, Deliveries] = await asyncio.to_thread(
+        EventLoad().write, made.workspace, count, first
+    )
     sending = asyncio.create_task(made.send(RATE))
     killed_ns = 0
     try:
@@ -58,8 +62,8 @@ async def _round(made: Scene, books: Books, name: str | None, span: tuple[int, i
         await sending
     finally:
         sending.cancel()
-    sends = sent(made.stage.sender_books)
-    verdict = await made.wait_for_the_rest(books, sends, expected)
+    sends = read_send_log(made.workspace.send_log)
+    verdict = await made.wait_for_arrivals(books, sends, expected)
     await asyncio.sleep(3)  # until the mesh has looked at all of its processes
     await made.mesh.wait_ready(90)
     return flowing(name or "", sends, expected, verdict, killed_ns)
@@ -67,9 +71,9 @@ async def _round(made: Scene, books: Books, name: str | None, span: tuple[int, i
 
 def flowing(
     name: str,
-    sends: Mapping[str, Sent],
+    sends: Mapping[str, SentEvent],
     expected: Mapping[str, Deliveries],
-    verdict: Verdict,
+    verdict: Comparison,
     killed_ns: int,
 ) -> dict[str, Any]:
     """What a kill did. Pure."""

@@ -5,11 +5,11 @@ from typing import Any
 
 from cases import Case, in_scene, scene, tell
 
-from hifi_cli.demo.load_test import Scene
-from hifi_cli.rate.event_load import Load
-from hifi_cli.rate.rate_search import Ladder
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.rate.event_load import EventLoad
+from hifi_cli.rate.rate_search import RateSearch
 from hifi_cli.rate.run import Rating
-from hifi_cli.rate.step import Step, as_numbers
+from hifi_cli.rate.step import RateStep, step_report
 
 WARM_UP_S = 30.0
 """Java compiles what is used often for about so long; before, an event costs a multiple."""
@@ -24,7 +24,7 @@ Keep = Callable[[str, Mapping[str, Any]], None]
 def row(
     keep: Keep,
     name: str,
-    load: Load,
+    load: EventLoad,
     case: Case,
     secrets: Mapping[str, str] | None = None,
     *,
@@ -34,7 +34,7 @@ def row(
     """A row of its own mesh: what the load costs once the mesh is warm. A failure is kept as such."""
     print(f"{name}: starting", flush=True)
 
-    async def work(made: Scene) -> None:
+    async def work(made: LoadTest) -> None:
         rating = rating_of(made, load, case.first)
         warm_up = await rating.begin(WARM_UP_S)
         print(f"{name}: ready after {rating.start_seconds:.1f} s, warm", flush=True)
@@ -52,27 +52,27 @@ def attempt(keep: Keep, name: str, work: Callable[[], None]) -> None:
         keep(name, {"failed": str(error) or repr(error)})
 
 
-def rating_of(made: Scene, load: Load, rate: float) -> Rating:
+def rating_of(made: LoadTest, load: EventLoad, rate: float) -> Rating:
     """For steps at one rate."""
-    return Rating(made, Ladder(rate, 2, 1), load, SECONDS, SLO_MS, tell)
+    return Rating(made, RateSearch(rate, 2, 1), load, SECONDS, SLO_MS, tell)
 
 
-async def steps(rating: Rating, rate: float, count: int = STEPS, seconds: float = SECONDS) -> list[Step]:
+async def steps(rating: Rating, rate: float, count: int = STEPS, seconds: float = SECONDS) -> list[RateStep]:
     """Several at the same rate, told as they end."""
     found = []
     for _ in range(count):
         found.append(step := await rating.step(rate, seconds))
-        tell(step, as_numbers(step, SLO_MS)["failed"])
+        tell(step, step_report(step, SLO_MS)["failed"])
     return found
 
 
-def described(rating: Rating, warm_up: Step, found: Iterable[Step]) -> dict[str, Any]:
+def described(rating: Rating, warm_up: RateStep, found: Iterable[RateStep]) -> dict[str, Any]:
     """As JSON."""
-    mesh = rating.scene.mesh
+    mesh = rating.load_test.mesh
     return {
         "start_seconds": round(rating.start_seconds, 1),
         "partitions": mesh.partitions,
         "instances": {name: len(ones) for name, ones in mesh.instances.items()},
-        "warm_up": as_numbers(warm_up, SLO_MS),
-        "steps": [as_numbers(step, SLO_MS) for step in found],
+        "warm_up": step_report(warm_up, SLO_MS),
+        "steps": [step_report(step, SLO_MS) for step in found],
     }

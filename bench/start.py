@@ -11,12 +11,12 @@ from pathlib import Path
 from measure import Keep, attempt
 
 from hifi.errors import Retryable
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.workspace import Workspace
 from hifi_infra.java import jars
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
 
-READY = "ready  events go to"
+READY = "Ready. Send events to"
 READY_S, GRACE_S = 180.0, 90.0
 COLD = "cold: no class archives, an empty folder"
 EMPTY = "class archives as `make setup` makes them, an empty folder"
@@ -42,7 +42,7 @@ def _without(folder: Path) -> Mapping[str, str]:
 
 
 async def _times(keep: Keep, folder: Path, names: list[str], env: Mapping[str, str]) -> None:
-    stage = Stage.at(folder)
+    stage = Workspace.at(folder)
     stage.pipes()
     found: dict[str, list[float]] = {}
     for name in names:
@@ -52,7 +52,7 @@ async def _times(keep: Keep, folder: Path, names: list[str], env: Mapping[str, s
         keep(name, {"seconds": found[name]})
 
 
-async def _up(stage: Stage, env: Mapping[str, str]) -> float:
+async def _up(stage: Workspace, env: Mapping[str, str]) -> float:
     """Start, wait until it says that it is ready, stop.
 
     Raises:

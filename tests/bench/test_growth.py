@@ -20,8 +20,8 @@ from tables import CASES as SHOWN_CASES
 from tables import KINDS as SHOWN_KINDS
 from tables import page
 
-from hifi_cli.demo.verify import Sent, Verdict
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.verify import Comparison, SentEvent
+from hifi_cli.demo.workspace import Workspace
 
 SECOND_NS = 1_000_000_000
 
@@ -178,11 +178,12 @@ def test_starts_and_kills():
 
 def test_a_kill_counts_to_the_first_event_that_was_due_later():
     sends = {
-        name: Sent(due, due, due, 202) for name, due in (("a", 1), ("b", 3 * SECOND_NS), ("c", 4 * SECOND_NS))
+        name: SentEvent(due, due, due, 202)
+        for name, due in (("a", 1), ("b", 3 * SECOND_NS), ("c", 4 * SECOND_NS))
     }
     arrived = {("/x", "a"): 5 * SECOND_NS, ("/x", "b"): 6 * SECOND_NS}
     expected = {name: {"/x": {}} for name in sends}
-    found = flowing("egest-1", sends, expected, Verdict(arrived=arrived), 2 * SECOND_NS)
+    found = flowing("egest-1", sends, expected, Comparison(arrived=arrived), 2 * SECOND_NS)
     assert (found["flowing_again_s"], found["longest_pause_s"], found["lost"]) == (4, 1, 1)
 
 
@@ -215,7 +216,7 @@ def test_every_case_and_kind_is_shown_or_told_as_missing():
     ],
 )
 def test_a_load_declares_what_it_expects(tmp_path, load):
-    stage = Stage(tmp_path, 1, 2)
+    stage = Workspace(tmp_path, 1, 2)
     pipes = load.shape(stage.pipes())
     expected = load.write(stage, 200, 0)
     assert len(pipes) == load.pipes
@@ -231,7 +232,7 @@ def test_a_load_declares_what_it_expects(tmp_path, load):
 
 
 def test_the_pipe_of_the_backlog_has_a_rate(tmp_path):
-    [pipe] = shape_backlog(Stage(tmp_path, 1, 2).pipes())
+    [pipe] = shape_backlog(Workspace(tmp_path, 1, 2).pipes())
     away, other = pipe.destinations
     assert (away.rate, away.breaker.probe, other.rate) == (500, 1, None)
     assert away.when is None

@@ -84,6 +84,6 @@ def sender(secrets: Path, request: pytest.FixtureRequest) -> Callable[[Mesh], Se
 
     def make(mesh: Mesh) -> Sender:
         key = (secrets / "write_key").read_text().strip()
-        return Sender(f"http://127.0.0.1:{mesh.env['HIFI_PORT']}", key, name=request.service.name)
+        return Sender(f"http://127.0.0.1:{mesh.env['HIFI_PORT']}", key, name=request.node.name)
 
     return make

@@ -1,4 +1,4 @@
-"""What goes wrong at a deployment ends in a clear message, or in a service that says what it waits for and recovers."""
+"""Wrong deployments end with a clear message, or with a service that reports what it waits for and recovers."""
 
 import socket
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def two(make_mesh: MakeMesh) -> tuple[Mesh, Mesh]:
     return make_mesh("one"), make_mesh("two")
 
 
-def test_two_kafkas_on_one_host_do_not_meet(two: tuple[Mesh, Mesh]) -> None:
+def test_two_meshes_on_one_host_share_no_network_and_no_volume(two: tuple[Mesh, Mesh]) -> None:
     for mesh in two:
         mesh.up("kafka", "provision")
     names = {

@@ -1,4 +1,4 @@
-"""Three brokers, and enrich on a Spark cluster: what dies is replaced, and nothing is lost."""
+"""Three brokers, and enrich on a Spark cluster: killed containers are replaced and nothing is lost."""
 
 import asyncio
 import time

@@ -1,4 +1,8 @@
-"""The whole mesh with compose, one story on one mesh: what was accepted arrives once, whatever befalls containers."""
+"""The whole mesh with compose: accepted events arrive once while containers are killed, scaled and replaced.
+
+The tests use one mesh, in order. Kills that `make chaos-quick` shows without containers have the marker `more`: here
+one service and the broker stand for Docker's restart policy.
+"""
 
 import asyncio
 import shutil
@@ -56,13 +60,21 @@ async def test_scaling_up_and_down_under_load_loses_and_repeats_nothing(
     all_arrived_once(mesh, one)
 
 
+@pytest.mark.more  # without containers: tests of the assignor and the consumer
 async def test_more_instances_than_partitions_are_ready_all_the_same(mesh: Mesh) -> None:
     mesh.up("--no-recreate", "--scale", "retrier=6")
     assert mesh.health("retrier") == ["healthy"] * 6
     mesh.up("--no-recreate", "--scale", "retrier=1")
 
 
-@pytest.mark.parametrize("service", ["normalize", "enrich", "retrier"])
+@pytest.mark.parametrize(
+    "service",
+    [
+        "enrich",
+        pytest.param("normalize", marks=pytest.mark.more),
+        pytest.param("retrier", marks=pytest.mark.more),
+    ],
+)
 async def test_a_killed_container_loses_and_repeats_nothing(
     mesh: Mesh, sender: MakeSender, service: str
 ) -> None:
@@ -77,6 +89,7 @@ async def test_a_killed_egest_repeats_at_most_what_it_was_sending(mesh: Mesh, se
     all_arrived_once(mesh, one, repeats=32)  # the pipe's concurrency
 
 
+@pytest.mark.more  # without containers: `make chaos-quick` kills ingest
 async def test_a_killed_ingest_keeps_what_it_accepted(mesh: Mesh, sender: MakeSender) -> None:
     one = sender(mesh)
     await one.send_while(
@@ -85,7 +98,7 @@ async def test_a_killed_ingest_keeps_what_it_accepted(mesh: Mesh, sender: MakeSe
     all_arrived_once(mesh, one)
 
 
-@pytest.mark.parametrize("how", ["restart", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("restart", marks=pytest.mark.more), "kill"])
 async def test_a_broker_that_comes_back_has_lost_nothing(mesh: Mesh, sender: MakeSender, how: str) -> None:
     def bounce() -> None:
         if how == "restart":

@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
+from hifi_observe.sketch import RELATIVE_ERROR
 from rich.console import Console
 from tests.observed import closed_minutes
 
-from hifi_cli.demo.load_test import Scene
+from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.report import is_good, quantiles
 from hifi_cli.demo.run import Demo
-from hifi_cli.demo.verify import Books, sent
-from hifi_cli.demo.workspace import Stage
+from hifi_cli.demo.verify import RequestLogReader, read_send_log
+from hifi_cli.demo.workspace import Workspace
 from hifi_cli.options import TriggerOf
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import FLOW, Plan
 from hifi_infra.ports import free_port
-from hifi_observe.ledger.sketch import RELATIVE_ERROR
 
 SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0
@@ -75,7 +75,7 @@ def main(
     if restart and roll:
         raise typer.BadParameter("write one of --restart and --roll")
     with tempfile.TemporaryDirectory(prefix="hifi-soak-") as folder:
-        stage = Stage.at(Path(folder))
+        stage = Workspace.at(Path(folder))
         plan = Plan(
             Path(folder),
             port=stage.ingest_port,
@@ -87,7 +87,7 @@ def main(
         mesh = Mesh(plan)
         mesh.prepare()
         disturb = _restart if restart else _roll if roll else None
-        found = asyncio.run(_soak(Demo(Scene(stage, mesh), rate, minutes * 60), disturb))
+        found = asyncio.run(_soak(Demo(LoadTest(stage, mesh), rate, minutes * 60), disturb))
     if roll and ROLLED not in found["restarts"]:
         found["failures"].append("the events ended before every service was restarted and scaled")
     what = disturb.__name__.strip("_") if disturb else None
@@ -122,7 +122,7 @@ async def _soak(demo: Demo, disturb: Disturb | None) -> dict[str, Any]:
 
 async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
     while True:
-        if 0 < demo.scene.progress.sent < demo.scene.progress.total:
+        if 0 < demo.load_test.progress.sent < demo.load_test.progress.total:
             for name, held in demo.mesh.rss_bytes().items():
                 memory[name].append(held)
         await asyncio.sleep(SAMPLE_S)
@@ -130,7 +130,7 @@ async def _sample(demo: Demo, memory: dict[str, list[int]]) -> None:
 
 async def _tell(demo: Demo) -> None:
     while True:
-        progress = demo.scene.progress
+        progress = demo.load_test.progress
         console.print(
             f"{progress.phase}: {progress.sent:,} of {progress.total:,} sent, {progress.arrived:,} arrived"
         )
@@ -139,11 +139,11 @@ async def _tell(demo: Demo) -> None:
 
 async def _restart(demo: Demo, restarts: list[str]) -> None:
     """SIGTERM and SIGKILL by turns, service by service; the next one once all are ready again."""
-    while demo.scene.progress.phase != "sending":
+    while demo.load_test.progress.phase != "sending":
         await asyncio.sleep(1)
     for turn in range(1_000):
         await asyncio.sleep(RESTART_EVERY_S)
-        if demo.scene.progress.phase != "sending":
+        if demo.load_test.progress.phase != "sending":
             return
         instance = demo.mesh.instances[FLOW[turn % len(FLOW)]][0]
         number = signal.SIGKILL if (turn // len(FLOW)) % 2 else signal.SIGTERM
@@ -167,7 +167,7 @@ async def _roll(demo: Demo, restarts: list[str]) -> None:
         restarts.append(f"{what}, all ready after {time.monotonic() - began_s:.1f} s")
         console.print(restarts[-1])
 
-    while demo.scene.progress.phase != "sending":
+    while demo.load_test.progress.phase != "sending":
         await asyncio.sleep(1)
     for service in FLOW:
         for instance in list(demo.mesh.instances[service]):
@@ -187,7 +187,7 @@ async def _roll(demo: Demo, restarts: list[str]) -> None:
 def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
     """What observe says of every minute of the run, once all of them are closed."""
     assert demo.mesh.plan.console
-    last = max(one.answered_ns for one in sent(demo.stage.sender_books).values()) // 60_000_000_000
+    last = max(one.answered_ns for one in read_send_log(demo.workspace.send_log).values()) // 60_000_000_000
     rows, why = closed_minutes(demo.mesh.plan.console, "flights", last)
     if why:
         console.print(why)
@@ -196,10 +196,10 @@ def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
 
 def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """For each minute and percentile: milliseconds by the books, by observe, and the difference."""
-    begun = {name: one.sent_ns for name, one in sent(demo.stage.sender_books).items()}
+    begun = {name: one.sent_ns for name, one in read_send_log(demo.workspace.send_log).items()}
     lags: dict[int, list[float]] = defaultdict(list)
     seen = set()
-    for arrival in Books(demo.stage.destination_books).read():
+    for arrival in RequestLogReader(demo.workspace.request_log).read():
         if arrival.path == "/departures" and arrival.id in begun and arrival.id not in seen:
             seen.add(arrival.id)
             sent_ns = begun[arrival.id]

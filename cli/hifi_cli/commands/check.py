@@ -7,12 +7,11 @@ from typing import Annotated
 import typer
 
 from hifi.pipe.loader import PipeProblem
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import Pipe, Trigger
 from hifi.pipe_check import check_folder
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.options import AsJson
-from hifi_infra.mesh.plan import Trigger
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of pipes, one YAML file for each pipe.")]
 Quick = Annotated[

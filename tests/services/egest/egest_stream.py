@@ -65,7 +65,7 @@ def attributes(number: int) -> Headers:
     ]
 
 
-class Stream:
+class EgestStream:
     """A created stream, with what goes in and comes out."""
 
     def __init__(self, kafka: str, partitions: int) -> None:
@@ -167,7 +167,7 @@ def texts(record: ConsumerRecord | Record) -> dict[str, str]:
 class RunningEgest:
     """Egest, running in this process."""
 
-    def __init__(self, stream: Stream, **settings: Any) -> None:
+    def __init__(self, stream: EgestStream, **settings: Any) -> None:
         settings.setdefault("instance", "egest-" + uuid.uuid4().hex[:6])
         self.settings = EgestSettings(
             kafka=stream.kafka,
@@ -194,7 +194,7 @@ class RunningEgest:
 
 
 @contextlib.asynccontextmanager
-async def running_egest(stream: Stream, *pipes: Pipe, **settings: Any) -> AsyncIterator[RunningEgest]:
+async def running_egest(stream: EgestStream, *pipes: Pipe, **settings: Any) -> AsyncIterator[RunningEgest]:
     """Egest on a stream, with pipes, while the block runs."""
     if pipes:
         await stream.publish(*pipes)
@@ -209,10 +209,10 @@ def outcomes(receipts: Sequence[dict[str, str]]) -> list[str]:
     return [receipt[event.OUTCOME] for receipt in receipts]
 
 
-class Process:
+class EgestProcess:
     """Egest as a process of its own, to be killed or frozen."""
 
-    def __init__(self, stream: Stream, log: Path, **settings: Any) -> None:
+    def __init__(self, stream: EgestStream, log: Path, **settings: Any) -> None:
         variables = {
             "kafka": stream.kafka,
             "stream": stream.topics.stream,
@@ -239,9 +239,9 @@ class Process:
 
 
 @contextlib.contextmanager
-def process(stream: Stream, log: Path, **settings: Any) -> Iterator[Process]:
+def process(stream: EgestStream, log: Path, **settings: Any) -> Iterator[EgestProcess]:
     """Egest as a process while the block runs; killed at the end if it still runs."""
-    one = Process(stream, log, **settings)
+    one = EgestProcess(stream, log, **settings)
     try:
         yield one
     finally:

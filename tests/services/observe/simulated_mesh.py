@@ -1,4 +1,4 @@
-"""A mesh of lists instead of topics, with faults, and the truth about them."""
+"""A simulated mesh: lists instead of topics, random faults, and a record of what they lost."""
 
 import hashlib
 import random

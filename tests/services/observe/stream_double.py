@@ -1,4 +1,4 @@
-"""A stream on a real Kafka with a double for the mesh: it writes what the services would, less what it is to lose."""
+"""A stream on a real Kafka with a test double of the services that writes what they would, except for lost events."""
 
 import asyncio
 import secrets

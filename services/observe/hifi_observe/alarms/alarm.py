@@ -1,8 +1,8 @@
-"""Alarms: one state machine for each thing that may be wrong. Pure: time is handed in.
+"""Alarms: one state machine for each condition. Pure: the caller supplies the time.
 
 An alarm starts when its condition has held for `after_s` and ends when it has not held for `clear_s`, so a condition
-that comes and goes makes one alarm, not many. A silence (a planned change) keeps it from being told; if the condition
-outlasts the silence, it is told then.
+that comes and goes makes one alarm, not many. A silence (for a planned change) suppresses its notification; if the
+condition outlasts the silence, the notification is sent then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ class AlarmKind:
     """A kind of alarm."""
 
     name: str
-    says: str
+    summary: str
     after_s: float
     clear_s: float
 
@@ -26,15 +26,15 @@ KINDS: Final = {
     kind.name: kind
     for kind in (
         AlarmKind("loss", "A minute lost more events than its pipe allows.", 0, 300),
-        AlarmKind("lag", "The p95 from accepted to delivered is over the pipe's SLO.", 30, 120),
+        AlarmKind("lag", "The p95 lag from accepted to delivered is over the pipe's SLO.", 30, 120),
         AlarmKind("availability", "A minute was down.", 0, 300),
-        AlarmKind("dead-letters", "Dead letters grow.", 0, 300),
-        AlarmKind("destination", "A destination gives the same failing answer again and again.", 0, 120),
-        AlarmKind("no-progress", "A service commits nothing although records wait.", 60, 60),
-        AlarmKind("ingest-silent", "Ingest has told no tally.", 5, 30),
-        AlarmKind("traffic", "Traffic is over a share of the scale rating.", 60, 300),
-        AlarmKind("observe-behind", "Observe is behind, or knows nothing: what it shows is old.", 15, 30),
-        AlarmKind("offsets-lost", "Kafka no longer had records that observe had not read.", 0, 3600),
+        AlarmKind("dead-letters", "There are new dead letters.", 0, 240),
+        AlarmKind("destination", "A destination keeps failing with the same answer.", 0, 120),
+        AlarmKind("no-progress", "A service commits nothing although records are waiting.", 60, 60),
+        AlarmKind("ingest-silent", "Ingest writes no ack reports.", 5, 30),
+        AlarmKind("traffic", "Traffic is close to the scale rating.", 60, 300),
+        AlarmKind("observe-behind", "Observe is behind: the figures it shows are old.", 15, 30),
+        AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
     )
 }
 Key = tuple[str, str, str]
@@ -53,16 +53,16 @@ class Alarm:
     started_us: int
     ended_us: int | None = None
     silenced: str | None = None
-    """Reason of the silence that it falls under."""
+    """Reason of the silence that covers it."""
 
     def json(self) -> dict[str, Any]:
-        """For the topic, the webhook and the API; `runbook` is a path of the console, which serves the API too."""
-        return asdict(self) | {"says": KINDS[self.kind].says, "runbook": runbooks.link(self.kind)}
+        """JSON for the topic, the webhook and the API; `runbook` is a path of the console."""
+        return asdict(self) | {"summary": KINDS[self.kind].summary, "runbook": runbooks.link(self.kind)}
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmSilence:
-    """A planned change: alarms of a kind, a pipe (empty: any) are not told for a time."""
+    """A planned change: alarms of a kind and a pipe (empty: any) are not notified for a time."""
 
     id: str
     reason: str
@@ -79,14 +79,14 @@ class AlarmSilence:
 @dataclass(slots=True)
 class _Watch:
     since_us: int | None = None
-    """The condition has held since."""
+    """Since when the condition holds; None: it does not."""
     gone_us: int | None = None
-    """It has not held since."""
+    """Since when the condition no longer holds."""
     alarm: Alarm | None = None
 
 
 class Alarms:
-    """All state machines."""
+    """The state machines of all conditions, and the silences."""
 
     def __init__(self) -> None:
         self._watches: dict[Key, _Watch] = {}
@@ -100,7 +100,7 @@ class Alarms:
         )
 
     def restore(self, alarm: Alarm) -> None:
-        """Go on with an alarm that had started before a restart."""
+        """Continue an alarm that started before a restart."""
         key = (alarm.kind, alarm.pipe, alarm.subject)
         if alarm.kind in KINDS:
             self._watches[key] = _Watch(
@@ -110,17 +110,17 @@ class Alarms:
     def step(
         self, holding: Mapping[Key, str], now_us: int, judged: Iterable[Key] | None = None
     ) -> list[Alarm]:
-        """One look at the conditions.
+        """Update all alarms from the conditions.
 
         Args:
-            holding: the conditions that hold now, each with its cause as one sentence.
+            holding: conditions that hold now, each with its cause.
             now_us: microseconds since 1970 UTC.
-            judged: keys that could be looked at; None: all. What could not be looked at stays as it is.
+            judged: keys that were checked; None: all. Alarms of unchecked keys stay as they are.
 
         Returns:
-            Alarms to tell: started, ended, or no longer silenced.
+            Alarms to notify: started, ended, or no longer silenced.
         """
-        told = []
+        changed = []
         may = None if judged is None else {*judged, *holding}
         for key in sorted({*holding, *self._watches}):
             if may is not None and key not in may:
@@ -128,10 +128,10 @@ class Alarms:
             watch = self._watches.setdefault(key, _Watch())
             alarm = self._move(key, watch, holding.get(key), now_us)
             if alarm is not None:
-                told.append(alarm)
+                changed.append(alarm)
             if watch.since_us is None and watch.alarm is None:
                 del self._watches[key]
-        return told
+        return changed
 
     def _move(self, key: Key, watch: _Watch, cause: str | None, now_us: int) -> Alarm | None:
         kind = KINDS[key[0]]
@@ -152,7 +152,7 @@ class Alarms:
 
 
 def _gone(kind: AlarmKind, watch: _Watch, now_us: int) -> Alarm | None:
-    """The condition does not hold; returns the alarm when that ends it."""
+    """Handle a condition that does not hold; returns the alarm if it ended."""
     watch.gone_us = watch.gone_us if watch.gone_us is not None else now_us
     if watch.alarm is None:
         watch.since_us = None

@@ -1,4 +1,4 @@
-"""Telling alarms: to the topic, the log and a signed webhook; and remembering them."""
+"""Notify of alarms through the topic `alarms`, the log and a signed webhook, and keep their history."""
 
 import asyncio
 import contextlib
@@ -27,17 +27,17 @@ logger = log.get(__name__)
 
 
 class AlarmNotifier:
-    """Holds the alarms of the stream. Every instance knows them; that with partition 0 moves and tells them."""
+    """Holds the alarms of the stream. Every instance knows them; the one with partition 0 updates and notifies."""
 
     def __init__(self, settings: ObserveSettings) -> None:
-        """Set up.
+        """Create a notifier.
 
         Raises:
-            Misconfigured: the webhook has no usable secret.
+            Misconfigured: the webhook has no valid secret.
         """
         self.alarms = Alarms()
         self.history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
-        """Alarms as they were told, by start, newest last."""
+        """Alarms as they were notified, by start, newest last."""
         self._url = settings.observe_webhook
         self._console = settings.observe_url
         self._posts: asyncio.Queue[Alarm] = asyncio.Queue(_PENDING)
@@ -48,11 +48,11 @@ class AlarmNotifier:
                 self._webhook = Webhook(settings.observe_webhook_secret)
             except Exception as error:  # noqa: BLE001 - the library's error derives from nothing narrower
                 raise Misconfigured(
-                    f"HIFI_OBSERVE_WEBHOOK_SECRET is no Standard Webhooks secret: {error}"
+                    f"HIFI_OBSERVE_WEBHOOK_SECRET is not a valid Standard Webhooks secret: {error}"
                 ) from None
 
     def read(self, key: bytes | None, value: bytes | None) -> None:
-        """A record of the topic `alarms`: an alarm, or a silence."""
+        """Apply a record of the topic `alarms`: an alarm, or a silence."""
         if not key or not value:
             return
         body = orjson.loads(value)
@@ -67,26 +67,26 @@ class AlarmNotifier:
         self._remember(body)
 
     @property
-    def told(self) -> list[Alarm]:
-        """Every alarm that is remembered, by start."""
+    def known_alarms(self) -> list[Alarm]:
+        """Every alarm in the history, by start."""
         return [Alarm(**{name: body[name] for name in Alarm.__dataclass_fields__}) for body in self.history]
 
     def restore(self) -> None:
-        """Go on with what had started; call when the whole topic was read and this instance begins to tell."""
+        """Continue the alarms that had started; call it after reading the topic, when this instance takes over."""
         active = {one.id for one in self.alarms.active}
-        for alarm in self.told:
+        for alarm in self.known_alarms:
             if alarm.ended_us is None and alarm.id not in active:
                 self.alarms.restore(alarm)
 
     async def step(self, holding: Mapping[Key, str], publisher: Publisher | None) -> None:
-        """Move all alarms, and tell what starts or ends; with Kafka gone (no publisher) to log and webhook alone."""
+        """Update all alarms and notify of starts and ends; without Kafka (no publisher) by log and webhook only."""
         for alarm in self.alarms.step(holding, now_us()):
             body = alarm.json()
             self._remember(body)
             say = logger.info if alarm.ended_us is not None or alarm.silenced else logger.error
             say(
-                "alarm-ended" if alarm.ended_us is not None else "alarm",
-                **{k: v for k, v in self._linked(body).items() if k != "says"},
+                "alarm-ended" if alarm.ended_us is not None else "alarm-started",
+                **{k: v for k, v in self._linked(body).items() if k != "summary"},
             )
             if not alarm.silenced and self._webhook is not None:
                 with contextlib.suppress(asyncio.QueueFull):
@@ -104,7 +104,7 @@ class AlarmNotifier:
                     if await self._posted(session, alarm):
                         break
                     if wait_s is None:
-                        logger.error("webhook-gave-up", alarm=alarm.id)
+                        logger.error("webhook-abandoned", alarm=alarm.id)
                         break
                     await asyncio.sleep(wait_s)
 
@@ -130,7 +130,7 @@ class AlarmNotifier:
         return False
 
     def _linked(self, body: dict[str, Any]) -> dict[str, Any]:
-        """For where the console's address is not known otherwise."""
+        """With the runbook as a URL, for readers outside the console."""
         return body | {"runbook": runbooks.link(body["kind"], self._console)}
 
     def _remember(self, body: dict[str, Any]) -> None:

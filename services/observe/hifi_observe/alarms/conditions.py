@@ -1,4 +1,4 @@
-"""What is wrong now, by the merged minutes and the momentary figures. Pure."""
+"""Conditions of alarms, from the merged minutes and the momentary figures. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,26 +13,26 @@ from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
 
 RECENT_MINUTES = 5
-"""Closed minutes that are looked at, and minutes during which an older one that became worse is looked at, too."""
+"""Closed minutes that are checked; an older minute is checked for this many minutes after it became worse."""
 _STANDSTILL_S = 5
 """Records that wait for less than this do not make a standstill, seconds."""
 _PROGRESS = ("committed", "processed")
 """Offsets of a backlog; a service stands still if neither changes."""
 SKIPPED_S = 600
-"""How long it holds that records were gone before observe read them, seconds since the last of them."""
+"""Time for which the condition `offsets-lost` holds after the last deleted record, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From the settings. Seconds, and events per second."""
+    """Thresholds from the settings."""
 
     behind_s: float
-    silence_s: float
+    heartbeat_gap_s: float
     rating: float = 0
     rating_share: float = 0.8
 
 
-def holding(
+def find_conditions(
     store: MinuteStore,
     limits: Mapping[str, SloLimits],
     destinations: Mapping[str, set[str]],
@@ -40,15 +40,15 @@ def holding(
     partitions: int,
     thresholds: Thresholds,
 ) -> dict[Key, str]:
-    """Conditions that hold now, each with its cause.
+    """Find the conditions that hold now, each with its cause.
 
     Args:
-        store: what is known.
-        limits: pipe to what it promises.
-        destinations: pipe to those that it declares.
+        store: merged minutes and momentary figures.
+        limits: pipe to the limits of its SLO.
+        destinations: pipe to the destinations that it declares.
         now_us: microseconds since 1970 UTC.
         partitions: of the stream.
-        thresholds: see there.
+        thresholds: from the settings.
     """
     found: dict[Key, str] = {}
     closed = store.closed_minute(partitions)
@@ -59,7 +59,7 @@ def holding(
         found |= _minutes(store, pipe, closed, now_us)
         if now["lag"]["count"] >= 20 and now["lag"]["p95"] > one.p95_us:
             found["lag", pipe, ""] = (
-                f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, the SLO {one.p95_us / 1e6:.2f} s"
+                f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, over the SLO of {one.p95_us / 1e6:.2f} s"
             )
         dead = now["dead_last_minute"]
         if dead:
@@ -69,7 +69,7 @@ def holding(
             if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
                 held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])
                 found["destination", pipe, bad["destination"]] = (
-                    f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries wait for it"
+                    f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries are waiting"
                 )
     found |= _groups(store)
     found |= _observe(store, now_us, partitions, thresholds)
@@ -100,7 +100,7 @@ def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Ke
 
 
 def _groups(store: MinuteStore) -> dict[Key, str]:
-    """Services whose committed offsets stand still although records wait. A retry that is not due is no standstill."""
+    """Services that make no progress although records are waiting. Retries that are not due do not count."""
     found: dict[Key, str] = {}
     for partition, now in sorted(store.live.items()):
         old = store.before.get(partition)
@@ -112,7 +112,7 @@ def _groups(store: MinuteStore) -> dict[Key, str]:
             if previous is not None and all(previous[name] == backlog[name] for name in _PROGRESS):
                 service = stage.READERS[kind]
                 found["no-progress", "", service] = (
-                    f"{service} committed nothing on {topic}[{partition}]; {records} records wait"
+                    f"{service} committed nothing on {topic}[{partition}]; {records} records are waiting"
                 )
     return found
 
@@ -124,14 +124,14 @@ def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thres
         behind_s = (now_us - min(known)) / 1e6
         missing = sorted(set(range(partitions)) - set(store.live))
         if behind_s > thresholds.behind_s:
-            found["observe-behind", "", ""] = f"what it shows is {behind_s:.0f} s old"
+            found["observe-behind", "", ""] = f"its figures are {behind_s:.0f} s old"
         elif missing:
-            found["observe-behind", "", ""] = f"nobody observes the partitions {missing}"
+            found["observe-behind", "", ""] = f"no instance observes partitions {missing}"
         reported_ms = [one["ack_reported"] for one in store.live.values() if one["ack_reported"]]
         if (
             reported_ms
             and behind_s <= thresholds.behind_s
-            and now_us / 1e6 - max(reported_ms) / 1e3 > thresholds.silence_s
+            and now_us / 1e6 - max(reported_ms) / 1e3 > thresholds.heartbeat_gap_s
         ):
             found["ingest-silent", "", ""] = (
                 f"the last ack report is {now_us / 1e6 - max(reported_ms) / 1e3:.0f} s old"
@@ -148,5 +148,5 @@ def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thres
 
 
 def clock(minute: int) -> str:
-    """A minute for a person, `2026-11-21 10:04Z`."""
+    """A minute as text, such as `2026-11-21 10:04Z`."""
     return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%d %H:%MZ")

@@ -1,4 +1,4 @@
-"""Rebuilding the book of a partition number from the topic `minutes`."""
+"""Restore the ledger of a partition number from the topic `minutes`."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ logger = log.get(__name__)
 async def load_ledger(
     settings: ServiceSettings, topics: Topics, partitions: int, rules: ClosingRules, partition: int
 ) -> PartitionLedger:
-    """The book as its last owner published it; a new one where nothing was published.
+    """The ledger as its last owner published it; an empty one if nothing was published.
 
     Args:
-        settings: where Kafka is.
+        settings: address of Kafka and instance name.
         topics: of the stream.
         partitions: of the stream, and so of the topic `minutes`.
-        rules: of closing.
-        partition: whose book it is.
+        rules: when minutes close.
+        partition: partition number of the ledger.
 
     Raises:
         aiokafka.errors.KafkaError: Kafka did not answer.
@@ -58,7 +58,7 @@ async def load_ledger(
     finally:
         await consumer.stop()
     loaded = [load_pipe_minute(orjson.loads(value)) for value in pipe_minutes.values() if value]
-    logger.info("book-loaded", partition=partition, minutes=len(loaded), resumed=marker is not None)
+    logger.info("ledger-loaded", partition=partition, minutes=len(loaded), resumed=marker is not None)
     if marker is None:
         marker = {"minute": -1, "through": {}, "restart": {}}
     return PartitionLedger.resume(partition, rules, marker, loaded)

@@ -1,4 +1,4 @@
-"""Which partition numbers this instance observes: membership of a group on the topic `raw` alone."""
+"""Group membership that decides which partition numbers this instance observes; it subscribes to `raw` only."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
 Changed = Callable[[set[int], set[int]], Awaitable[None]]
-"""Called with the partition numbers that were added and taken."""
+"""Called with the partition numbers that were added and removed."""
 
 
 class GroupMembership(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Joins the group; reads nothing of `raw` itself."""
+    """A member of observe's group. Its consumer stays paused and reads no records."""
 
     def __init__(self, settings: ServiceSettings, topics: Topics, changed: Changed) -> None:
         self._changed = changed
@@ -24,7 +24,7 @@ class GroupMembership(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer: Any = group_consumer(settings, topics.group("observe"), auto_offset_reset="latest")
 
     async def start(self) -> None:
-        """Join.
+        """Join the group.
 
         Raises:
             aiokafka.errors.KafkaError: no broker answers.
@@ -33,19 +33,19 @@ class GroupMembership(ConsumerRebalanceListener):  # type: ignore[misc]
         await self._consumer.start()
 
     async def stop(self) -> None:
-        """Leave, within a bound."""
+        """Leave the group, within 5 s."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._consumer.stop(), timeout=5)
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """New partition numbers."""
+        """Partition numbers were assigned to this instance."""
         self._consumer.pause(*assigned)
         await self._changed({tp.partition for tp in assigned}, set())
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """Partition numbers that another instance takes over."""
+        """Partition numbers are moving to another instance."""
         await self._changed(set(), {tp.partition for tp in revoked})
 
     async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        """Partition numbers that another instance has already."""
+        """Partition numbers have already moved to another instance."""
         await self._changed(set(), {tp.partition for tp in lost})

@@ -1,4 +1,4 @@
-"""Following the topics `minutes` and `alarms` from their beginning, so that every instance can show everything."""
+"""Follow the topics `minutes` and `alarms` from their beginning, so that every instance can show everything."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _BATCH = 2000
 
 
 class MinutesFollower:
-    """Reads into the store and hands alarms over. `loaded` is set once everything published so far was read."""
+    """Reads minutes into the store and passes alarms on. `loaded` is set once everything published so far was read."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class MinutesFollower:
     ) -> None:
         self.loaded = asyncio.Event()
         self.answered_s = monotonic_s()
-        """When Kafka last gave anything, of the monotonic clock."""
+        """When Kafka last returned a record, monotonic clock."""
         self._settings = settings
         self._topics = topics
         self._store = store
@@ -35,10 +35,10 @@ class MinutesFollower:
         self._positions: dict[TopicPartition, int] = {}
 
     async def run(self, partitions: int) -> None:
-        """Until cancelled; goes on where it was when it is run again.
+        """Follow until cancelled; continues at its last position when it is run again.
 
         Raises:
-            aiokafka.errors.KafkaError, OSError: Kafka went away.
+            aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
         """
         consumer: Any = bare_consumer(self._settings, wait_ms=200)
         await consumer.start()

@@ -1,4 +1,4 @@
-"""Asking Kafka for what a snapshot needs, in the order that makes it one."""
+"""Read offset snapshots from Kafka, in the order that makes losses certain (see `ledger/closing.py`)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,14 +13,14 @@ from hifi_observe.ledger.closing import OffsetSnapshot
 
 
 def read_topics(topics: Topics) -> list[str]:
-    """The topics that observe reads, named without the stream."""
+    """Names of the topics that observe reads, without the stream."""
     tiers = [f"{stage.RETRY_IN}.{tier.name}" for tier in topics.tiers]
     events = [stage.RAW, stage.NORMALIZED, stage.ENRICHED, stage.RETRY_OUT, *tiers]
     return [*events, stage.DEAD_LETTER, stage.RECEIPTS, stage.ACCEPTED]
 
 
 class OffsetSnapshotReader:
-    """Asks for snapshots of many partition numbers at once."""
+    """Reads snapshots of many partition numbers at once."""
 
     def __init__(self, bootstrap: str, topics: Topics) -> None:
         self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
@@ -40,7 +40,7 @@ class OffsetSnapshotReader:
         await self._admin.close()
 
     async def snapshots(self, consumer: Any, partitions: Iterable[int]) -> dict[int, OffsetSnapshot]:
-        """One snapshot for each partition number.
+        """Read one snapshot for each partition number.
 
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.

@@ -1,4 +1,4 @@
-"""Writing to the topics `minutes` and `alarms`."""
+"""Write to the topics `minutes` and `alarms`."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hifi_observe.minutes.merged_minute import dump
 
 
 class Publisher:
-    """Everything that observe writes to Kafka."""
+    """Writes everything that observe writes to Kafka."""
 
     def __init__(self, producer: Producer, topics: Topics, partitions: int) -> None:
         self._producer = producer
@@ -25,7 +25,7 @@ class Publisher:
     async def closed(
         self, partition: int, results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
     ) -> None:
-        """Verdicts first, the marker after them: a restart in between judges again what it did not write."""
+        """Write closed minutes, then the marker: after a restart in between, the minutes are closed again."""
         by_partition: defaultdict[int, list[Record]] = defaultdict(list)
         for result in results:
             pipe_minute = result.pipe_minute
@@ -36,34 +36,34 @@ class Publisher:
             )
         for number, records in by_partition.items():
             await self._producer.send_and_wait(self._topics.minutes, number, records)
-        told = Record(
+        record = Record(
             record_keys.closed(partition),
             orjson.dumps(marker | {"at": at_us}, option=orjson.OPT_NON_STR_KEYS),
             [],
         )
         for number in range(self.partitions):
-            await self._producer.send_and_wait(self._topics.minutes, number, [told])
+            await self._producer.send_and_wait(self._topics.minutes, number, [record])
 
     async def pipe(self, pipe: str, records: Sequence[tuple[bytes, dict[str, Any] | None]]) -> None:
-        """Merged minutes and days of a pipe; None deletes."""
+        """Write merged minutes and days of a pipe; None deletes."""
         made = [Record(key, None if value is None else orjson.dumps(value), []) for key, value in records]
         await self._producer.send_and_wait(
             self._topics.minutes, record_keys.partition_of(pipe, self.partitions), made
         )
 
     async def live(self, partition: int, value: dict[str, Any]) -> None:
-        """Momentary figures."""
+        """Write momentary figures of a partition number."""
         await self._producer.send_and_wait(
             self._topics.minutes, partition, [Record(record_keys.live(partition), orjson.dumps(value), [])]
         )
 
     async def open_minutes(self, partition: int, rows: list[dict[str, Any]]) -> None:
-        """Provisional figures of minutes that are still open."""
+        """Write provisional figures of minutes that are still open."""
         record = Record(record_keys.open_minutes(partition), orjson.dumps({"rows": rows}), [])
         await self._producer.send_and_wait(self._topics.minutes, partition, [record])
 
     async def alarm(self, identity: str, value: dict[str, Any]) -> None:
-        """An alarm's start or end, or a silence; all in one partition, so that they stay in order."""
+        """Write an alarm's start or end, or a silence; all to one partition, so that they stay in order."""
         await self._producer.send_and_wait(
             self._topics.alarms, 0, [Record(identity.encode(), orjson.dumps(value), [])]
         )

@@ -1,4 +1,4 @@
-"""Reading single records again: the `ce_id` of lost identities, and dead letters. Slow on purpose: only when asked."""
+"""Look up single records in Kafka on request: the `ce_id` of lost events, and dead letters. Takes seconds."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -14,14 +14,14 @@ from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
 _RECORDS: Final = 500_000
-"""Records of a partition that are looked through at most."""
+"""Records of a partition that are searched, at most."""
 _TIMEOUT_S: Final = 20
 
 
 async def ce_ids(
     settings: ServiceSettings, topics: Topics, merged: Mapping[str, Any], lost: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[str, int], str]:
-    """Lost identities to the `ce_id` of their events, found in `raw`; those that never reached it are missing.
+    """Find the `ce_id` of lost events in `raw`; events that never reached it are not in the result.
 
     Raises:
         Retryable: Kafka does not answer.
@@ -59,14 +59,14 @@ async def dead_letters(
     """The newest dead letters of a pipe, newest first.
 
     Args:
-        settings: where Kafka is.
+        settings: address of Kafka.
         topics: of the stream.
         partitions: of the stream.
         pipe: its name.
-        limit: how many at most.
-        masks: the pipe masks fields: what was refused before they were masked is not shown.
-        hides_id: the ids of its events are taken from a field that it masks.
-        wanted: `service`, `reason`, `destination` that they must have.
+        limit: maximum number of results.
+        masks: whether the pipe masks fields; data that normalize refused before masking is not returned.
+        hides_id: whether the ids of its events come from a masked field.
+        wanted: filter by `service`, `reason`, `destination`; empty values match all.
 
     Raises:
         Retryable: Kafka does not answer.
@@ -104,16 +104,16 @@ async def dead_letters(
     shown = sorted(found, key=lambda one: -one["at_ms"])[:limit]
     if shown:
         try:
-            gone = await replayed(settings.kafka, topics, shown[-1]["at_ms"])
+            replayed_places = await replayed(settings.kafka, topics, shown[-1]["at_ms"])
         except (Misconfigured, KafkaError) as error:
             raise Retryable(f"Kafka does not answer: {error!r}") from error
         for one in shown:
-            one["replayed"] = (one["partition"], one["offset"]) in gone
+            one["replayed"] = (one["partition"], one["offset"]) in replayed_places
     return shown
 
 
 async def _span(settings: ServiceSettings, tp: TopicPartition, first: int, end: int | None) -> Any:
-    """Records of a partition from an offset (negative: so many before the end) up to an end (None: the end now)."""
+    """Records of a partition from an offset (negative: relative to the end) up to `end` (None: the current end)."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=settings.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
     )

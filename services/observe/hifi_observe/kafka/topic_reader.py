@@ -1,4 +1,4 @@
-"""Reading every topic of the partition numbers that this instance observes, into their books."""
+"""Read every topic of the partition numbers that this instance observes into their ledgers."""
 
 import asyncio
 import contextlib
@@ -21,14 +21,14 @@ from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
 
 _BATCH: Final = 250
-"""Records between two turns of the event loop. More would not fit into a core's cache, and cost a fifth more each."""
+"""Records a turn of the event loop. Larger batches exceed a core's cache and cost a fifth more per record."""
 _FETCH_BYTES: Final = 1024 * 1024
 
 logger = log.get(__name__)
 
 
 def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
-    """A consumer without a group. Large fetches: a record may wait `wait_ms`, and the CPU is left to the mesh."""
+    """A consumer without a group. It fetches large batches: a record may wait `wait_ms`, which saves the mesh CPU."""
     return AdaptiveConsumer(
         bootstrap_servers=settings.kafka,
         client_id=settings.instance,
@@ -42,7 +42,7 @@ def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
 
 
 class TopicReader:
-    """Holds the books, keeps them at the state of Kafka, and publishes what closes."""
+    """Holds the ledgers, keeps them up to date with Kafka, and publishes the minutes that close."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class TopicReader:
     ) -> None:
         self.ledgers: dict[int, PartitionLedger] = {}
         self.answered_s = monotonic_s()
-        """When Kafka last answered, of the monotonic clock."""
+        """When Kafka last answered, monotonic clock."""
         self.joined = asyncio.Event()
         self._settings = settings
         self._topics = topics
@@ -65,16 +65,16 @@ class TopicReader:
         self._consumer = bare_consumer(settings)
         self._assigned = asyncio.Event()
         self._lock = asyncio.Lock()
-        """Held while books are judged and published, and while partitions come and go."""
+        """Held while minutes are closed and published, and while partitions are added or removed."""
         self._amended_s = 0.0
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Why this reader cannot go on."""
+        """The error because of which this reader must stop."""
 
     async def run(self) -> None:
-        """Until cancelled.
+        """Join the group and read until cancelled.
 
         Raises:
-            aiokafka.errors.KafkaError, OSError: Kafka went away; run a new reader.
+            aiokafka.errors.KafkaError, OSError: Kafka is unreachable; run a new reader.
         """
         try:
             await self._consumer.start()
@@ -82,7 +82,7 @@ class TopicReader:
             await self._membership.start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read())
-                tasks.create_task(self._look())
+                tasks.create_task(self._read_snapshots())
                 tasks.create_task(self._fail())
         finally:
             self._failed.cancel()
@@ -97,7 +97,7 @@ class TopicReader:
         try:
             await self._change(added, taken)
         except (KafkaError, OSError) as error:
-            # The group would leave the partitions with this instance all the same, unread: join anew.
+            # Otherwise the group would keep assigning partitions to an instance that does not read them.
             if not self._failed.done():
                 self._failed.set_exception(error)
 
@@ -112,11 +112,11 @@ class TopicReader:
             await self._assign(added)
             if self._traces is not None:
                 self._traces.keep(self.ledgers)
-        logger.info("observing", partitions=sorted(self.ledgers))
+        logger.info("partitions-assigned", partitions=sorted(self.ledgers))
         self.joined.set()
 
     async def _assign(self, added: set[int]) -> None:
-        """Read all topics of the partition numbers, each from where its book stands."""
+        """Read all topics of the partition numbers, each from the position of its ledger."""
         names = read_topics(self._topics)
         tps = {self._snapshots.tp(name, partition): name for partition in self.ledgers for name in names}
         fresh = [tp for tp in tps if tp.partition in added]
@@ -140,7 +140,7 @@ class TopicReader:
             try:
                 fetched = await self._consumer.getmany(timeout_ms=500, max_records=_BATCH)
             except IllegalStateError:
-                continue  # the assignment changed meanwhile
+                continue  # the assignment changed in the meantime
             for tp, records in fetched.items():
                 ledger = self.ledgers.get(tp.partition)
                 if ledger is None:
@@ -148,7 +148,7 @@ class TopicReader:
                 name = tp.topic.removeprefix(self._topics.stream + ".")
                 position = ledger.positions.get(name, 0)
                 if records[0].offset < position:
-                    continue  # fetched for an assignment before
+                    continue  # fetched for a previous assignment
                 self._note_jump(ledger, name, position, records[0].offset)
                 ledger.take(name, records)
                 if self._traces is not None:
@@ -160,8 +160,8 @@ class TopicReader:
             ledger.live.skip(name, first - expected, now_us())
             logger.error("offsets-lost", topic=name, first=expected, last=first - 1)
 
-    async def _look(self) -> None:
-        """Snapshot after snapshot; what was reached is judged."""
+    async def _read_snapshots(self) -> None:
+        """Read snapshots at an interval; close minutes at each one that was reached."""
         while True:
             started_s = monotonic_s()
             async with self._lock:
@@ -171,12 +171,12 @@ class TopicReader:
                     self.answered_s = monotonic_s()
                     for partition, snapshot in taken.items():
                         self.ledgers[partition].begin(snapshot)
-                await self._settle()
+                await self._close_minutes()
             await asyncio.sleep(
                 max(0.02, self._settings.observe_snapshot_interval_s - (monotonic_s() - started_s))
             )
 
-    async def _settle(self) -> None:
+    async def _close_minutes(self) -> None:
         now_s = monotonic_s()
         amend = now_s - self._amended_s >= self._settings.observe_amend_interval_s
         if amend:

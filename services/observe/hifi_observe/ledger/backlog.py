@@ -98,11 +98,11 @@ class Backlog:
         while self._chunks:
             chunk = self._chunks[0]
             end = bisect_left(chunk.offsets, committed, chunk.start)
-            gone: dict[int, list[int]] = {}
+            by_group: dict[int, list[int]] = {}
             passed = zip(chunk.group[chunk.start : end], chunk.sequences[chunk.start : end], strict=True)
             for number, sequence in passed:
-                gone.setdefault(number, []).append(sequence)
-            for number, sequences in gone.items():
+                by_group.setdefault(number, []).append(sequence)
+            for number, sequences in by_group.items():
                 pipe_minute, stage, epoch = chunk.groups[number]
                 pipe_minute.pass_by(stage, epoch, sequences)
                 self.waiting[pipe_minute.pipe, stage.destination] -= len(sequences)

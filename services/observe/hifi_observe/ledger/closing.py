@@ -3,8 +3,8 @@
 A minute closes at an offset snapshot, which is read in this order: the end of `accepted`, then the services' committed
 offsets, last the end offsets of all topics. Services acknowledge outputs before they commit, and ingest acknowledges
 before it writes its ack report. So once observe has read every topic up to these ends, it has read every successor of
-every record below the committed offsets, and every record that an earlier ack report names. An event without a successor
-is lost; no clock takes part in that decision.
+every record below the committed offsets, and every record that an earlier ack report names. An event without a
+successor is lost; no clock takes part in that decision.
 """
 
 from collections import Counter

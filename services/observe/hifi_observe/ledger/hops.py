@@ -1,9 +1,9 @@
-"""The rules of loss: at every hop, who came in, who went out, and where the rest is.
+"""Rules of loss: at every hop, which events came in, which went out, and where the rest is. Pure.
 
-In flight: the record is not below the committed offset of the service that reads it. Lost: that service committed past it and
-there is no successor: no record on the next topic, no outcome, no later trip. A retry that is not due yet is waiting.
-Services acknowledge their outputs before they commit, so this needs no grace as long as the committed offsets are older
-than what was read of the next topics (see `closing`).
+In flight: the record is not below the committed offset of the service that reads it. Lost: that service committed past
+it and there is no successor: no record on the next topic, no outcome, no later retry pass. A retry that is not due yet
+is waiting. Services acknowledge their outputs before they commit, so no grace period is needed as long as the committed
+offsets are older than the end offsets up to which the next topics were read (see `closing`).
 """
 
 from collections import Counter
@@ -15,9 +15,9 @@ from hifi_observe.ledger.pipe_minute import Count, PipeMinute
 from hifi_observe.ledger.stage import ACCEPTED, ENRICHED, NORMALIZED, RAW, RETRY_IN, RETRY_OUT, Stage
 
 FINAL = ("delivered", "filtered", "duplicate", "dead-delivery")
-"""Stages that end a delivery. The receipt `dead-letter` alone does not: the dead letter itself must be there."""
+"""Stages that end a delivery. The receipt `dead-letter` does not: the dead letter itself must exist."""
 Pending = Callable[[PipeMinute, Stage], IdSet]
-"""Whose records of a stage the reading service has not committed past."""
+"""Returns the identities whose records of a stage the reading service has not committed past."""
 
 
 @dataclass(slots=True)
@@ -31,13 +31,13 @@ class Unresolved:
 
 
 def destinations(pipe_minute: PipeMinute) -> list[str]:
-    """Destinations that anything was seen of; empty name: deliveries of events that nobody wants."""
+    """Destinations with any record; the empty name stands for events that no destination wants."""
     kinds = {"wanted", "to-retry", RETRY_IN, RETRY_OUT, *FINAL}
     return sorted({stage.destination for stage in pipe_minute.seen if stage.kind in kinds})
 
 
 def unresolved(pipe_minute: PipeMinute, pending: Pending) -> list[Unresolved]:
-    """Where every event is that has not come to its end: one entry for each hop, destination and state."""
+    """Events and deliveries without an end: one entry for each hop, destination and state."""
     found: dict[tuple[str, str, str], Unresolved] = {}
     for one in _unresolved(pipe_minute, pending):
         if one.ids:
@@ -50,7 +50,7 @@ def _key(one: Unresolved) -> tuple[str, str, str]:
 
 
 def unread(pipe_minute: PipeMinute) -> IdSet:
-    """Who was seen behind a hop and not yet before it: topics are read in any order, so the rest is still to come."""
+    """Identities seen after a hop but not yet before it: topics are read in any order, so their records follow."""
     seen = _Sets(pipe_minute.seen)
     behind = (seen[NORMALIZED] | seen["dead-event", "normalize"] | seen["duplicate", ""]) - seen[RAW]
     behind.update((seen[ENRICHED] | seen["dead-event", "enrich"]) - seen[NORMALIZED])
@@ -92,7 +92,7 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending) -> Iterator[Unresolve
             pipe_minute, pending, "egest", name, Stage(ENRICHED), seen["wanted", name] - final - later
         )
         onward = IdSet()
-        """Seen on any trip after the one at hand."""
+        """Identities seen in any later retry pass."""
         for retry_pass in reversed(retry_passes):
             put, out = seen[RETRY_IN, name, retry_pass], seen[RETRY_OUT, name, retry_pass]
             yield from _split(
@@ -112,7 +112,7 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending) -> Iterator[Unresolve
 def _split(
     pipe_minute: PipeMinute, pending: Pending, hop: str, name: str, source: Stage, without: IdSet
 ) -> Iterator[Unresolved]:
-    """Tell the in flight and waiting from the lost among those without a successor."""
+    """Divide the identities without a successor into lost ones, and those in flight or waiting."""
     if not without:
         return
     passed = pipe_minute.passed.get(source, IdSet()) & without
@@ -122,7 +122,7 @@ def _split(
 
 
 def counts(pipe_minute: PipeMinute) -> Counter[Count]:
-    """What the sets say: events in and out of each hop, and the outcomes of deliveries. Copies are counted apart."""
+    """Count events in and out of each hop, and outcomes of deliveries. Copies are counted elsewhere."""
     seen = _Sets(pipe_minute.seen)
     made: Counter[Count] = Counter()
 
@@ -171,7 +171,7 @@ def counts(pipe_minute: PipeMinute) -> Counter[Count]:
 
 
 class _Sets:
-    """Sets by kind, name and trip; what was never seen is empty."""
+    """Identity sets by kind, destination and retry pass; empty if never seen."""
 
     def __init__(self, seen: dict[Stage, IdSet]) -> None:
         self._seen = seen

@@ -25,7 +25,7 @@ class IdSet:
 
     @classmethod
     def of(cls, identities: Iterable[Identity]) -> "IdSet":
-        """The set of some identities."""
+        """A set of these identities."""
         made = cls()
         for epoch, sequence in identities:
             made.add(epoch, (sequence,))
@@ -104,7 +104,7 @@ class IdSet:
         return IdSet({epoch: mine.copy() for epoch, mine in self._maps.items()})
 
     def epochs(self) -> list[str]:
-        """The epochs that have any member."""
+        """The epochs with any member."""
         return sorted(self._maps)
 
     def only(self, epoch: str) -> "IdSet":
@@ -118,7 +118,7 @@ class IdSet:
             mine.shrink_to_fit()
 
     def size_bytes(self) -> int:
-        """About what the bitmaps take, bytes."""
+        """Approximate size of the bitmaps, bytes."""
         return sum(len(mine.serialize()) + 100 for mine in self._maps.values())
 
     def dump(self) -> dict[str, str]:
@@ -130,7 +130,7 @@ class IdSet:
 
     @classmethod
     def load(cls, dumped: dict[str, str]) -> "IdSet":
-        """What `dump` wrote."""
+        """Restore what `dump` returned."""
         return cls({epoch: BitMap64.deserialize(base64.b64decode(text)) for epoch, text in dumped.items()})
 
     @staticmethod
@@ -139,7 +139,7 @@ class IdSet:
 
 
 def union(sets: Iterable[IdSet]) -> IdSet:
-    """Everything that is in any of the sets."""
+    """The union of all sets."""
     made = IdSet()
     for one in sets:
         made.update(one)

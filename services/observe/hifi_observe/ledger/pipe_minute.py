@@ -1,4 +1,4 @@
-"""What is known of the events of one pipe, one minute and one partition."""
+"""Events of one pipe, one minute and one partition: which identities were seen at which stage."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ Count: TypeAlias = tuple[str, str, str]
 
 
 class PipeMinute:
-    """Identities by stage while the minute is open; counts and the unresolved identities once it is closed."""
+    """Identities by stage while the minute is open; counts and unresolved identities once it is closed."""
 
     __slots__ = (
         "_through",
@@ -40,9 +40,9 @@ class PipeMinute:
         self.pipe = pipe
         self.minute = minute
         self.seen: dict[Stage, IdSet] = {}
-        """Who was seen at a stage. Once closed: only the unresolved among them."""
+        """Stage to identities seen there. Once closed: only the unresolved ones."""
         self.passed: dict[Stage, IdSet] = {}
-        """Whose records the reading service committed past."""
+        """Stage to identities whose records the reading service committed past."""
         self.copies: Counter[Stage] = Counter()
         """Records beyond the first of an event at a stage."""
         self.sketches: dict[str, Sketch] = {}
@@ -53,24 +53,24 @@ class PipeMinute:
         """Topic to the last offset of the minute in it."""
         self.open = True
         self.frozen: Counter[Count] = Counter()
-        """Counts of what is resolved."""
+        """Counts of resolved events."""
         self.unresolved = IdSet()
         self.known = IdSet()
         """Every identity ever seen at any stage; filled when the minute closes."""
         self.replayed: dict[str, IdSet] = {}
-        """Destination to who was dead-lettered there and delivered by a replay."""
+        """Destination to identities that were dead-lettered there and delivered by a replay."""
         self.late = 0
         """Events first seen after closing."""
         self.version = 0
-        """How often it was closed or amended."""
+        """Number of times it was closed or amended."""
         self.dirty = False
-        """Something came after closing that may change what was said."""
+        """Whether something arrived after closing that may change the published result."""
         self.unreported = (0, 0)
-        """Events in `raw` without a tally: unacknowledged, and of epochs whose tally is incomplete."""
+        """Events in `raw` that no ack report names: unacknowledged ones, and those of incomplete epochs."""
         self._through: dict[str, int] = {}
 
     def show(self, stages: Iterable[Stage], epoch: str, sequences: list[int]) -> None:
-        """Events were seen at stages."""
+        """Add events seen at stages."""
         if not self.open:
             sequences = self._late(stages, epoch, sequences)
             if not sequences:
@@ -84,7 +84,7 @@ class PipeMinute:
                 self.copies[stage] += len(sequences) - fresh
 
     def show_range(self, stage: Stage, epoch: str, first: int, last: int) -> None:
-        """A whole range of events was seen at a stage; repeating it is no duplicate."""
+        """Add a range of events seen at a stage; adding it again counts no copies."""
         ids = IdSet()
         ids.add_range(epoch, first, last)
         if not self.open:
@@ -96,12 +96,12 @@ class PipeMinute:
         self.seen.setdefault(stage, IdSet()).update(ids)
 
     def replay(self, destination: str, epoch: str, sequence: int) -> None:
-        """A replayed dead letter was delivered."""
+        """Add the delivery of a replayed dead letter."""
         self.replayed.setdefault(destination, IdSet()).add(epoch, (sequence,))
         self.dirty = self.dirty or not self.open
 
     def pass_by(self, stage: Stage, epoch: str, sequences: list[int]) -> None:
-        """The service that reads the stage committed past these records."""
+        """Mark records of a stage as passed by the commit of the service that reads it."""
         if not self.open:
             sequences = [one for one in sequences if (epoch, one) in self.unresolved]
             if not sequences:
@@ -110,24 +110,24 @@ class PipeMinute:
         self.passed.setdefault(stage, IdSet()).add(epoch, sequences)
 
     def measure(self, name: str, values_us: Iterable[int]) -> None:
-        """Durations of a measure, microseconds."""
+        """Add durations of a measure, microseconds."""
         sketch = self.sketches.get(name)
         if sketch is None:
             sketch = self.sketches[name] = Sketch()
         sketch.extend(values_us)
 
     def span(self, topic: str, offset: int) -> None:
-        """The minute was seen in a topic; offsets ascend."""
+        """Extend the range of offsets of this minute in a topic; offsets ascend."""
         self.firsts.setdefault(topic, offset)
         self.lasts[topic] = offset
 
     def close(self, counts: Mapping[Count, int], unresolved: IdSet, positions: Mapping[str, int]) -> None:
-        """Freeze what is resolved and keep the identities of the rest.
+        """Freeze the counts of resolved events and keep the identities of the others.
 
         Args:
-            counts: as they are now by the sets alone, without what was frozen before.
-            unresolved: in flight, waiting or lost at any hop.
-            positions: topic to the next offset that has not been counted here.
+            counts: of the identity sets, without what was frozen before.
+            unresolved: identities in flight, waiting or lost at any hop.
+            positions: topic to the next offset that is not counted yet.
         """
         if self.open:
             for ids in self.seen.values():
@@ -148,16 +148,16 @@ class PipeMinute:
         self.dirty = False
 
     def counted_to(self, topic: str) -> int:
-        """Records of a topic below this offset are in what was written; after a restart they come again."""
+        """Records of a topic below this offset are in the published result; after a restart they are read again."""
         return self._through.get(topic, -1) if not self.open else -1
 
     def size_bytes(self) -> int:
-        """About what the bitmaps take, bytes."""
+        """Approximate size of the bitmaps, bytes."""
         sets = [*self.seen.values(), *self.passed.values(), self.known, self.unresolved]
         return sum(one.size_bytes() for one in sets)
 
     def dump(self) -> dict[str, Any]:
-        """JSON of a closed cell, from which it goes on after a restart."""
+        """JSON of a closed minute, from which a restart continues."""
         return {
             "frozen": [[*count, number] for count, number in sorted(self.frozen.items()) if number],
             "copies": [[*stage, number] for stage, number in sorted(self.copies.items())],
@@ -177,7 +177,7 @@ class PipeMinute:
 
     @classmethod
     def load(cls, pipe: str, minute: int, dumped: Mapping[str, Any]) -> "PipeMinute":
-        """What `dump` wrote."""
+        """Restore what `dump` returned."""
         pipe_minute = cls(pipe, minute)
         pipe_minute.open = False
         pipe_minute.frozen = Counter(
@@ -208,7 +208,7 @@ class PipeMinute:
         return pipe_minute
 
     def _late(self, stages: Iterable[Stage], epoch: str, sequences: list[int]) -> list[int]:
-        """After closing: the unresolved and the new are taken up, every other one is a copy."""
+        """After closing: keep unresolved and new identities, count every other one as a copy."""
         self.dirty = True
         taken, copies = [], 0
         for sequence in sequences:

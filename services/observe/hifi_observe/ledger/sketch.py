@@ -1,6 +1,6 @@
 """Distributions of durations that can be merged: DDSketch (Masson, Rim, Lee, VLDB 2019, doi 10.14778/3352063.3352135).
 
-Sparse, since most minutes of most pipes have few events; why not the `ddsketch` package: docs/decisions.
+Sparse, because most minutes of most pipes have few events. docs/decisions/sketches.md: why not the package `ddsketch`.
 """
 # ruff: noqa: SLF001 - another one of the same class
 
@@ -13,21 +13,21 @@ from functools import partial
 from typing import Any, Final
 
 RELATIVE_ERROR: Final = 0.01
-"""A quantile is within this share of the true value of that rank."""
+"""Maximum relative error of a quantile."""
 _GAMMA: Final = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _PER_LOG: Final = 1 / math.log(_GAMMA)
 _PENDING: Final = 512
 
 
 def _key(value: int) -> int:
-    """Bin of a whole number of microseconds: ascending like the values; 0 is 0, negative ones are mirrored."""
+    """Bin of a whole number of microseconds, in the order of the values: 0 for 0, negative for negative ones."""
     if value > 0:
         return math.ceil(math.log(value) * _PER_LOG) + 1
     return 0 if value == 0 else -(math.ceil(math.log(-value) * _PER_LOG) + 1)
 
 
 def _bounds(longest: int) -> list[int]:
-    """Bin to the largest value in it (of an empty bin: of those before), for the bins of 0 to about `longest`."""
+    """Largest value of each bin (of an empty bin: of the bins before), for values from 0 to about `longest`."""
     bounds, bound = [0], 1.0
     while bounds[-1] < longest:
         value = int(bound)
@@ -42,7 +42,7 @@ def _bounds(longest: int) -> list[int]:
 
 _BOUNDS: Final = _bounds(86_400_000_000)
 _key_of_usual: Final = partial(bisect_left, _BOUNDS)
-"""`_key` of 0 to a day and no other values: a search is several times as fast as a logarithm."""
+"""`_key` for values from 0 to a day only: a binary search is several times faster than a logarithm."""
 
 
 def _value(key: int) -> float:
@@ -85,7 +85,7 @@ class Sketch:
             self.merge(one)
 
     def flush(self) -> None:
-        """Put what waits into the bins."""
+        """Move pending values into the bins."""
         values = self._pending
         if not values:
             return
@@ -162,7 +162,7 @@ class Sketch:
 
     @classmethod
     def load(cls, dumped: dict[str, Any]) -> "Sketch":
-        """What `dump` wrote."""
+        """Restore what `dump` returned."""
         made = cls()
         key = 0
         for step, count in zip(dumped["k"], dumped["c"], strict=True):

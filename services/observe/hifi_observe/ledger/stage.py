@@ -35,7 +35,7 @@ class Stage(NamedTuple):
     destination: str = ""
     """The destination; for dead letters of whole events the service that refused them."""
     retry_pass: int = 0
-    """Trips through the retrier, on retry topics."""
+    """Number of passes through the retrier, on retry topics."""
 
 
 StageReader: TypeAlias = Callable[[Mapping[str, bytes]], tuple[Stage, ...]]

@@ -1,8 +1,8 @@
-"""Whether a minute was up, and how many nines that makes. Pure.
+"""Availability: whether a minute was up, and the share of minutes that were. Pure.
 
 A minute is down when the p95 over its deliveries is over the SLO (an undelivered one counts with its age), when its
-loss is over the limit, or when ingest fell silent or failed to accept. A minute that could not be judged is unknown,
-not up. Dead letters are answers, not delays: they are counted apart.
+loss is over the limit, or when ingest's heartbeat had a gap or ingest answered 5xx. A minute without enough data is
+unknown, not up. Dead letters do not make a minute down: they are counted separately.
 """
 
 import math
@@ -18,36 +18,36 @@ DAY_MINUTES, WEEK_MINUTES, MONTH_MINUTES = 1440, 7 * 1440, 30 * 1440
 
 @dataclass(frozen=True, slots=True)
 class SloLimits:
-    """What a pipe promises."""
+    """SLO limits of a pipe, and limits of ingest."""
 
     p95_us: int
     loss: int
-    silence_s: float = 10
-    """Ingest's heartbeat comes each second; a longer gap than this fails the minute."""
+    heartbeat_gap_s: float = 10
+    """Longest allowed gap in ingest's heartbeat, which is written every second."""
     failed_share: float = 0.01
-    """Share of ingest's answers that may be 5xx; a larger one fails the minute."""
+    """Largest allowed share of 5xx among ingest's answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestHealth:
-    """How ingest, over all its processes, was in a minute."""
+    """Health of ingest in a minute, over all its processes."""
 
     gap_s: float | None = None
-    """Its longest silence on any partition; None: nothing was ever heard of it."""
+    """Longest gap in the heartbeat on any partition; None: unknown, there was never an ack report."""
     failed: int = 0
-    """Answers that said that it could not accept (5xx)."""
+    """5xx answers: it could not accept."""
     answered: int = 0
     """All answers."""
 
     def worst(self, other: "IngestHealth") -> "IngestHealth":
-        """What is known from two sources of which each may have forgotten a part."""
+        """Merge two sources of which each may miss a part."""
         gaps = [one.gap_s for one in (self, other) if one.gap_s is not None]
         fuller = max(self, other, key=lambda one: one.answered)
         return IngestHealth(max(gaps, default=None), fuller.failed, fuller.answered)
 
     def within(self, limits: SloLimits) -> bool:
-        """Whether it kept to what a pipe promises."""
-        silent = self.gap_s is not None and self.gap_s > limits.silence_s
+        """Whether it is within the limits."""
+        silent = self.gap_s is not None and self.gap_s > limits.heartbeat_gap_s
         return not silent and self.failed <= self.answered * limits.failed_share
 
 
@@ -68,10 +68,10 @@ def judge(
     Args:
         lags: accepted time to 2xx of every delivery.
         undelivered: events and deliveries without an outcome.
-        age_us: their least age, microseconds.
+        age_us: age of the youngest of them, microseconds.
         lost: how many of them are lost.
         limits: of the pipe.
-        intake: how ingest was in the minute.
+        intake: health of ingest in the minute.
     """
     with_waiting = lags.copy()
     with_waiting.add_many(age_us, undelivered)
@@ -92,7 +92,7 @@ def judge(
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """Minutes of a period."""
+    """Minutes of a period by state."""
 
     up: int
     down: int
@@ -100,20 +100,20 @@ class Uptime:
 
     @property
     def share(self) -> float | None:
-        """Share of the known minutes that were up; None: nothing is known."""
+        """Share of the known minutes that were up; None: no minute is known."""
         known = self.up + self.down
         return self.up / known if known else None
 
     @property
     def nines(self) -> float | None:
-        """-log10 of the share that was down; without any down minute, of what the known minutes can tell at best."""
+        """-log10 of the share of down minutes; without any down minute, of half a minute."""
         known = self.up + self.down
         if not known:
             return None
         return -math.log10(max(self.down, 0.5) / max(known, 1)) if self.up else 0.0
 
     def left(self, target: float, minutes: int) -> float:
-        """Minutes that may still be down within a period of so many minutes, to keep to a target such as 0.999."""
+        """Error budget left: minutes of a period that may still be down for a target such as 0.999."""
         return (1 - target) * minutes - self.down
 
     def json(self, target: float, minutes: int) -> dict[str, Any]:

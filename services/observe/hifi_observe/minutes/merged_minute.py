@@ -1,4 +1,4 @@
-"""A minute of a pipe, merged over its partitions: what the console, the API and the command line read."""
+"""Merge a minute of a pipe over its partitions: what the console, the API and the command line show. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -13,13 +13,13 @@ from hifi_observe.ledger.stage import Stage
 from hifi_observe.minutes.availability import IngestHealth, Judgement, SloLimits, judge
 
 LISTED = 100_000
-"""Lost identities of a minute and partition that are listed; beyond, they are only counted."""
+"""Lost identities listed for a minute and partition; further ones are only counted."""
 _OUTPUT = {"ingest": "raw", "normalize": "normalized", "enrich": "enriched"}
 
 
 @dataclass(slots=True)
 class MinuteShare:
-    """One partition's share of a minute, as it travels through the topic `minutes`."""
+    """One partition's share of a minute, as published on the topic `minutes`."""
 
     pipe: str
     minute: int
@@ -38,7 +38,7 @@ class MinuteShare:
 
 
 def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
-    """The JSON of a verdict: the cell, from which observe goes on, and what its bitmaps cannot say alone."""
+    """JSON of a closed minute: the state from which a restart continues, and the counts that are merged."""
     pipe_minute = result.pipe_minute
     return {
         "pipe": pipe_minute.pipe,
@@ -57,7 +57,7 @@ def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
 
 
 def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
-    """What `dump` wrote, less what only a restart needs."""
+    """The share in what `dump` returned, without what only a restart needs."""
     pipe_minute = dumped["pipe_minute"]
     copies: Counter[tuple[str, str]] = Counter()
     for kind, destination, _, number in pipe_minute["copies"]:
@@ -87,7 +87,7 @@ def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
 
 
 def load_pipe_minute(dumped: Mapping[str, Any]) -> PipeMinute:
-    """The cell of what `dump` wrote, to go on from."""
+    """The pipe minute in what `dump` returned, to continue after a restart."""
     return PipeMinute.load(dumped["pipe"], dumped["minute"], dumped["pipe_minute"])
 
 
@@ -101,7 +101,7 @@ def merge(
         minute: minutes since 1970 UTC.
         parts: one for each partition that saw events of it.
         limits: of the pipe's SLO.
-        intake: how ingest was in the minute.
+        intake: health of ingest in the minute.
     """
     parts = list(parts)
     counts: Counter[Count] = Counter()
@@ -159,7 +159,7 @@ def merge(
 
 
 def summary(sketch: Sketch) -> dict[str, float]:
-    """Count and microseconds of a distribution."""
+    """Count, mean, quantiles and maximum of a distribution, microseconds."""
     return {
         "count": len(sketch),
         "mean": round(sketch.mean_us),

@@ -1,4 +1,4 @@
-"""Merging the partitions' shares of the pipes that this instance owns, and letting go of what is old. Pure."""
+"""Merge the partitions' shares of the pipes that this instance owns, and delete what is past its retention. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -13,11 +13,11 @@ from hifi_observe.minutes.minute_store import MinuteStore
 
 Records = list[tuple[bytes, dict[str, Any] | None]]
 _BACK = 1440
-"""Minutes that a new owner goes back to merge what nobody merged."""
+"""Minutes that a new owner goes back to merge what was not merged yet."""
 
 
 class MinuteMerger:
-    """Decides what to write for a pipe."""
+    """Decides which records to write for a pipe."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class MinuteMerger:
         """Set up.
 
         Args:
-            store: what is known.
+            store: the topic `minutes`.
             partitions: of the stream.
-            limits: of a pipe; None: there is no such pipe any more.
+            limits: returns the SLO limits of a pipe; None: the pipe was deleted.
             keep_h: how long minutes are kept, hours.
             amend_s: how long minutes are amended, seconds.
         """
@@ -45,11 +45,11 @@ class MinuteMerger:
         self._merged_to: dict[str, int] = {}
 
     def owned(self, pipes: Iterable[str], mine: set[int]) -> list[str]:
-        """Those of the pipes that belong to the partition numbers of this instance."""
+        """The pipes that belong to partition numbers of this instance."""
         return [pipe for pipe in pipes if record_keys.partition_of(pipe, self._partitions) in mine]
 
     def merge(self, pipe: str) -> Records:
-        """Records to write for the minutes of a pipe that closed or changed."""
+        """Records to write for the minutes of a pipe that were closed or amended."""
         closed, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
         if not changed and self._merged_to.get(pipe) == closed:
             return []
@@ -66,7 +66,7 @@ class MinuteMerger:
         records: Records = []
         moved: defaultdict[int, Counter[str]] = defaultdict(Counter)
         for minute in sorted(due):
-            # What is not kept any more is neither merged nor counted again.
+            # Minutes past their retention are neither merged nor counted again.
             merged = self._merged(pipe, minute, limits) if minute >= closed - self._keep else None
             if merged is not None:
                 records.append((record_keys.minute(pipe, minute), merged))
@@ -89,12 +89,12 @@ class MinuteMerger:
             return None
         intake = self._store.intake(minute)
         if before is not None:
-            # Markers tell of the minutes that closed last: what was before a restart is in the merged minute alone.
+            # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
             intake = intake.worst(IngestHealth(**before.get("intake", {})))
         return merge(pipe, minute, parts, limits, intake)
 
     def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
-        """Its minutes by state; of a day whose first minutes were let go, what was known and what moved since."""
+        """Minutes of a day by state; if its first minutes were deleted, the last known counts plus changes since."""
         known = self._store.days[pipe].get(number)
         if known is not None and number * DAY_MINUTES < oldest:
             made = {state: max(0, count + moved[state]) for state, count in known.items()}
@@ -107,18 +107,18 @@ class MinuteMerger:
         return made
 
     def _old(self, pipe: str, closed: int) -> Records:
-        """Deletions of what nobody needs any more."""
-        gone: Records = []
+        """Deletions of minutes and shares past their retention."""
+        deletions: Records = []
         if closed < 0:
-            return gone
+            return deletions
         for minute in [
             minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep
         ]:
-            gone.append((record_keys.minute(pipe, minute), None))
+            deletions.append((record_keys.minute(pipe, minute), None))
             self._store.take(record_keys.minute(pipe, minute), None)
         for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:
             for partition, value in list(self._store.parts[pipe][minute].items()):
                 if minute < closed - self._keep or not orjson.loads(value)["pipe_minute"]["unresolved"]:
-                    gone.append((record_keys.part(pipe, minute, partition), None))
+                    deletions.append((record_keys.part(pipe, minute, partition), None))
                     self._store.take(record_keys.part(pipe, minute, partition), None)
-        return gone
+        return deletions

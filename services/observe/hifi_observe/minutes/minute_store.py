@@ -1,4 +1,4 @@
-"""What this instance knows of the topic `minutes`: merged minutes, shares, markers and momentary figures. Pure."""
+"""In-memory view of the topic `minutes`: merged minutes, shares, markers and momentary figures. Pure."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from hifi_observe.minutes.open_minute import OpenMinutes
 
 @dataclass(frozen=True, slots=True)
 class DownMinute:
-    """A minute that is down, as it was when it last became worse."""
+    """A minute that is down, when it last became worse."""
 
     at_us: int
     """When that was found, microseconds since 1970 UTC."""
@@ -22,7 +22,7 @@ class DownMinute:
 
 
 class MinuteStore:
-    """A view of the topic, kept record by record. Merged minutes stay as JSON until somebody asks."""
+    """A view of the topic, updated record by record. Merged minutes stay JSON until they are requested."""
 
     def __init__(self) -> None:
         self.minutes: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
@@ -36,23 +36,23 @@ class MinuteStore:
         self.parts: defaultdict[str, dict[int, dict[int, bytes]]] = defaultdict(dict)
         """Pipe to minute to partition to its share."""
         self.markers: dict[int, dict[str, Any]] = {}
-        """Partition number to how far it is closed."""
+        """Partition number to its newest marker."""
         self.gaps: dict[int, dict[int, int]] = defaultdict(dict)
-        """Minute to partition number to ingest's longest silence, seconds."""
+        """Minute to partition number to the longest gap in ingest's heartbeat, seconds."""
         self.answers: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-        """Minute to partition number to ingest's answers: failed, and all."""
+        """Minute to partition number to ingest's answers: 5xx, and all."""
         self.losses: defaultdict[str, dict[int, int]] = defaultdict(dict)
         """Pipe to minute to events lost in it, where any were."""
         self.open_minutes = OpenMinutes()
         self.live: dict[int, dict[str, Any]] = {}
         """Partition number to its momentary figures."""
         self.before: dict[int, dict[str, Any]] = {}
-        """The momentary figures before those, for rates."""
+        """Partition number to its previous momentary figures, for rates."""
         self.changed: defaultdict[str, set[int]] = defaultdict(set)
-        """Pipe to minutes that have shares, and whose shares changed since they were last merged."""
+        """Pipe to minutes whose shares changed since they were last merged."""
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """One record of the topic."""
+        """Apply one record of the topic."""
         kind, *rest = record_keys.split(key or b"")
         match kind, rest:
             case "minute", [pipe, minute]:
@@ -73,7 +73,7 @@ class MinuteStore:
             case "live", [partition] if value is not None:
                 self._live(int(partition), orjson.loads(value))
             case _:
-                pass  # what a later version writes is not ours to judge
+                pass  # written by a later version
 
     def _minute(self, pipe: str, minute: int, value: bytes | None) -> None:
         if value is None:
@@ -126,13 +126,13 @@ class MinuteStore:
         self.live[partition] = value
 
     def closed_minute(self, partitions: int) -> int:
-        """The newest minute that every partition number has closed; -1: none yet."""
+        """The newest minute that all partition numbers have closed; -1: none yet."""
         if not self.markers or len(self.markers) < partitions:
             return -1
         return min(int(marker["minute"]) for marker in self.markers.values())
 
     def intake(self, minute: int) -> IngestHealth:
-        """How ingest was in a minute, over all partition numbers."""
+        """Health of ingest in a minute, over all partition numbers."""
         answers = self.answers.get(minute, {}).values()
         return IngestHealth(
             max(self.gaps.get(minute, {}).values(), default=None),
@@ -141,11 +141,11 @@ class MinuteStore:
         )
 
     def minute(self, pipe: str, minute: int) -> dict[str, Any] | None:
-        """A merged minute."""
+        """A merged minute; None if it is not known."""
         value = self.minutes.get(pipe, {}).get(minute)
         return None if value is None else orjson.loads(value)
 
     def latest(self, pipe: str) -> dict[str, Any] | None:
-        """The newest merged minute of a pipe."""
+        """The newest merged minute of a pipe; None: it has none."""
         known = self.minutes.get(pipe)
         return self.minute(pipe, max(known)) if known else None

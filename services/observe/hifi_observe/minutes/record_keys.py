@@ -1,10 +1,10 @@
-"""Keys of the compacted topic `minutes`, and which of its partitions a pipe's records are in."""
+"""Record keys of the compacted topic `minutes`, and the partition of a pipe's records."""
 
 from zlib import crc32
 
 
 def partition_of(pipe: str, partitions: int) -> int:
-    """The partition of `minutes` that holds a pipe; who observes that number owns its merged minutes."""
+    """The partition of `minutes` that holds a pipe; the instance that observes it owns the merged minutes."""
     return crc32(pipe.encode()) % partitions
 
 
@@ -24,7 +24,7 @@ def day(pipe: str, number: int) -> bytes:
 
 
 def closed(partition: int) -> bytes:
-    """How far one partition number is closed, and where to read on."""
+    """The marker of one partition number: its newest closed minute, and where to read on after a restart."""
     return f"closed/{partition}".encode()
 
 

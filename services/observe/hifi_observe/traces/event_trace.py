@@ -1,8 +1,8 @@
-"""The way of one sampled event, put together from its records, which come in any order. Pure.
+"""Spans of one sampled event, made from its records, which arrive in any order. Pure.
 
-Every section that is known becomes a span at once, the event as a whole when all its deliveries have ended. Ids of
-spans come from the identity and the place, so what is read again after a restart gives the same spans. Only names,
-codes, times and ids get into them, never data.
+Each step becomes a span as soon as it is known, the whole event when all its deliveries have ended. Span ids are
+derived from the identity and the stage, so records that are read again after a restart give the same spans. Spans
+contain names, codes, times and ids, never data.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -44,20 +44,20 @@ Attributes = dict[str, Any]
 
 
 class EventTrace:
-    """Gives spans to `put`."""
+    """The trace of one event; passes its spans to `put`."""
 
     def __init__(
         self, headers: Mapping[str, bytes], topics: Topics, partition: int, put: Callable[[Span], None]
     ) -> None:
-        """Begin with any record's headers.
+        """Start with the headers of any of its records.
 
         Raises:
-            KeyError, ValueError: they are not hifi's.
+            KeyError, ValueError: a header of hifi's is missing or malformed.
         """
         self.partition = partition
         self.pipe = headers[PIPE].decode("ascii")
-        self.told = False
-        """The span of the whole event was given."""
+        self.span_sent = False
+        """Whether the span of the whole event was passed on."""
         self._context = context(headers)
         self._seq = headers[SEQ]
         self._accepted_us = self._end_us = int(headers[ACCEPTED])
@@ -66,30 +66,30 @@ class EventTrace:
         self._put = put
         self._seen: set[tuple[str, Stage, int]] = set()
         self._appended: dict[Stage, tuple[int, str, int]] = {}
-        """Place to time of append (microseconds), topic and offset."""
+        """Stage to append time (microseconds), topic and offset."""
         self._fetched: dict[Stage, int] = {}
-        """Place to when its reader fetched it, microseconds."""
+        """Stage to the time its reader fetched it, microseconds."""
         self._wanted: Collection[str] | None = None
         self._ended: dict[str, str] = {}
         """Destination to the outcome of its delivery."""
         self._whole = ""
-        """The outcome of an event that came to no destination."""
+        """The outcome of an event that reached no destination."""
 
     def name(self, ce_id: bytes) -> None:
-        """Tell how its sender calls the event."""
+        """Set the event's id as its sender knows it."""
         self._ids["hifi.ce_id"] = ce_id.decode("utf-8", "replace")
 
     def take(
         self, topic: str, stages: tuple[Stage, ...], headers: Mapping[str, bytes], record: ConsumedRecord
     ) -> None:
-        """A record of it, with the stages that it shows.
+        """Add a record of the event, with the stages that it shows.
 
         Raises:
             KeyError, ValueError: a header of hifi's is missing or malformed.
         """
         kind, retry_pass = stage.kind_of(topic), stage.number(headers.get(PASS, b"0"))
         if (kind, stages[0], retry_pass) in self._seen:
-            return  # a copy, or read again
+            return  # a copy, or read again after a restart
         self._seen.add((kind, stages[0], retry_pass))
         append_us = record.timestamp * 1000
         if kind == RECEIPTS:
@@ -99,17 +99,17 @@ class EventTrace:
         else:
             self._appended[stages[0]] = (append_us, topic, record.offset)
             self._hop(kind, stages, headers, append_us)
-        if self._finished and not self.told:
-            self._tell(",".join(sorted({self._whole} if self._whole else set(self._ended.values()))))
+        if self._finished and not self.span_sent:
+            self._finish(",".join(sorted({self._whole} if self._whole else set(self._ended.values()))))
 
     def give_up(self) -> None:
-        """It is followed no longer."""
-        if not self.told and Stage(RAW) in self._appended:
-            self._tell("unfinished")
+        """Stop following the event; its span gets the outcome `unfinished`."""
+        if not self.span_sent and Stage(RAW) in self._appended:
+            self._finish("unfinished")
 
     @property
     def _finished(self) -> bool:
-        """With `raw` read too, so that what is left over of a forgotten journey does not tell the event again."""
+        """Whether all deliveries ended. It needs `raw`, so that late records of a dropped trace give no second span."""
         ended = self._wanted is not None and self._ended.keys() >= set(self._wanted)
         return Stage(RAW) in self._appended and (ended or bool(self._whole))
 
@@ -119,7 +119,7 @@ class EventTrace:
         at = stages[0]
         if kind == RAW:
             about = self._place(at) | _operation("send", "send")
-            self._section("ingest", at, self._accepted_us, append_us, "producer", about)
+            self._add_span("ingest", at, self._accepted_us, append_us, "producer", about)
         elif kind == RETRY_OUT:
             self._process("retrier", Stage(RETRY_IN, at.destination, at.retry_pass), headers, append_us)
         elif kind in (NORMALIZED, ENRICHED):
@@ -147,14 +147,14 @@ class EventTrace:
             if STATUS in headers:
                 about["http.response.status_code"] = int(headers[STATUS])
             end_us = int(headers.get(ANSWERED, b"%d" % append_us))
-            self._section("expel", mine, sent_us, end_us, "client", about, service="egest", failed=failed)
+            self._add_span("expel", mine, sent_us, end_us, "client", about, service="egest", failed=failed)
         if at.kind in FINAL or outcome == "dead-letter":
             self._ended[at.destination] = outcome
 
     def _dead(self, at: Stage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
         service = headers[SERVICE].decode("ascii")
         if service == "egest" and ATTEMPT in headers and RETRY not in headers:
-            return  # after a request, or instead of one: there is a receipt, which has the times
+            return  # there is a receipt too, and it has the times
         if at.kind == "dead-event":
             self._whole = "dead-letter"
         else:
@@ -179,24 +179,26 @@ class EventTrace:
         failed: bool = False,
         at: Stage | None = None,
     ) -> None:
-        """What a service did with the record of a place."""
+        """Add the span of a service that processed the record of a stage."""
         in_us = int(headers[IN])
         self._fetched.setdefault(before, in_us)
         about = self._place(before) | _operation("process", service) | (about or {})
         about["messaging.consumer.group.name"] = self._topics.group(service)
-        self._section(service, at or before, in_us, end_us, "consumer", about, failed=failed)
+        self._add_span(service, at or before, in_us, end_us, "consumer", about, failed=failed)
         self._transit(before)
 
     def _transit(self, at: Stage) -> None:
-        """From an append to its fetch, as soon as both are known."""
+        """Add the span from an append to its fetch, as soon as both are known."""
         key = ("transit", at, 0)
         if at in self._appended and at in self._fetched and key not in self._seen:
             self._seen.add(key)
             start_us, end_us = self._appended[at][0], self._fetched[at]
-            self._section(f"transit {at.kind}", at, start_us, end_us, "internal", self._place(at), service="")
+            self._add_span(
+                f"transit {at.kind}", at, start_us, end_us, "internal", self._place(at), service=""
+            )
 
     def _place(self, at: Stage) -> Attributes:
-        """A record by the semantic conventions for messaging; its offset where it was read already."""
+        """Attributes of a record by OpenTelemetry's messaging conventions; with its offset if it was read already."""
         _, topic, offset = self._appended.get(at, (0, at.kind, None))
         place = {
             "messaging.system": "kafka",
@@ -205,7 +207,7 @@ class EventTrace:
         }
         return place if offset is None else place | {"messaging.kafka.offset": offset}
 
-    def _section(
+    def _add_span(
         self,
         name: str,
         at: Stage,
@@ -217,7 +219,7 @@ class EventTrace:
         service: str | None = None,
         failed: bool = False,
     ) -> None:
-        """Append times are whole milliseconds, so an end may seem to be before its start."""
+        """Pass on a span. Append times are whole milliseconds, so an end is set to its start if it is before it."""
         end_us = max(start_us, end_us)
         self._end_us = max(self._end_us, end_us)
         place = (part.encode() for part in (name, at.kind, at.destination, str(at.retry_pass)))
@@ -236,9 +238,9 @@ class EventTrace:
             )
         )
 
-    def _tell(self, outcome: str) -> None:
-        """The span of the whole event: from acceptance to the end of its last delivery."""
-        self.told = True
+    def _finish(self, outcome: str) -> None:
+        """Pass on the span of the whole event: from acceptance to the end of its last delivery."""
+        self.span_sent = True
         about = {"hifi.outcome": outcome, "hifi.destination": ",".join(sorted(self._wanted or ()))}
         self._put(
             Span(

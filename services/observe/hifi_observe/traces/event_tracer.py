@@ -1,6 +1,7 @@
-"""Which events are followed hop by hop. Their spans are in `journey`, the export in `otlp`.
+"""Choose the sampled events and pass their records to their traces.
 
-Whether an event is sampled depends on its trace alone, so all hops and all instances decide alike.
+Whether an event is sampled depends on its trace id alone, so all hops and all instances make the same decision.
+`event_trace` makes the spans, `otlp_exporter` exports them.
 """
 
 import contextlib
@@ -17,49 +18,49 @@ from hifi_observe.traces.event_trace import EventTrace
 from hifi_observe.traces.span import Span, context, sampled
 
 KEPT: Final = 10_000
-"""Sampled events that are followed at a time, at most."""
+"""Sampled events that are followed at the same time, at most."""
 KEPT_S: Final = 900.0
-"""How long each is followed."""
+"""Time for which each is followed, seconds."""
 _CAPPED: Final = 50_000
 
 
 class EventTracer:
-    """Takes every record and follows the sampled events."""
+    """Receives every record and follows the sampled events."""
 
     def __init__(
         self,
         topics: Topics,
         share: float,
-        most_per_s: int,
+        max_per_s: int,
         put: Callable[[Span], None],
         hides_id: Callable[[str], bool],
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """Follow none yet.
+        """Create a tracer.
 
         Args:
             topics: of the stream.
-            share: of the traces that their sender does not sample, 0 to 1.
-            most_per_s: events that are begun to follow, a second.
-            put: takes a span; must not block.
-            hides_id: whether a pipe masks what its events' ids are taken from.
+            share: sampled share of the traces that their sender does not sample, 0 to 1.
+            max_per_s: newly sampled events per second, at most.
+            put: called with each span; must not block.
+            hides_id: whether the event ids of a pipe come from a masked field.
             clock: monotonic, seconds.
         """
         self._topics = topics
         self._share = share
-        self._most_per_s = most_per_s
+        self._max_per_s = max_per_s
         self._put = put
         self._hides_id = hides_id
         self._clock = clock
         self._traces: dict[bytes, tuple[float, EventTrace]] = {}
-        """Identity to when it was begun and the journey, oldest first."""
+        """Identity to start time and trace, oldest first."""
         self._capped: dict[bytes, None] = {}
-        """Identities that were over the cap: at no hop then, rather than at some."""
+        """Identities over the limit a second: they are left out at every hop."""
         self._second = 0
         self._begun = 0
 
     def take(self, topic: str, partition: int, records: Sequence[ConsumedRecord]) -> None:
-        """Records of a topic (named without the stream) and a partition."""
+        """Add records of a topic (named without the stream) and a partition."""
         self._forget()
         kind = stage.kind_of(topic)
         if kind == stage.ACCEPTED:
@@ -69,13 +70,15 @@ class EventTracer:
             headers = dict(record.headers)
             if headers.get(REPLAY, b"0") != b"0":
                 continue
-            with contextlib.suppress(KeyError, ValueError):  # what is not hifi's, the book counts
+            with contextlib.suppress(
+                KeyError, ValueError
+            ):  # the ledger counts records without hifi's headers
                 trace = self._trace(headers, partition)
                 if trace is not None:
                     trace.take(topic, stages_of(headers), headers, record)
 
     def keep(self, partitions: Collection[int]) -> None:
-        """Another instance tells of the events of all other partitions."""
+        """Drop the traces of all other partitions: another instance follows them."""
         self._traces = {seq: one for seq, one in self._traces.items() if one[1].partition in partitions}
 
     def _trace(self, headers: Mapping[str, bytes], partition: int) -> EventTrace | None:
@@ -99,7 +102,7 @@ class EventTracer:
         if second != self._second:
             self._second, self._begun = second, 0
         self._begun += 1
-        if self._begun <= self._most_per_s:
+        if self._begun <= self._max_per_s:
             return True
         metrics.TRACES_CAPPED.inc()
         self._capped[headers[SEQ]] = None
@@ -108,7 +111,7 @@ class EventTracer:
         return False
 
     def _forget(self) -> None:
-        """The oldest, beyond the bounds."""
+        """Give up the oldest traces beyond the limits."""
         now_s = self._clock()
         while self._traces:
             seq, (born_s, trace) = next(iter(self._traces.items()))

@@ -1,6 +1,6 @@
-"""Export of spans to an OpenTelemetry collector (OTLP over HTTP), in a thread of its own. Imported only when it is on.
+"""Export spans to an OpenTelemetry collector (OTLP over HTTP) in a thread. Imported only if an endpoint is configured.
 
-Nothing waits for the collector: what the bounded queue does not take, and what the collector does not, is counted.
+The export never blocks observe: spans are dropped and counted when the queue is full or the collector refuses them.
 """
 
 import logging
@@ -30,7 +30,7 @@ from hifi_observe import metrics
 from hifi_observe.traces.span import Span
 
 QUEUED: Final = 5_000
-"""Spans that wait for the collector, at most: about 5 MB."""
+"""Spans in the queue, at most: about 5 MB."""
 _BATCH: Final = 500
 _EVERY_S: Final = 1.0
 _PATH: Final = "/v1/traces"
@@ -39,14 +39,14 @@ logger = log.get(__name__)
 
 
 class OtlpExporter:
-    """Sends what it is given, each second. Headers, certificates and time-out: OpenTelemetry's own variables."""
+    """Sends spans every second. OpenTelemetry's own variables set headers, certificates and time-out."""
 
     def __init__(self, endpoint: str, stream: str) -> None:
         """Start the thread.
 
         Args:
             endpoint: URL of the collector; `/v1/traces` is added, as to `OTEL_EXPORTER_OTLP_ENDPOINT`.
-            stream: its name, the namespace of the services in the spans.
+            stream: name of the stream, used as the namespace of the services in the spans.
         """
         self._stream = stream
         self._exporter = OTLPSpanExporter(endpoint.rstrip("/").removesuffix(_PATH) + _PATH)
@@ -60,14 +60,14 @@ class OtlpExporter:
         self._thread.start()
 
     def put(self, span: Span) -> None:
-        """Take a span, or drop it when too many wait."""
+        """Queue a span; drop it if the queue is full."""
         try:
             self._waiting.put_nowait(span)
         except queue.Full:
             metrics.SPANS.labels("dropped").inc()
 
     def stop(self, timeout_s: float) -> None:
-        """Send what waits, as far as the time goes; blocks so long."""
+        """Send the queued spans within a time-out, seconds; blocks until then."""
         self._stopping.set()
         self._thread.join(timeout_s)
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
@@ -94,13 +94,13 @@ class OtlpExporter:
         done = self._exporter.export(batch) is SpanExportResult.SUCCESS
         metrics.SPANS.labels("exported" if done else "dropped").inc(len(batch))
         if done and self._failing:
-            logger.info("spans-exported-again")
+            logger.info("span-export-resumed")
         elif not done and not self._failing:
             logger.warning("spans-dropped", cause=self._cause.text)
         self._failing = not done
 
     def _make(self, span: Span) -> None:
-        """A span of the past: its ids and times are given."""
+        """Make a span with the ids and times of the event."""
         self._made.trace, self._made.id = span.trace, span.id
         context = Context()
         if span.parent:
@@ -119,7 +119,7 @@ class OtlpExporter:
         made.end(span.end_us * 1000)
 
     def _tracer(self, service: str) -> Tracer:
-        """Each service is a service of its own to those who look at traces."""
+        """The tracer of a service: each service of the mesh appears as its own service in traces."""
         if service not in self._tracers:
             name = f"hifi-{service}" if service else "hifi"
             about = Resource.create({"service.name": name, "service.namespace": self._stream})
@@ -132,7 +132,7 @@ class OtlpExporter:
 
 
 class _Made(SpanProcessor, IdGenerator):
-    """Gives a span the ids that were chosen for it and gathers it when it is made."""
+    """Sets the ids of spans, and collects the finished ones."""
 
     def __init__(self) -> None:
         self.trace = self.id = 0
@@ -149,21 +149,21 @@ class _Made(SpanProcessor, IdGenerator):
 
 
 class _Cause(logging.Handler):
-    """Keeps what OpenTelemetry logs of a failed export, in place of a line for each."""
+    """Keeps the first message that OpenTelemetry logs about a failed export, instead of one line for each."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.text = ""
         self._logger = logging.getLogger("opentelemetry")
         self._logger.addHandler(self)
-        self._logger.setLevel(logging.WARNING)  # whatever the level of the service's own lines is
+        self._logger.setLevel(logging.WARNING)  # independent of the level of the service's own log
         self._logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
         self.text = self.text or record.getMessage()
 
     def remove(self) -> None:
-        """Let it log again as it does."""
+        """Restore OpenTelemetry's own logging."""
         self._logger.removeHandler(self)
         self._logger.setLevel(logging.NOTSET)
         self._logger.propagate = True

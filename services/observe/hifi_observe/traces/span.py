@@ -1,4 +1,4 @@
-"""Spans as observe makes them, and which trace an event belongs to. Pure; what exports them is in `otlp`."""
+"""Spans of sampled events, and the trace that an event belongs to. Pure; `otlp_exporter` exports them."""
 
 import re
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ _RANDOM: Final = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A section of an event's way; times in microseconds since 1970 UTC."""
+    """A step of an event's path; times in microseconds since 1970 UTC."""
 
     name: str
     service: str
-    """Who did it; empty: the mesh as a whole."""
+    """Service that did it; empty: the mesh as a whole."""
     trace: int
     id: int
     parent: int
@@ -30,7 +30,7 @@ class Span:
     kind: Literal["internal", "producer", "consumer", "client"] = "internal"
     failed: bool = False
     remote: bool = False
-    """The parent is the sender's."""
+    """Whether the parent is the sender's span."""
     attributes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -41,11 +41,11 @@ class TraceContext(NamedTuple):
     parent: int
     """The sender's span; 0: it has none."""
     flagged: bool
-    """The sender samples this trace."""
+    """Whether the sender samples this trace."""
 
 
 def context(headers: Mapping[str, bytes]) -> TraceContext:
-    """The trace that an event came with (W3C Trace Context), else one made from its identity.
+    """The trace in an event's headers (W3C Trace Context), else one derived from its identity.
 
     Raises:
         KeyError: it has no identity.
@@ -57,10 +57,10 @@ def context(headers: Mapping[str, bytes]) -> TraceContext:
 
 
 def sampled(trace: int, share: float) -> bool:
-    """Whether a trace is among a share of all, by its lower 64 bits: OpenTelemetry's `TraceIdRatioBased`."""
+    """Whether a trace is in a sampled share, by its lower 64 bits as in OpenTelemetry's `TraceIdRatioBased`."""
     return trace % _RANDOM < round(share * _RANDOM)
 
 
 def number(size_bytes: int, *parts: bytes) -> int:
-    """An id that is the same wherever it is made from the same parts; never 0."""
+    """A deterministic id of these parts; never 0."""
     return int.from_bytes(blake2b(b"|".join(parts), digest_size=size_bytes).digest(), "big") or 1

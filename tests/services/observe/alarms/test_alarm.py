@@ -1,4 +1,4 @@
-"""An alarm is told once at its start and once at its end, does not flap, and keeps quiet in a planned change."""
+"""An alarm is notified once at its start and once at its end, does not flap, and can be silenced."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def test_a_condition_that_stays_starts_once_and_ends_once() -> None:
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=600))
-def test_whatever_comes_and_goes_starts_and_ends_alternate_and_do_not_flap(holds: list[bool]) -> None:
+def test_starts_and_ends_alternate_and_do_not_flap(holds: list[bool]) -> None:
     told = run(Alarms(), holds)
     assert [one.ended_us is None for one in told] == [number % 2 == 0 for number in range(len(told))]
     ends = [one.ended_us for one in told if one.ended_us is not None]
@@ -39,7 +39,7 @@ def test_whatever_comes_and_goes_starts_and_ends_alternate_and_do_not_flap(holds
         assert end > start
 
 
-def test_a_silenced_alarm_says_so_and_is_told_when_it_outlasts_the_silence() -> None:
+def test_a_silenced_alarm_is_notified_when_it_outlasts_the_silence() -> None:
     alarms = Alarms()
     alarms.silences["s"] = AlarmSilence("s", "new broker", 0, 60 * SECOND, pipe="flights")
     told = run(alarms, [True] * 100)
@@ -53,7 +53,7 @@ def test_a_silence_of_one_pipe_leaves_the_others() -> None:
     assert [one.silenced for one in run(alarms, [True] * 40)] == [None]
 
 
-def test_an_alarm_goes_on_after_a_restart_without_being_told_again() -> None:
+def test_an_alarm_continues_after_a_restart_without_a_second_notification() -> None:
     before = Alarms()
     (started,) = run(before, [True] * 31)
     after = Alarms()

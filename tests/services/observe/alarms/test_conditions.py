@@ -1,4 +1,4 @@
-"""What is wrong now is found wherever it shows, and is over when it is over."""
+"""Conditions are found in minutes and momentary figures, and end when their cause ends."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ import orjson
 
 from hifi import event
 from hifi_observe.alarms.alarm import Key
-from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, holding
+from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.stage import Stage
@@ -37,7 +37,7 @@ def merged(store: MinuteStore, minute: int, at_us: int, lost: int) -> None:
 
 def look(store: MinuteStore, now_us: int = NOW_US) -> dict[Key, str]:
     limits = {"flights": SloLimits(1_000_000, 0)}
-    return holding(store, limits, {"flights": {"crm"}}, now_us, 1, THRESHOLDS)
+    return find_conditions(store, limits, {"flights": {"crm"}}, now_us, 1, THRESHOLDS)
 
 
 def closed(minute: int) -> MinuteStore:
@@ -47,7 +47,7 @@ def closed(minute: int) -> MinuteStore:
     return store
 
 
-def test_a_loss_that_shows_in_an_older_minute_is_told_for_a_while() -> None:
+def test_a_loss_in_an_older_minute_is_reported_for_a_while() -> None:
     store = closed(MINUTE + 60)
     merged(store, MINUTE, (MINUTE + 6) * MINUTE_US, 0)
     assert ("loss", "flights", "") not in look(store)
@@ -56,7 +56,7 @@ def test_a_loss_that_shows_in_an_older_minute_is_told_for_a_while() -> None:
     assert look(store, NOW_US + (RECENT_MINUTES + 1) * MINUTE_US) == {}
 
 
-def test_a_loss_that_was_told_is_not_told_again_when_its_minute_is_amended_otherwise() -> None:
+def test_a_reported_loss_is_not_reported_again_when_its_minute_is_amended_otherwise() -> None:
     store = closed(MINUTE + 60)
     merged(store, MINUTE, (MINUTE + 6) * MINUTE_US, 2)
     merged(store, MINUTE, NOW_US, 2)
@@ -82,7 +82,7 @@ def fail(ledger: PartitionLedger, at_ms: range, destination: str = "crm") -> Non
         ledger.live.outcome("flights", Stage("failed", destination), "503", append_ms)
 
 
-def test_a_destination_that_fails_again_and_again_is_told_until_a_later_success_on_any_partition() -> None:
+def test_a_failing_destination_is_reported_until_a_later_success_on_any_partition() -> None:
     store = closed(MINUTE)
     failing, other = PartitionLedger(0, ClosingRules()), PartitionLedger(1, ClosingRules())
     fail(failing, range(100, 112))
@@ -105,7 +105,7 @@ def test_a_success_is_seen_from_its_receipt() -> None:
     assert ledger.live.successes == {("flights", "crm"): 7}
 
 
-def test_a_destination_that_the_pipe_no_longer_declares_is_not_told() -> None:
+def test_a_destination_that_the_pipe_no_longer_declares_is_not_reported() -> None:
     store = closed(MINUTE)
     ledger = PartitionLedger(0, ClosingRules())
     fail(ledger, range(12), "gone")
@@ -113,7 +113,7 @@ def test_a_destination_that_the_pipe_no_longer_declares_is_not_told() -> None:
     assert look(store) == {}
 
 
-def test_records_that_were_gone_are_told_whoever_missed_them_and_not_for_ever() -> None:
+def test_deleted_records_are_reported_for_a_while_whichever_partition_missed_them() -> None:
     store = closed(MINUTE)
     for partition in range(2):
         ledger = PartitionLedger(partition, ClosingRules())
@@ -137,7 +137,7 @@ def dead_letters(ledger: PartitionLedger, count: int) -> None:
     ledger.take("dead-letter", rows)
 
 
-def test_dead_letters_are_told_as_a_count_and_not_as_a_rate() -> None:
+def test_dead_letters_are_reported_as_a_count_and_not_as_a_rate() -> None:
     store = closed(MINUTE)
     ledger = PartitionLedger(0, ClosingRules())
     ledger.reached_us = NOW_US
@@ -150,7 +150,7 @@ def test_dead_letters_are_told_as_a_count_and_not_as_a_rate() -> None:
     assert look(store)["dead-letters", "flights", ""] == "3 dead letters in the last minute"
 
 
-def test_enrich_stands_still_only_if_it_neither_commits_nor_writes() -> None:
+def test_enrich_makes_no_progress_only_if_it_neither_commits_nor_writes() -> None:
     def row(offset: int) -> Row:
         headers = {
             event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SEQ: b"a:%d" % offset,
@@ -171,4 +171,4 @@ def test_enrich_stands_still_only_if_it_neither_commits_nor_writes() -> None:
     published(NOW_US - 4_000_000, 3)
     assert ("no-progress", "", "enrich") not in published(NOW_US - 2_000_000, 5), "it writes"
     told = published(NOW_US, 5)["no-progress", "", "enrich"]
-    assert told == "enrich committed nothing on normalized[0]; 4 records wait"
+    assert told == "enrich committed nothing on normalized[0]; 4 records are waiting"

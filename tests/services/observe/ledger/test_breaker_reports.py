@@ -121,7 +121,7 @@ def test_an_instance_that_closed_it_on_one_partition_has_it_open_on_none() -> No
     assert (receipts.breaker["state"], receipts.breaker["since_ms"]) == ("open", 20), "not since 10"
 
 
-def test_an_instance_that_has_it_open_is_told_beside_one_that_has_it_closed() -> None:
+def test_an_instance_with_an_open_breaker_is_shown_beside_one_with_a_closed_one() -> None:
     receipts = Receipts(3)
     receipts.failed(0, 10, breaker="open:a")
     receipts.delivered(1, 20, breaker="closed:b")

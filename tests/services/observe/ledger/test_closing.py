@@ -1,4 +1,4 @@
-"""Single rules of the books, each with the smallest story that needs it."""
+"""Single rules of closing, each with the smallest case that needs it."""
 
 import sys
 from pathlib import Path
@@ -144,7 +144,7 @@ def test_what_is_no_event_of_ours_is_counted_and_hurts_nothing() -> None:
     assert judge(made).counts["ingest", "", "in"] == 1
 
 
-def test_an_epoch_that_ends_without_a_closing_tally_leaves_its_minute_incomplete() -> None:
+def test_an_epoch_that_ends_without_a_closing_ack_report_leaves_its_minute_incomplete() -> None:
     for closed, expected in ((True, (1, 0)), (False, (0, 1))):
         made = ledger()
         made.take("raw", [row(0, 0)])
@@ -155,7 +155,7 @@ def test_an_epoch_that_ends_without_a_closing_tally_leaves_its_minute_incomplete
         assert (result.unacknowledged, result.ack_report_incomplete) == expected
 
 
-def test_a_closed_cell_survives_json_and_goes_on() -> None:
+def test_a_closed_minute_survives_json_and_continues() -> None:
     made = ledger()
     made.take("raw", [row(0, 0), row(1, 1)])
     made.take("normalized", [row(0, 0)])

@@ -1,4 +1,4 @@
-"""Ingest's heartbeat: what a minute's gap is, and that nothing is said of minutes that nobody listened to."""
+"""Ingest's heartbeat: the gap of a minute; minutes that were not observed are unknown."""
 
 import sys
 from collections.abc import Iterable
@@ -40,14 +40,14 @@ def resume(marker: dict[str, Any]) -> PartitionLedger:
     return PartitionLedger.resume(0, RULES, marker, [])
 
 
-def test_a_gap_is_the_longest_time_without_a_tally() -> None:
+def test_a_gap_is_the_longest_time_without_an_ack_report() -> None:
     made = IngestActivity()
     for second in (*range(60), 70, 100):
         made.add(0, (MINUTE * 60 + second) * 1000, AckReport("a"))
     assert [made.gap_s(MINUTE + one) for one in (0, 1, 2)] == [0, 29, 60]
 
 
-def test_nothing_is_said_of_the_time_before_the_first_tally() -> None:
+def test_the_time_before_the_first_ack_report_is_unknown() -> None:
     made = PartitionLedger(0, RULES)
     beat(made, range(40, 120))
     assert close(made, MINUTE + 1)["gaps"] == {str(MINUTE): 0, str(MINUTE + 1): 0}
@@ -63,7 +63,7 @@ def test_after_a_restart_nothing_is_said_of_minutes_that_were_closed_before() ->
     assert close(again, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
 
 
-def test_answers_are_told_of_the_minutes_that_closed() -> None:
+def test_answers_are_published_for_the_minutes_that_closed() -> None:
     made = PartitionLedger(0, RULES)
     beat(made, (1, 2), answers={"202": 97, "400": 1, "503": 1})
     beat(made, (61,), answers={"202": 10})

@@ -42,7 +42,7 @@ def backlog(made: PartitionLedger) -> dict[str, Any]:
     return next(one for one in figures.groups({0: published}) if one["topic"] == "normalized")
 
 
-def test_records_that_enrich_wrote_but_did_not_commit_yet_do_not_wait() -> None:
+def test_records_that_enrich_wrote_but_did_not_commit_yet_are_not_waiting() -> None:
     made = ledger_of_enrich(6000)
     assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (6000, 0)
     made.take("enriched", [row(offset, to=b"crm") for offset in range(4348)])

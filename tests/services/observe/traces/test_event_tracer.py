@@ -235,7 +235,7 @@ def test_the_order_in_which_topics_are_read_and_copies_change_nothing() -> None:
         assert next(one for one in spans if one.name == "flights").attributes["hifi.ce_id"] == "a-1"
 
 
-def test_a_retry_is_told_with_its_wait() -> None:
+def test_a_retry_is_shown_with_its_wait() -> None:
     spans = told(retried())
     expels = [(*ms(one), one.failed, one.attributes["hifi.outcome"]) for one in spans if one.name == "expel"]
     assert expels == [(35, 50, True, "retry"), (5062, 5070, False, "delivered")]
@@ -254,7 +254,7 @@ def test_a_retry_is_told_with_its_wait() -> None:
     assert retrier.attributes["messaging.kafka.offset"] == 4
 
 
-def test_an_event_is_told_when_all_its_deliveries_have_ended() -> None:
+def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> None:
     half = [*way(to=b"crm,erp"), receipt(b"delivered")]
     assert "flights" not in sections(told(half))
     dead = (
@@ -295,7 +295,7 @@ def test_an_event_may_end_before_its_destinations(last: tuple[str, Row], name: s
     assert next(one for one in found if one.name == "flights").attributes["hifi.outcome"] == outcome
 
 
-def test_what_nobody_wants_is_told_too() -> None:
+def test_an_event_that_no_destination_wants_has_a_span_too() -> None:
     filtered = (
         "receipts",
         row(b"%016x:1" % 7, 34, outcome=b"filtered", source=b"enriched:13", **{"in": at(33)}),
@@ -305,7 +305,7 @@ def test_what_nobody_wants_is_told_too() -> None:
     assert next(one for one in spans if one.name == "flights").attributes["hifi.outcome"] == "filtered"
 
 
-def test_what_never_ends_is_told_as_unfinished() -> None:
+def test_an_event_that_never_ends_has_the_outcome_unfinished() -> None:
     now_s = [0.0]
     made, spans = following(clock=lambda: now_s[0])
     for topic, record in way():
@@ -432,11 +432,11 @@ def test_a_dead_collector_costs_spans_and_one_line(
         exporter.put(spans[0])
         until(lambda: there.spans)
         until(lambda: len(logger.calls) == 2)
-        assert logger.calls[1].args == ("spans-exported-again",)
+        assert logger.calls[1].args == ("span-export-resumed",)
         exporter.stop(5)
 
 
-def test_a_collector_that_does_not_answer_keeps_nobody_waiting() -> None:
+def test_a_collector_that_does_not_answer_blocks_nothing() -> None:
     span = told(way())[0]
     before = count("dropped")
     with collector() as there:

@@ -1,0 +1,71 @@
+"""Runs the whole test suite as two pytest processes side by side: `make test`.
+
+One group mostly waits: its tests start whole meshes, and watch minutes close and services restart. The other mostly
+computes. Each process has a Kafka of its own and writes build/tests/<group>.log, which is printed when the group ends.
+
+Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to both pytest processes.
+Exit status: 0 when both groups passed, else 1.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+LOGS: Final = ROOT / "build" / "tests"
+PYTEST: Final = Path(sys.executable).with_name("pytest")
+MESH_FOLDERS: Final = ("tests/cli", "tests/infra", "tests/services/observe")
+POLL_S: Final = 0.5
+PROGRESS_S: Final = 120.0
+"""How often a line says that groups still run."""
+
+
+def groups() -> dict[str, list[str]]:
+    """Group to its pytest arguments: the mesh folders, and everything else, so that no new folder is left out."""
+    return {
+        "meshes": list(MESH_FOLDERS),
+        "services": ["tests", *(f"--ignore={folder}" for folder in MESH_FOLDERS)],
+    }
+
+
+def start(group: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
+    """Start pytest for one group with its output in the group's log."""
+    command = [str(PYTEST), "--durations=10", *arguments]
+    with (LOGS / f"{group}.log").open("wb") as log:
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+
+
+def main(arguments: list[str]) -> int:
+    """Run both groups to their end."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # so that `finally` ends the groups
+    began = said = time.monotonic()
+    running = {group: start(group, [*own, *arguments]) for group, own in groups().items()}
+    failed = False
+    try:
+        while running:
+            time.sleep(POLL_S)
+            for group, process in list(running.items()):
+                if process.poll() is not None:
+                    del running[group]
+                    failed |= process.returncode != 0
+                    print(f"--- tests: {group}, after {time.monotonic() - began:.0f} s", flush=True)
+                    print((LOGS / f"{group}.log").read_text("utf-8", "replace"), flush=True)
+            if running and time.monotonic() - said > PROGRESS_S:
+                said = time.monotonic()
+                print(f"still running after {said - began:.0f} s: {', '.join(running)}", flush=True)
+    finally:
+        for process in running.values():
+            process.send_signal(signal.SIGINT)  # pytest then runs its teardown, which ends brokers and meshes
+        for process in running.values():
+            process.wait(60)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
