@@ -1,4 +1,4 @@
-"""Record terminal sessions as SVG pictures: `python -m hifi_cli.reference.terminal docs/images`.
+"""Record terminal sessions as SVG pictures: `python -m hifi_cli.reference.terminal docs/images [mesh|demo]`.
 
 The output comes from real commands in a terminal of 80 columns: a mesh runs `examples/hello` on the default ports for
 about two minutes (`terminal.svg`), then `hifi demo` runs for 20 seconds (`demo.svg`). Run it in the root of the
@@ -63,20 +63,20 @@ class Recording:
 
 
 def main() -> None:
-    """Record both sessions into the folder given as the first argument."""
-    folder = Path(sys.argv[1])
+    """Record both sessions, or the one named, into the folder given as the first argument."""
+    folder, wanted = Path(sys.argv[1]), sys.argv[2:] or ["mesh", "demo"]
     if taken := [port for port in PORTS if not is_free(port)]:
         sys.exit(f"these ports are in use: {taken}")
-    with tempfile.TemporaryDirectory(prefix="hifi-recording-") as data:
+    if "mesh" in wanted:
+        with tempfile.TemporaryDirectory(prefix="hifi-recording-") as data:
+            session = Recording()
+            _record_mesh(session, Path(data))
+            session.save(folder / "terminal.svg", "hifi")
+    if "demo" in wanted:
         session = Recording()
-        _record_mesh(session, Path(data))
-        session.save(folder / "terminal.svg", "hifi")
-    demo = Recording()
-    demo.command(
-        "hifi demo --rate 200 --for 20",
-        _output("demo", "--rate", "200", "--for", "20", stderr=subprocess.DEVNULL),
-    )
-    demo.save(folder / "demo.svg", "hifi demo")
+        options = ("demo", "--rate", "200", "--for", "20")
+        session.command(f"hifi {' '.join(options)}", _output(*options, stderr=subprocess.DEVNULL))
+        session.save(folder / "demo.svg", "hifi demo")
 
 
 def _record_mesh(session: Recording, data: Path) -> None:
