@@ -37,8 +37,8 @@ class KafkaCluster:
     """Brokers numbered from 1, each also a controller, with all data in one folder.
 
     Started again on the same folder it is the same cluster with the same records. One broker keeps one copy of each
-    record, which survives killed processes but not a lost disk. Three brokers keep three copies and acknowledge once two
-    have a record. Records are not flushed to disk at each write, so this too covers killed processes only.
+    record, which survives killed processes but not a lost disk. Three brokers keep three copies and acknowledge once
+    two have a record. Records are not flushed to disk at each write, so this too covers killed processes only.
 
     Args:
         data: the folder, created if missing. One cluster at a time uses it.
@@ -213,8 +213,8 @@ class KafkaCluster:
     async def _format(self) -> None:
         """Format every new log folder.
 
-        A folder gets its final name only when it is complete, so a kill leaves no half-formatted folder. One JVM start (1 s)
-        formats all: the folders differ in `meta.properties` only.
+        A folder gets its final name only when it is complete, so a kill leaves no half-formatted folder. One JVM
+        start (1 s) formats all: the folders differ in `meta.properties` only.
         """
         blank = [n for n in range(1, self.brokers + 1) if not (self._folder(n) / "log").exists()]
         if not blank:

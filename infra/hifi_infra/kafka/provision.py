@@ -31,7 +31,7 @@ class ProvisionSettings(ServiceSettings):
     partitions: int | None = Field(
         None,
         ge=1,
-        description="Partitions of each event topic, fixed when a stream is created; default: as many as it has, else 4.",
+        description="Partitions of each event topic, fixed at creation; default: as many as the stream has, else 4.",
     )
     brokers: int = Field(
         1, ge=1, description="Number of brokers to wait for first; it determines the replication factor."
