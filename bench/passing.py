@@ -1,8 +1,8 @@
 """CPU time per event of a service that only passes events on, beside its libraries alone: same broker, same events.
 
 `python bench/passing.py [SERVICE...]` prints the result of one run. Each service is a process with topics of its own,
-and one runs at a time. It first gets a steady flow, then a backlog of as many events at once. Every event must be written
-exactly once. `bench/peers/bare` describes the programs that use the libraries alone.
+and one runs at a time. It first gets a steady flow, then a backlog of as many events at once. Every event
+must be written exactly once. `bench/peers/bare` describes the programs that use the libraries alone.
 """
 
 import asyncio
