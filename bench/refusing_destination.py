@@ -9,14 +9,14 @@ from pathlib import Path
 
 import uvloop
 
-from hifi_cli.demo.destination import ANSWER, DestinationConnection, serve
+from hifi_cli.demo.destination import ANSWER, RequestLogConnection, serve
 
 AWAY = b"/away"
 REFUSED = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 shut = False
 
 
-class Refusing(DestinationConnection):
+class Refusing(RequestLogConnection):
     """The demo's protocol, except for `/away`."""
 
     def on_message_complete(self) -> None:

@@ -1,4 +1,4 @@
-"""A destination that prints what it gets: `python destination.py [PORT]`. It knows nothing of hifi."""
+"""A destination that prints every event: `python destination.py [PORT]`. It contains no hifi code."""
 
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +17,7 @@ class Printer(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
-        """Say nothing else."""
+        """Print nothing else."""
 
 
 if __name__ == "__main__":

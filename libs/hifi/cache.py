@@ -1,4 +1,4 @@
-"""The one cache: preloaded, local, refreshed in the background, the old value served meanwhile."""
+"""A cache that is loaded before use and refreshed in the background."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ logger = log.get(__name__)
 
 
 class Cache(Generic[T]):
-    """Holds what a loader gives. A failed refresh keeps the old value until it expires."""
+    """A value that a loader reads. While a refresh runs or fails, the old value is served until it expires."""
 
     def __init__(
         self,
@@ -26,14 +26,14 @@ class Cache(Generic[T]):
         changed: Callable[[T], None] | None = None,
         clock: Callable[[], float] = monotonic_s,
     ) -> None:
-        """Nothing is loaded before `start`.
+        """Load nothing before `start`.
 
         Args:
-            name: in logs and errors.
+            name: for logs and errors.
             loader: reads the whole value; may raise HifiError or OSError.
-            refresh_s: age after which it is read again, seconds.
-            expire_s: age after which an old value is no longer served, seconds.
-            changed: called when a refresh gave a value unequal to the old one.
+            refresh_s: time between two refreshes, seconds.
+            expire_s: age from which a value is no longer served, seconds.
+            changed: called with the new value when a refresh returned another one than before.
             clock: monotonic, seconds.
         """
         self.name = name
@@ -47,13 +47,13 @@ class Cache(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Load for the first time, then refresh in the background.
+        """Load the value, then refresh it in the background.
 
         Raises:
-            HifiError, OSError: what the loader raised; nothing runs then.
+            HifiError, OSError: from the loader; the cache is not started then.
         """
         await self.refresh()
-        self._task = asyncio.create_task(self._refresh_often())
+        self._task = asyncio.create_task(self._refresh_periodically())
 
     async def stop(self) -> None:
         """Stop refreshing."""
@@ -66,28 +66,32 @@ class Cache(Generic[T]):
         """The value, at most `expire_s` old.
 
         Raises:
-            Retryable: it was never loaded, or has expired.
+            Retryable: it was not loaded yet, or has expired.
         """
         if self._loaded_s is None:
             raise Retryable(f"{self.name} has not been loaded yet")
         if self._clock() - self._loaded_s > self._expire_s:
-            raise Retryable(f"{self.name} has expired: it could not be read again for {self._expire_s:.0f} s")
+            raise Retryable(f"{self.name} has expired: it could not be refreshed for {self._expire_s:.0f} s")
         return self._value  # type: ignore[return-value]
 
     async def refresh(self) -> None:
-        """Load now."""
+        """Load the value now.
+
+        Raises:
+            HifiError, OSError: from the loader; the old value is kept.
+        """
         value = await self._loader()
         different = self._loaded_s is not None and value != self._value
         self._value, self._loaded_s = value, self._clock()
         if different and self._changed is not None:
             self._changed(value)
 
-    async def _refresh_often(self) -> None:
+    async def _refresh_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._refresh_s)
             try:
                 await self.refresh()
             except (HifiError, OSError) as error:
-                logger.error("refresh-failed", cache=self.name, error=str(error))  # noqa: TRY400 - its words suffice
-            except Exception:  # whatever a loader raises, the next refresh may succeed
+                logger.error("refresh-failed", cache=self.name, error=str(error))  # noqa: TRY400 - no traceback needed
+            except Exception:  # the next refresh may succeed, whatever a loader raises
                 logger.exception("refresh-failed", cache=self.name)

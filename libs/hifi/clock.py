@@ -1,4 +1,4 @@
-"""The two clocks: wall time for stamps that others read, monotonic time for waiting and leases."""
+"""The two clocks: wall time for timestamps that others read, monotonic time for waits and leases."""
 
 import time
 from typing import Final
@@ -12,5 +12,5 @@ def now_us() -> int:
 
 
 def monotonic_s() -> float:
-    """A clock that only goes forward, seconds from an arbitrary start."""
+    """Monotonic time, seconds since an arbitrary start."""
     return time.monotonic()

@@ -1,21 +1,21 @@
-"""Errors, each named after the reaction that it calls for."""
+"""The errors of hifi, named after how to react to them."""
 
 
 class HifiError(Exception):
-    """The root of all errors that hifi raises on purpose."""
+    """Base class of all errors that hifi raises."""
 
 
 class Misconfigured(HifiError):
-    """A setting or a file is wrong: stop, and tell the person what, where and how to mend it."""
+    """A setting or a file is wrong: stop. The message says what is wrong, where, and how to fix it."""
 
 
 class Rejected(HifiError):
-    """This event can never pass: a dead letter.
+    """The event cannot be processed, now or later: write a dead letter.
 
     Attributes:
         reason: a short stable code, such as `schema` or `pipe-deleted`.
-        detail: one sentence for a person; it never quotes the event's own values.
-        pointer: the JSON pointer (RFC 6901) of the failing place, empty for the whole event.
+        detail: one sentence; it never contains values of the event.
+        pointer: JSON pointer (RFC 6901) of the part that failed, empty for the whole event.
     """
 
     def __init__(self, reason: str, detail: str, pointer: str = "") -> None:
@@ -26,23 +26,23 @@ class Rejected(HifiError):
 
 
 class NotAnEvent(Rejected):
-    """A record on a topic that hifi did not write: a dead letter with the reason `not-an-event`."""
+    """The record was not written by hifi: write a dead letter with the reason `not-an-event`."""
 
     def __init__(self, detail: str) -> None:
         super().__init__("not-an-event", detail)
 
 
 class Retryable(HifiError):
-    """It failed now and may succeed later: try again."""
+    """The operation failed and may succeed later: try again."""
 
 
 class Overloaded(Retryable):
-    """A bounded buffer is full or Kafka does not answer: tell the caller to come again later."""
+    """A bounded buffer is full, or Kafka does not answer: ask the caller to try again later."""
 
 
 class Unacknowledged(Retryable):
-    """A record was handed to Kafka and no acknowledgement came in time: it may or may not be there."""
+    """Kafka did not acknowledge a record in time: it may or may not have been stored."""
 
 
 class Fenced(HifiError):
-    """The partition belongs to another member now: drop the work, commit nothing."""
+    """The partition is assigned to another member now: drop the work and commit nothing."""

@@ -1,7 +1,8 @@
-"""An event on a topic: CloudEvents attributes and hifi's own facts as headers, the data as the value.
+"""How an event is stored on a topic: the headers, and the record that carries them.
 
-Kafka protocol binding for CloudEvents 1.0, binary content mode: each attribute is a header `ce_<name>`, the data's
-media type is the header `content-type`. hifi's own headers are ASCII text, so that any Kafka tool can read them.
+A record follows the Kafka protocol binding of CloudEvents 1.0, binary content mode: each attribute is a header
+`ce_<name>`, the media type of the data is the header `content-type`, and the value is the data. hifi adds headers of
+its own, `hifi_<name>`. They are ASCII text, so that any Kafka tool can show them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,79 +14,79 @@ Headers: TypeAlias = list[tuple[str, bytes]]
 
 CONTENT_TYPE: Final = "content-type"
 TIME: Final = "ce_time"
-"""The event's own time, as its sender gave it."""
+"""The event time, as the sender gave it."""
 CE_PREFIX: Final = "ce_"
 TRACEPARENT: Final = "ce_traceparent"
-"""The sender's trace (W3C Trace Context), where it gave one. Receipts have it too."""
+"""The sender's trace (W3C Trace Context), if it sent one. Receipts have it, too."""
 
 PIPE: Final = "hifi_pipe"
 """Name of the pipe."""
 PIPE_VERSION: Final = "hifi_pipe_version"
-"""Offset of the pipe's record in the topic `pipes` that ingest knew when it accepted the event."""
+"""The pipe version that ingest knew when it accepted the event: the offset of its record in the topic `pipes`."""
 SEQ: Final = "hifi_seq"
-"""Identity: `<epoch as 16 hex digits>:<sequence>`."""
+"""The event's identity, `<epoch as 16 hex digits>:<sequence>`."""
 ACCEPTED: Final = "hifi_accepted"
 """When ingest accepted the event, microseconds since 1970 UTC."""
 MINUTE: Final = "hifi_minute"
-"""The bucket that the event counts in everywhere, minutes since 1970 UTC."""
+"""The minute in which the event is counted by every service, minutes since 1970 UTC."""
 IN: Final = "hifi_in"
 """When the service that wrote this record fetched its input, microseconds since 1970 UTC."""
 RAW: Final = "hifi_raw"
 """Offset of the event in the topic `raw`, same partition."""
 TO: Final = "hifi_to"
-"""Names of the destinations that want the event, with commas; empty: filtered out."""
+"""Names of the event's destinations, separated by commas; empty: filtered out."""
 DESTINATION: Final = "hifi_destination"
-"""On retries, receipts and dead letters of egest: the delivery's destination."""
-PASS: Final = "hifi_pass"  # noqa: S105 - a trip, no password
+"""On retries, and on receipts and dead letters of egest: the destination of the delivery."""
+PASS: Final = "hifi_pass"  # noqa: S105 - a retry pass, no password
 """On retries: trips through the retrier so far."""
 ATTEMPT: Final = "hifi_attempt"
-"""Requests really sent so far for this delivery."""
+"""Requests that were actually sent for this delivery so far."""
 FIRST_ATTEMPT: Final = "hifi_first_attempt"
 """When the first request for this delivery was sent, microseconds since 1970 UTC."""
 AMBIGUOUS: Final = "hifi_ambiguous"
-"""On retries, receipts and dead letters of egest: requests so far that may have arrived and got no answer.
-Without the header: none, so the delivery arrived at most once."""
+"""On retries, and on receipts and dead letters of egest: requests so far that got no response but may have arrived.
+Without the header there were none, so the delivery arrived at most once."""
 DUE: Final = "hifi_due"
-"""On retries: the destination wants no request before this, microseconds since 1970 UTC."""
+"""On retries: the time before which the destination asked for no request (Retry-After), microseconds since 1970 UTC."""
 SOURCE: Final = "hifi_source"
-"""On retries, receipts and dead letters of egest: what they are the outcome of, `enriched:<offset>` or
-`retry-out:<offset>`, same partition."""
+"""On retries, and on receipts and dead letters of egest: the record whose delivery they are the outcome of,
+`enriched:<offset>` or `retry-out:<offset>`, same partition."""
 RETRY: Final = "hifi_retry"
-"""On `retry-out`: where the retrier read it, `<tier>:<offset>`, same partition. A copy has the same."""
+"""On `retry-out`: the record that the retrier read, `<tier>:<offset>`, same partition. Copies have the same value."""
 REPLAY: Final = "hifi_replay"
 """How often the event was replayed from the dead letters."""
 REASON: Final = "hifi_reason"
-"""On dead letters and retries: a short stable code of what went wrong."""
+"""On dead letters and retries: a short stable code of the reason."""
 DETAIL: Final = "hifi_detail"
-"""On dead letters and retries: one sentence for a person."""
+"""On dead letters and retries: the reason in one sentence."""
 POINTER: Final = "hifi_pointer"
-"""On dead letters: the JSON pointer (RFC 6901) of what failed."""
+"""On dead letters: the JSON pointer (RFC 6901) of the part that failed."""
 SERVICE: Final = "hifi_service"
 """On dead letters: the service that refused the event."""
 OUTCOME: Final = "hifi_outcome"
 """On receipts: delivered, filtered, duplicate, retry or dead-letter."""
 FIRST: Final = "hifi_first"
-"""On receipts of duplicates: where the first copy is, its offset in `raw`, same partition."""
+"""On receipts of duplicates: the offset in `raw` of the event as it was first sent, same partition."""
 STATUS: Final = "hifi_status"
-"""On receipts: the HTTP status of the last answer, if there was one."""
+"""On receipts: the HTTP status of the last response, if there was one."""
 SENT: Final = "hifi_sent"
-"""On receipts: when the last request's first byte was sent, microseconds since 1970 UTC."""
+"""On receipts: when the first byte of the last request was sent, microseconds since 1970 UTC."""
 ANSWERED: Final = "hifi_answered"
-"""On receipts: when the last answer's status line had come, microseconds since 1970 UTC."""
+"""On receipts: when the status line of the last response was received, microseconds since 1970 UTC."""
 BREAKER: Final = "hifi_breaker"
-"""On receipts of egest, once the destination's circuit breaker in that instance has opened: `<state>:<instance>` at
-the time of the outcome; the state is `open`, `half-open` or `closed`. Without the header it has never been open."""
+"""On receipts of egest: the state of the destination's circuit breaker at the time of the outcome, `<state>:<instance>`
+with state `open`, `half-open` or `closed`. Without the header the breaker of that instance has never been open."""
 
 
 class Record(NamedTuple):
-    """What goes onto a topic: key, value (None: a marked record without data) and headers."""
+    """A record to write: key, value (None: an event without its data, such as a filtered one) and headers."""
 
     key: bytes | None
     value: bytes | None
     headers: Headers
 
     def size_bytes(self) -> int:
-        """Bytes of key, value and headers, without Kafka's own framing."""
+        """Bytes of key, value and headers, without the overhead of Kafka's format."""
         size = len(self.key or b"") + len(self.value or b"")
         for name, value in self.headers:
             size += len(name) + len(value)
@@ -93,7 +94,7 @@ class Record(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What every hifi record says about its event. Times in microseconds since 1970 UTC, minute in minutes."""
+    """The headers that ingest adds to every event. Times in microseconds since 1970 UTC, minute in minutes."""
 
     pipe: str
     pipe_version: int
@@ -104,18 +105,18 @@ class Identity(NamedTuple):
 
 
 def seq_text(epoch: int, sequence: int) -> bytes:
-    """The header `hifi_seq` of a 64-bit epoch and a sequence."""
+    """The value of the header `hifi_seq` for a 64-bit epoch and a sequence number."""
     return b"%016x:%d" % (epoch, sequence)
 
 
 def identity(headers: Mapping[str, bytes]) -> Identity:
-    """Read what hifi itself wrote at ingest.
+    """Read the headers that ingest added.
 
     Args:
         headers: name to value, as `dict(record.headers)`.
 
     Raises:
-        NotAnEvent: a header of hifi's is missing or malformed.
+        NotAnEvent: one of them is missing or malformed.
     """
     try:
         epoch, _, sequence = headers[SEQ].partition(b":")
@@ -132,11 +133,11 @@ def identity(headers: Mapping[str, bytes]) -> Identity:
     except KeyError as missing:
         raise NotAnEvent(f"the header {missing.args[0]} is missing") from None
     except ValueError:
-        raise NotAnEvent("a header of hifi's is malformed") from None
+        raise NotAnEvent("one of hifi's own headers is malformed") from None
 
 
 def number(headers: Mapping[str, bytes], name: str, default: int | None = None) -> int:
-    """The whole number in a header.
+    """Read a header as a whole number.
 
     Raises:
         NotAnEvent: the header is not a whole number, or is missing and there is no default.
@@ -153,6 +154,6 @@ def number(headers: Mapping[str, bytes], name: str, default: int | None = None) 
 
 
 def with_headers(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, bytes | None]) -> Headers:
-    """A copy of headers in which each name of `changes` is set once, or removed where the value is None."""
+    """A copy of headers with `changes` applied: each name is set once, or removed if its value is None."""
     kept = [header for header in headers if header[0] not in changes]
     return kept + [(name, value) for name, value in changes.items() if value is not None]

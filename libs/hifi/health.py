@@ -1,4 +1,4 @@
-"""Alive and ready: what a service still waits for, served on /healthz, /readyz and /metrics."""
+"""Health of a service: /healthz, /readyz with the conditions that are not met, and /metrics."""
 
 import os
 from importlib import metadata
@@ -12,26 +12,26 @@ from starlette.routing import Route
 
 
 class Health:
-    """The conditions of being ready, each with the reason why it does not hold yet."""
+    """Whether a service is ready: the conditions that are not met, each with its reason."""
 
     def __init__(self, service: str, instance: str) -> None:
         self.service = service
         self.instance = instance
         self.state = "starting"
-        """One word for a person: starting, running, standby, draining."""
+        """One of starting, running, standby, draining."""
         self._waiting: dict[str, str] = {}
         self._warnings: dict[str, str] = {}
 
     def block(self, condition: str, reason: str) -> None:
-        """A condition does not hold; the reason is one sentence for a person."""
+        """Make the service unready until `unblock`; the reason, one sentence, is shown on /readyz."""
         self._waiting[condition] = reason
 
     def unblock(self, condition: str) -> None:
-        """A condition holds (again)."""
+        """The condition is met (again)."""
         self._waiting.pop(condition, None)
 
     def warn(self, subject: str, reason: str | None) -> None:
-        """Something works less than declared although the service is ready; None: it works again."""
+        """Show a warning about a subject on /readyz, which does not make the service unready; None removes it."""
         if reason is None:
             self._warnings.pop(subject, None)
         else:
@@ -39,30 +39,30 @@ class Health:
 
     @property
     def warnings(self) -> dict[str, str]:
-        """Subject to reason, for a person."""
+        """Reason by subject."""
         return dict(self._warnings)
 
     @property
     def waiting(self) -> dict[str, str]:
-        """Condition to reason, empty when ready."""
+        """Reason by condition that is not met; empty when ready."""
         return dict(self._waiting)
 
     @property
     def ready(self) -> bool:
-        """No condition is open and the service is not on its way out."""
+        """Whether all conditions are met and the service is not draining."""
         return not self._waiting and self.state != "draining"
 
     def app(self) -> Starlette:
-        """The ASGI app of the three pages."""
+        """The ASGI app of /healthz, /readyz and /metrics."""
 
         async def metrics(_: Request) -> Response:
-            """Prometheus' text format."""
+            """Respond with all metrics in Prometheus' text format."""
             return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
         return Starlette(routes=[*self.routes(), Route("/metrics", metrics)])
 
     def routes(self) -> list[Route]:
-        """The pages /healthz and /readyz, for a service that shows them on a port of its own too."""
+        """The routes /healthz and /readyz, for a service that also serves them on its own port."""
         about = {
             "service": self.service,
             "instance": self.instance,
@@ -71,11 +71,11 @@ class Health:
         }
 
         async def healthz(_: Request) -> Response:
-            """Alive."""
+            """Respond with 200 as long as the process runs."""
             return _json({"status": "alive", "state": self.state, **about})
 
         async def readyz(_: Request) -> Response:
-            """Ready, or what it waits for."""
+            """Respond with 200 if ready, else with 503 and the conditions that are not met."""
             ready = self.ready
             body = {
                 "status": "ready" if ready else "waiting",
@@ -90,7 +90,7 @@ class Health:
 
 
 def version(service: str) -> str:
-    """Version of the installed package of a service."""
+    """The version of a service's installed package; `unknown` if it is not installed."""
     try:
         return metadata.version(f"hifi-{service}")
     except metadata.PackageNotFoundError:
@@ -98,7 +98,7 @@ def version(service: str) -> str:
 
 
 def commit() -> str | None:
-    """Commit that the running image was built from (`HIFI_COMMIT`); None outside of an image."""
+    """The commit that the image was built from (`HIFI_COMMIT`); None outside of an image."""
     return os.environ.get("HIFI_COMMIT") or None
 
 

@@ -1,4 +1,4 @@
-"""Structured logs: JSON lines, or readable ones on a terminal. A line is an event with fields."""
+"""Structured logs: JSON lines, or readable lines on a terminal. A line is an event name with fields."""
 
 import logging
 import sys
@@ -16,9 +16,14 @@ def configure(
     level: str = "info",
     stream: TextIO | None = None,
 ) -> None:
-    """Set up logging for this process; the standard library's loggers (Kafka, HTTP) come out the same way.
+    """Set up logging for this process, including the standard library's loggers (Kafka, HTTP), from warnings up.
 
-    `stream` None: standard error.
+    Args:
+        service: name of the service, a field of every line.
+        instance: name of the instance, a field of every line.
+        format: `auto` is `console` on a terminal, else `json`.
+        level: least level that is logged.
+        stream: None: standard error.
     """
     stream = stream or sys.stderr
     shared: list[Any] = [
@@ -44,8 +49,9 @@ def configure(
     handler = logging.StreamHandler(stream)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=shared))
     logging.basicConfig(handlers=[handler], level=max(least, logging.WARNING), force=True)
+    logging.getLogger("aiokafka_cooperative").setLevel(least)
 
 
 def get(name: str) -> Any:
-    """A logger whose first positional argument is the event's name, all else fields."""
+    """A logger for a module. Call it with the event name, then fields as keywords."""
     return structlog.get_logger(module=name)

@@ -1,6 +1,7 @@
-"""Every metric of the services, in one table. Labels are bounded: services, pipes, destinations, never ids.
+"""All metrics of the services.
 
-Names follow Prometheus' conventions: base units, `_total` for counters.
+Names follow Prometheus' conventions: base units, `_total` for counters; a metric of one service begins with
+`hifi_<service>_`. Labels have few values: services, pipes, destinations and topics, never ids.
 """
 
 from typing import Final
@@ -10,31 +11,33 @@ from prometheus_client import Counter, Gauge, Histogram
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 # Ingest
-REQUESTS = Counter("hifi_ingest_requests_total", "HTTP requests answered.", ["status"])
-ACCEPTED = Counter("hifi_ingest_accepted_events_total", "Events acknowledged to senders.", ["pipe"])
+REQUESTS = Counter("hifi_ingest_requests_total", "HTTP responses, by status.", ["status"])
+ACCEPTED = Counter("hifi_ingest_accepted_events_total", "Events acknowledged with a 2xx.", ["pipe"])
 INGEST_SECONDS = Histogram(
     "hifi_ingest_request_duration_seconds",
-    "Last byte of a request received to first byte of the response sent.",
+    "From the last byte of a request to the first byte of its response.",
     buckets=_SECONDS,
 )
-# Every asyncio service
+# Every service that uses hifi.kafka
 READ = Counter("hifi_records_read_total", "Records read from a topic.", ["topic"])
 WRITTEN = Counter("hifi_records_written_total", "Records that Kafka acknowledged.", ["topic"])
-DEAD_LETTERS = Counter(
-    "hifi_dead_letters_total", "Events put to the dead letters.", ["pipe", "service", "reason"]
-)
+DEAD_LETTERS = Counter("hifi_dead_letters_total", "Dead letters written.", ["pipe", "service", "reason"])
 PARTITIONS = Gauge("hifi_assigned_partitions", "Partitions assigned to this instance.", ["topic"])
-REBALANCES = Counter("hifi_rebalances_total", "Times that partitions were added, revoked or lost.", ["kind"])
+REBALANCES = Counter(
+    "hifi_rebalances_total", "Rebalances in which partitions were assigned, revoked or lost.", ["kind"]
+)
 SKIPPED = Counter(
     "hifi_offsets_skipped_total",
-    "Offsets that were jumped over because Kafka no longer has them: lost.",
+    "Offsets that Kafka had deleted before they were read: these events are lost.",
     ["topic"],
 )
-PRODUCER_REBUILDS = Counter("hifi_producer_rebuilds_total", "Producers replaced after a fatal error.")
+PRODUCER_REBUILDS = Counter("hifi_producer_rebuilds_total", "Kafka producers replaced after a failed batch.")
 CONSUMER_RESTARTS = Counter(
-    "hifi_consumer_restarts_total", "Consumers replaced because they made no progress."
+    "hifi_consumer_restarts_total", "Kafka consumers replaced because they made no progress."
 )
-BUFFERED_BYTES = Gauge("hifi_producer_buffered_bytes", "Bytes not yet acknowledged by Kafka.")
+BUFFERED_BYTES = Gauge(
+    "hifi_producer_buffered_bytes", "Bytes of records that Kafka has not acknowledged yet."
+)
 # Normalize
 CLIENT_RETRIES = Counter(
     "hifi_normalize_duplicates_total",
@@ -52,25 +55,32 @@ IDEMPOTENCY_WINDOW_SECONDS = Gauge(
     "Time for which repeated events are recognized, lowest of all partitions; below the configured one if shortened.",
 )
 # Egest
-OUTCOMES = Counter("hifi_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
-ANSWERS = Histogram(
-    "hifi_destination_seconds", "Request sent to status line.", ["pipe", "destination"], buckets=_SECONDS
+OUTCOMES = Counter("hifi_egest_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
+REQUEST_SECONDS = Histogram(
+    "hifi_egest_request_duration_seconds",
+    "First byte of a request sent to its status line received.",
+    ["pipe", "destination"],
+    buckets=_SECONDS,
 )
-DELIVERY_SECONDS = Histogram(
-    "hifi_delivery_seconds",
+DELIVERY_LAG_SECONDS = Histogram(
+    "hifi_egest_delivery_lag_seconds",
     "Accepted by ingest to the destination's 2xx.",
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
 COPIES = Counter(
-    "hifi_copies_dropped_total", "Records that a restarted service wrote again, dropped.", ["topic"]
+    "hifi_egest_copies_dropped_total",
+    "Copies that the deduplicator dropped: records that a service wrote again after a restart.",
+    ["topic"],
 )
-LANE_EVENTS = Gauge("hifi_lane_events", "Deliveries queued or running in a lane.", ["pipe", "destination"])
+LANE_EVENTS = Gauge(
+    "hifi_egest_lane_events", "Deliveries in a lane, queued or in flight.", ["pipe", "destination"]
+)
 BREAKER_OPEN = Gauge(
-    "hifi_breaker_open", "1 while the destination's circuit breaker is open.", ["pipe", "destination"]
+    "hifi_egest_breaker_open", "1 while the destination's circuit breaker is open.", ["pipe", "destination"]
 )
 # Enrich
 QUERY_RESTARTS = Counter(
-    "hifi_enrich_query_restarts_total", "Times that the Spark query was started again.", ["cause"]
+    "hifi_enrich_query_restarts_total", "Restarts of the Spark query, by cause.", ["cause"]
 )
-BATCH_SECONDS = Histogram("hifi_enrich_batch_seconds", "Duration of a finished batch.", buckets=_SECONDS)
+BATCH_SECONDS = Histogram("hifi_enrich_batch_duration_seconds", "Duration of a batch.", buckets=_SECONDS)

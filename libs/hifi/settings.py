@@ -1,4 +1,4 @@
-"""Settings from environment variables with the prefix `HIFI_`. The reference page is made from these models."""
+"""Settings, read from environment variables `HIFI_…`. docs/settings.md is generated from these models."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ S = TypeVar("S", bound="StreamSettings")
 
 
 class StreamSettings(BaseSettings):
-    """Which stream, and where: what services and the command line share."""
+    """The stream and its Kafka: settings of services and of the command line."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_", extra="ignore", frozen=True)
 
@@ -22,12 +22,12 @@ class StreamSettings(BaseSettings):
     stream: str = Field(
         "hifi",
         pattern=r"^[a-z][a-z0-9-]{0,62}$",
-        description="Name of the stream: prefix of its topics and groups.",
+        description="Name of the stream, the prefix of its topics and consumer groups.",
     )
     tiers: Annotated[tuple[Tier, ...], NoDecode, BeforeValidator(parse_tiers)] = Field(
         DEFAULT_TIERS,
         min_length=1,
-        description="Delays of the retry topics, ascending, `5s,30s,2m,10m,1h`; the same at every service.",
+        description="Delays of the retry tiers, ascending, `5s,30s,2m,10m,1h`; the same for every service.",
     )
 
     @property
@@ -37,16 +37,16 @@ class StreamSettings(BaseSettings):
 
 
 class ServiceSettings(StreamSettings):
-    """What every service needs."""
+    """Settings of every service."""
 
     host: str = Field("127.0.0.1", description="Address on which /healthz, /readyz and /metrics are served.")
-    port: int = Field(0, ge=0, le=65535, description="Port for the same; 0: any free one, told in the log.")
+    port: int = Field(0, ge=0, le=65535, description="Port of the same; 0: any free port, which is logged.")
     instance: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
-        description="Name of this instance in logs and groups.",
+        description="Name of this instance in logs and consumer groups.",
     )
     log_format: Literal["auto", "json", "console"] = Field(
-        "auto", description="`auto`: readable on a terminal, else JSON."
+        "auto", description="Log format; `auto`: readable on a terminal, else JSON."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least level that is logged."
@@ -54,12 +54,12 @@ class ServiceSettings(StreamSettings):
     drain_s: float = Field(25, gt=0, description="Bound on draining after SIGTERM, seconds.")
     commit_interval_s: float = Field(0.5, gt=0, description="Time between commits of offsets, seconds.")
     session_timeout_s: float = Field(
-        10, ge=1, description="Kafka forgets a silent member of a group after this, seconds."
+        10, ge=1, description="Kafka removes a member that sends no heartbeats for so long, seconds."
     )
     rebalance_timeout_s: float = Field(
         60,
         gt=0,
-        description="Bound on a member's draining in a rebalance, seconds; above the longest destination time-out.",
+        description="Bound on draining in a rebalance, seconds; above the longest destination time-out.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The command as a user runs it: a real process, and a way to see everything that it started."""
+"""Run `hifi` as a user does, in a real process, and find all processes that it started."""
 
 import contextlib
 import importlib.util
@@ -26,7 +26,7 @@ READY_S = 150
 
 @dataclass
 class Command:
-    """A running `hifi …`, its output in a file, and a mark in its environment that all its descendants inherit."""
+    """A running `hifi …` with its output in a file. All its descendants inherit a mark in their environment."""
 
     process: subprocess.Popen[bytes]
     output: Path
@@ -49,7 +49,7 @@ class Command:
         return self.process.wait(within_s)
 
     def left(self):
-        """Every living process that descends from it, wherever it hangs in the tree now."""
+        """Return every living descendant, wherever it is in the process tree now."""
         return marked(self.mark)
 
     def wait_gone(self, within_s=10):
@@ -70,7 +70,7 @@ def marked(mark):
 
 @pytest.fixture(autouse=True)
 def own_logs():
-    """A command that runs inside this process sets up logs for itself, not for the tests after it."""
+    """Restore the logging configuration after a test that runs a command inside this process."""
     root, structured = logging.getLogger(), structlog.get_config()
     level, handlers = root.level, list(root.handlers)
     yield
@@ -82,7 +82,7 @@ def own_logs():
 
 @pytest.fixture(scope="session")
 def start_hifi(tmp_path_factory):
-    """Starts `hifi ARGUMENTS…`; everything that is left of it is killed at the end."""
+    """Start `hifi ARGUMENTS…`; its remaining processes are killed at the end of the session."""
     started = []
 
     def start(*arguments, **env):
@@ -111,7 +111,7 @@ def start_hifi(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def hifi():
-    """Runs `hifi ARGUMENTS…` to its end; gives exit status, standard output and standard error."""
+    """Run `hifi ARGUMENTS…` and return exit status, standard output and standard error."""
 
     def run(*arguments, stdin=b"", **env):
         done = subprocess.run(
@@ -128,11 +128,11 @@ def hifi():
 
 
 @dataclass
-class Destination:
-    """The demo's destination as somebody's own server: it knows nothing of hifi."""
+class ExternalDestination:
+    """The destination of the demo, a server without any hifi code."""
 
     port: int
-    books: Path
+    log: Path
 
     @property
     def url(self):
@@ -140,18 +140,18 @@ class Destination:
 
 
 @pytest.fixture(scope="module")
-def outside_destination(tmp_path_factory):
-    port, books = free_port(), tmp_path_factory.mktemp("destination") / "books"
-    process = subprocess.Popen([sys.executable, destination.__file__, str(port), str(books)])
-    yield Destination(port, books)
+def external_destination(tmp_path_factory):
+    port, log = free_port(), tmp_path_factory.mktemp("destination") / "requests.log"
+    process = subprocess.Popen([sys.executable, destination.__file__, str(port), str(log)])
+    yield ExternalDestination(port, log)
     process.kill()
     process.wait()
 
 
 @pytest.fixture(scope="session")
-def outside():
-    """The module beside this file: test folders are no packages."""
-    spec = importlib.util.spec_from_file_location("outside", Path(__file__).with_name("outside.py"))
+def external():
+    """Import the module `external_sender.py` beside this file: test folders are not packages."""
+    spec = importlib.util.spec_from_file_location("external", Path(__file__).with_name("external_sender.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

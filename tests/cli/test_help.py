@@ -27,7 +27,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_commands_help_teaches_with_an_example(command):
+def test_the_help_of_every_command_has_an_example(command):
     result = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "200"})
     assert result.exit_code == 0
     assert re.search(rf"^ +(\S+=\S+ |.*\| )?hifi {command}( |$)", result.output, re.MULTILINE), result.output
@@ -39,7 +39,7 @@ def test_without_a_command_the_help_says_where_to_start():
     assert "hifi demo" in output
 
 
-def test_completion_can_be_had():
+def test_shell_completion_is_available():
     env = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     done = subprocess.run(
         [HIFI, "--show-completion", "bash"], check=True, env=os.environ | env, capture_output=True, text=True
@@ -47,7 +47,7 @@ def test_completion_can_be_had():
     assert "complete -o default -F _hifi_completion hifi" in done.stdout
 
 
-def test_version_names_what_matters():
+def test_version_lists_the_main_dependencies():
     output = CliRunner().invoke(app, ["version", "--json"]).output
     assert '"hifi-cli"' in output
     assert '"pyspark": "4.2.0"' in output

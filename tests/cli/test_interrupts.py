@@ -11,7 +11,7 @@ def press(number=signal.SIGINT):
     os.kill(os.getpid(), number)
 
 
-async def test_work_that_ends_by_itself_gives_its_result_or_its_error():
+async def test_a_finished_coroutine_returns_its_result_or_raises_its_error():
     interrupts = Interrupts()
 
     async def fail():
@@ -24,7 +24,7 @@ async def test_work_that_ends_by_itself_gives_its_result_or_its_error():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_the_first_signal_cancels_the_work_and_waits_for_its_cleaning_up(number):
+async def test_the_first_signal_cancels_the_coroutine_and_waits_for_its_clean_up(number):
     interrupts, cleaned = Interrupts(), False
 
     async def work():
@@ -44,7 +44,7 @@ async def test_the_first_signal_cancels_the_work_and_waits_for_its_cleaning_up(n
             await interrupts.run(asyncio.sleep(60))  # what begins after the signal does not begin
 
 
-async def test_an_orderly_end_goes_on_until_the_second_signal():
+async def test_a_graceful_shutdown_continues_until_the_second_signal():
     interrupts = Interrupts()
     with interrupts.handle_signals():
         press()
@@ -55,7 +55,7 @@ async def test_an_orderly_end_goes_on_until_the_second_signal():
             await interrupts.run(asyncio.sleep(60), until_signal=2)
 
 
-async def test_an_error_while_cleaning_up_is_told():
+async def test_an_error_during_clean_up_is_raised():
     interrupts = Interrupts()
 
     async def work():

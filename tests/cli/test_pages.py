@@ -1,4 +1,4 @@
-"""Every command of README and quickstart does what the page says, in the page's order."""
+"""Run every command of the README and the quickstart, in the order of the page."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ READY_S = 150
 
 
 def commands(page):
-    """The commands in the page's blocks that name no language, continued lines joined, comments left out."""
+    """Return the commands of code blocks without a language; joins continued lines and removes comments."""
     blocks = re.findall(r"^```\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     lines = "".join(block for block in blocks if "─▶" not in block).replace("\\\n", "").splitlines()
     found = [line.partition("  #")[0].strip() for line in lines]
@@ -30,7 +30,7 @@ def commands(page):
 
 
 class Shell:
-    """A terminal of the page's reader: what it exports stays, what runs on is ended with it."""
+    """A shell that keeps exported variables and ends its background processes with it."""
 
     def __init__(self, state):
         self.state = state
@@ -106,7 +106,7 @@ def shell(tmp_path):
 def test_every_command_of_the_page_works(page, shell):
     makefile = (ROOT / "Makefile").read_text()
     for line in commands(page):
-        if target := MAKE.match(line):  # run by CI, and by the tests of what they call
+        if target := MAKE.match(line):  # CI runs the targets, and tests cover what they call
             assert f"\n{target[1]}:" in makefile
             continue
         output = shell.run(line)

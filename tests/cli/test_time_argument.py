@@ -14,11 +14,11 @@ from hifi_cli.time_argument import parse_time_ms
         ("1970-01-01T01:00:01.5+01:00", 1500),
     ],
 )
-def test_a_moment_is_a_duration_ago_or_a_time(text, expected):
+def test_a_time_argument_is_a_duration_ago_or_a_time(text, expected):
     assert parse_time_ms(text, 1_000_000) == expected
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "5", "2013-13-01"])
-def test_what_is_neither_is_refused_with_examples(text):
+def test_an_invalid_time_argument_is_refused_with_examples(text):
     with pytest.raises(Misconfigured, match="2h or 7d"):
         parse_time_ms(text, 0)

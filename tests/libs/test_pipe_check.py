@@ -1,4 +1,4 @@
-"""Pipes are checked without running them; `hifi check` shows the same problems (tests/cli/test_check.py)."""
+"""Pipes are checked without running them; `hifi check` shows the same problems (tests/cli/commands/test_check.py)."""
 
 from pathlib import Path
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
+from hifi_observe.sketch import RELATIVE_ERROR
 from rich.console import Console
 from tests.closed_minutes import closed_minutes
 
@@ -30,7 +31,6 @@ from hifi_cli.options import TriggerOf
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import FLOW, Plan
 from hifi_infra.ports import free_port
-from hifi_observe.sketch import RELATIVE_ERROR
 
 SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0

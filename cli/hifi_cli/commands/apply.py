@@ -48,8 +48,8 @@ def apply(
         folder,
         trigger,
         quick=quick,
-        seen=data / "checked" if target.running else None,
-        places=target.running.python_path if target.running else None,
+        passed=data / "checked" if target.running else None,
+        function_folders=target.running.python_path if target.running else None,
     )
     changes, versions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing))
     if as_json:

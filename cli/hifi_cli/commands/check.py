@@ -67,11 +67,13 @@ def load_checked_pipes(
     trigger: Trigger,
     *,
     quick: bool,
-    seen: Path | None = None,
-    places: Sequence[Path] | None = None,
+    passed: Path | None = None,
+    function_folders: Sequence[Path] | None = None,
 ) -> list[Pipe]:
     """Return the pipes of a folder; if there are problems, print them and exit with status 1."""
-    pipes, problems = check_folder(folder, trigger, sql=not quick, passed=seen, function_folders=places)
+    pipes, problems = check_folder(
+        folder, trigger, sql=not quick, passed=passed, function_folders=function_folders
+    )
     if problems:
         print_problems(problems)
         raise typer.Exit(FAILED)

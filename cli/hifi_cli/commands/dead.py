@@ -128,11 +128,11 @@ async def show(
     body = (one.value or b"").decode("utf-8", "replace")
     headers = {header: content.decode("utf-8", "replace") for header, content in one.headers}
     if as_json:
-        told: dict[str, Any] = one.summary() | {
+        facts: dict[str, Any] = one.summary() | {
             "key": (one.key or b"").decode("utf-8", "replace"),
             "headers": headers,
         }
-        print_json(told | ({"value": body} if value else {"value_bytes": len(one.value or b"")}))
+        print_json(facts | ({"value": body} if value else {"value_bytes": len(one.value or b"")}))
         return
     rows = table("=header", "value", title=f"Dead letter {one.id}, {local_time(one.dead_ms / 1000)}")
     for header, content in headers.items():

@@ -26,7 +26,7 @@ _COLUMNS: Final[list[tuple[str, bool, Callable[[dict[str, Any]], str]]]] = [
     ("dead\nletters", True, lambda row: count(row["dead"])),
     ("duplicates\nevents", False, lambda row: count(row["duplicates"])),
     ("late\nevents", False, lambda row: count(row["late"])),
-    ("lag p95\n", True, lambda row: microseconds(row["p95_us"])),
+    ("lag p95", True, lambda row: microseconds(row["p95_us"])),
 ]
 """Heading, whether it is shown by default, and the cell."""
 

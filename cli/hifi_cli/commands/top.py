@@ -76,10 +76,10 @@ def top_table(body: dict[str, Any], *, wide: bool = False) -> Table:
         "state",
         ">in\nev/s",
         ">out\nev/s",
-        ">lag p95\n",
+        ">lag p95",
         ">lost\nevents",
         ">dead\nletters",
-        ">up today\n%",
+        ">up %\ntoday",
         *more,
     )
     for row in body["pipes"]:

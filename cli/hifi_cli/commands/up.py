@@ -12,7 +12,7 @@ from hifi.errors import Misconfigured
 from hifi.pipe.model import Format, Pipe
 from hifi_cli.commands.check import load_checked_pipes
 from hifi_cli.display.console import console
-from hifi_cli.display.mesh_view import View
+from hifi_cli.display.mesh_view import MeshView
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
@@ -104,7 +104,7 @@ def up(
             "--brokers starts a Kafka cluster and --kafka uses an existing one: give one of them"
         )
     policies = read_autoscale(autoscale or [])
-    found = load_checked_pipes(pipes, trigger, quick=False, seen=plan.data / "checked") if pipes else []
+    found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
@@ -113,7 +113,7 @@ def up(
 
 async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) -> None:
     interrupts = Interrupts()
-    view = View(
+    view = MeshView(
         mesh,
         console,
         footer="Ctrl-C stops the mesh. Accepted events are kept and delivered after the next start.",

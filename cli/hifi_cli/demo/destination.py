@@ -51,7 +51,7 @@ class RequestLog:
         self._file.flush()
 
 
-class DestinationConnection(asyncio.Protocol):
+class RequestLogConnection(asyncio.Protocol):
     """One HTTP connection with any number of sequential requests."""
 
     def __init__(self, log: RequestLog) -> None:
@@ -110,7 +110,7 @@ async def serve(
     host: str,
     port: int,
     file: BinaryIO,
-    connection: Callable[[RequestLog], asyncio.Protocol] = DestinationConnection,
+    connection: Callable[[RequestLog], asyncio.Protocol] = RequestLogConnection,
 ) -> None:
     """Serve until SIGTERM."""
     log = RequestLog(file)

@@ -36,8 +36,8 @@ class Expected:
         data |= self._derived(data)
         wanted = {CANCELLATIONS if data["cancelled"] else DEPARTURES: data}
         if data["severity"] != "as planned":
-            told = ("id", "route", "airline", "severity", "delay", "bad_weather")
-            wanted[ALERTS] = {field: data.get(field) for field in told}
+            wanted_fields = ("id", "route", "airline", "severity", "delay", "bad_weather")
+            wanted[ALERTS] = {field: data.get(field) for field in wanted_fields}
         return wanted
 
     def _normalized(self, name: str, row: Row) -> dict[str, Any]:

@@ -20,11 +20,11 @@ from hifi_infra.mesh.mesh import Mesh
 
 REDRAW_S: Final = 0.25
 MEASURE_S: Final = 2.0
-SHOWN_HAPPENINGS: Final = 6
+SHOWN_ENTRIES: Final = 6
 STOPPING: Final = "Shutting down gracefully. Press Ctrl-C again to end all processes immediately."
 
 
-class View:
+class MeshView:
     """Shows the phase, the instances with rates and memory, and the latest log entries."""
 
     def __init__(self, mesh: Mesh, console: Console, *, footer: str = "") -> None:
@@ -40,7 +40,7 @@ class View:
     @contextlib.asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
         """Show the view while the block runs."""
-        self._mesh.journal.listener = self._happened
+        self._mesh.journal.listener = self._on_entry
         live = (
             Live(console=self._console, auto_refresh=False, transient=True)
             if self._console.is_terminal
@@ -60,11 +60,11 @@ class View:
                 live.stop()
             self._mesh.journal.listener = None
 
-    def _happened(self, happening: JournalEntry) -> None:
-        if not self._console.is_terminal or happening.bad:
-            colour = "yellow" if happening.bad else "dim"
+    def _on_entry(self, entry: JournalEntry) -> None:
+        if not self._console.is_terminal or entry.bad:
+            colour = "yellow" if entry.bad else "dim"
             self._console.print(
-                f"[{colour}]{local_clock(happening.at_s)} {escape(happening.text)}[/]",
+                f"[{colour}]{local_clock(entry.at_s)} {escape(entry.text)}[/]",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -105,14 +105,14 @@ class View:
             (mesh.phase, "green" if mesh.ready else "yellow"),
             f"  {age}  stream {mesh.plan.stream}  {mesh.plan.trigger}\nKafka {kafka} ({cluster})",
         )
-        rows = table("=instance", "=state", ">rate\nev/s", ">memory\n", ">restarts\n", "waiting for")
+        rows = table("=instance", "=state", ">rate\nev/s", ">memory", ">restarts", "waiting for")
         for instance in mesh.all():
             rows.add_row(*self._row(instance))
-        happenings = list(mesh.journal.entries)[-SHOWN_HAPPENINGS:]
+        entries = list(mesh.journal.entries)[-SHOWN_ENTRIES:]
         fit(rows, self._console.width)
         latest = [
             Text(f"{local_clock(one.at_s)} {one.text}", style="yellow" if one.bad else "dim")
-            for one in happenings
+            for one in entries
         ]
         footer = STOPPING if mesh.phase.startswith("stopping") else self._footer
         return Group(head, rows, *latest, Text(footer, style="dim"))

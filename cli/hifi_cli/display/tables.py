@@ -60,16 +60,18 @@ def fit(rows: Table, width: int) -> int:
         wanted if column.no_wrap else min(wanted, max(TEXT_MIN, _heading_word(column)))
         for column, wanted in zip(rows.columns, natural, strict=True)
     ]
-    given = _share(least, natural, width - GAP * len(least))
+    words = [max(size, _longest_word(column)) for column, size in zip(rows.columns, least, strict=True)]
+    room = width - GAP * len(least)
+    given = _share(_share(least, words, room), natural, room)
     for column, size in zip(rows.columns, given, strict=True):
         column.width = size
     return sum(given) + GAP * len(given)
 
 
-def _share(least: Sequence[int], natural: Sequence[int], width: int) -> list[int]:
-    """Give each column its least width, then the free characters to the columns that need more, evenly."""
+def _share(least: Sequence[int], wanted: Sequence[int], width: int) -> list[int]:
+    """Give each column its least width, then the free characters to the columns that want more, evenly."""
     given, free = list(least), width - sum(least)
-    while free > 0 and (short := [i for i, size in enumerate(given) if size < natural[i]]):
+    while free > 0 and (short := [i for i, size in enumerate(given) if size < wanted[i]]):
         for i in short[:free]:
             given[i] += 1
         free -= len(short[:free])
@@ -79,6 +81,10 @@ def _share(least: Sequence[int], natural: Sequence[int], width: int) -> list[int
 def _widest(column: Column) -> int:
     lines = [line for text in (column.header, *column.cells) for line in _plain(text).splitlines()]
     return max((cell_len(line) for line in lines), default=0)
+
+
+def _longest_word(column: Column) -> int:
+    return max((cell_len(word) for text in column.cells for word in _plain(text).split()), default=0)
 
 
 def _heading_word(column: Column) -> int:

@@ -12,7 +12,7 @@ from hifi_infra.mesh.health_probe import get
 ACCEPTED = "hifi_ingest_accepted_events_total"
 READ = "hifi_records_read_total"
 WRITTEN = "hifi_records_written_total"
-OUTCOMES = "hifi_outcomes_total"
+OUTCOMES = "hifi_egest_outcomes_total"
 DEAD = "hifi_dead_letters_total"
 COUNTED = frozenset({ACCEPTED, READ, WRITTEN, OUTCOMES, DEAD})
 

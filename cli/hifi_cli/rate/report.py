@@ -96,7 +96,7 @@ def _services(numbers: Mapping[str, Any]) -> Table:
         "=service",
         ">CPU-s per\nmillion events",
         ">CPU use\nof a core",
-        ">memory\n",
+        ">memory",
         ">instances\nneeded",
         "note",
     )
@@ -118,7 +118,7 @@ def _services(numbers: Mapping[str, Any]) -> Table:
 def _outside(numbers: Mapping[str, Any]) -> Table:
     rated = numbers["rated"] or numbers["steps"][-1]
     headroom = numbers["headroom"]
-    rows = table("=process", ">CPU use\nof a core", ">maximum\n", title="\nSender and destination")
+    rows = table("=process", ">CPU use\nof a core", ">maximum", title="\nSender and destination")
     for name, share in rated["outside_core_shares"].items():
         rows.add_row(name, f"{share:.0%}", f"{headroom['core_shares'][name]:.0%}")
     return rows

@@ -1,1 +1,1 @@
-"""Looking at dead letters, and letting them go again."""
+"""Dead letters: write, read and replay them."""

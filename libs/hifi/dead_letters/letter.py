@@ -1,4 +1,4 @@
-"""A dead letter as a person asks for it: pure."""
+"""A dead letter and a filter for dead letters, as commands and the console use them. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class DeadLetter:
     value: bytes | None
     headers: Headers
     replayed: bool = False
-    """A replay of it was written."""
+    """A replay of it has been written."""
     facts: Mapping[str, bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +42,7 @@ class DeadLetter:
 
     @property
     def id(self) -> str:
-        """What it is called: `<partition>:<offset>`."""
+        """Its id: `<partition>:<offset>`."""
         return f"{self.partition}:{self.offset}"
 
     def text(self, header: str) -> str:
@@ -51,18 +51,18 @@ class DeadLetter:
 
     @property
     def replays(self) -> int:
-        """How often the event had been replayed when it died."""
+        """How often the event had been replayed before."""
         return self.count(REPLAY)
 
     def count(self, header: str) -> int:
-        """A header as a number; 0 where it is missing or, since anything may be a dead letter, none."""
+        """A header as a number; 0 if it is missing or no number, since a dead letter may be any record."""
         try:
             return number(self.facts, header, 0)
         except NotAnEvent:
             return 0
 
     def summary(self) -> dict[str, Any]:
-        """What a list shows of it, for JSON; no data of the event."""
+        """What a list shows of it, for JSON; without the event's data."""
         return {
             "id": self.id,
             "dead_ms": self.dead_ms,
@@ -80,7 +80,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters are meant; None: any. Times in milliseconds since 1970 UTC, `until_ms` excluded."""
+    """Conditions on dead letters; None: any. Times in milliseconds since 1970 UTC, `until_ms` excluded."""
 
     pipe: str | None = None
     destination: str | None = None
@@ -90,7 +90,7 @@ class DeadLetterFilter:
     service: str | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
-        """Whether a letter is meant."""
+        """Whether a dead letter meets all conditions."""
         return (
             (self.pipe is None or letter.text(PIPE) == self.pipe)
             and (self.destination is None or letter.text(DESTINATION) == self.destination)
@@ -102,7 +102,7 @@ class DeadLetterFilter:
 
 
 def parse_id(text: str) -> tuple[int, int]:
-    """Partition and offset of `3:1042`.
+    """Read an id such as `3:1042` as partition and offset.
 
     Raises:
         Misconfigured: it is no id.

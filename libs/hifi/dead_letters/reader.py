@@ -1,42 +1,44 @@
-"""Reading the topic `dead-letter` up to where it ends now."""
+"""Read dead letters from Kafka, up to the present end of the topic."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter
 from hifi.errors import Misconfigured
 from hifi.kafka.admin import partition_counts
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.topics import Topics
 
 Progress = Callable[[int, int], None]
-"""Is told records read and records to read."""
+"""Called with the number of records read so far, and the number of records to read."""
 
 
 async def letters(
     bootstrap: str, topics: Topics, wanted: DeadLetterFilter, progress: Progress = lambda _done, _all: None
 ) -> AsyncGenerator[DeadLetter, None]:
-    """The dead letters that are meant, those of a partition in the order in which they died.
+    """The dead letters that match a filter; those of a partition in the order in which they were written.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: of the stream.
-        wanted: which.
-        progress: is told how far the reading is.
+        wanted: which dead letters.
+        progress: called while the topic is read.
 
     Raises:
         Misconfigured: no Kafka answers, or the stream does not exist.
     """
     async with _consumer(bootstrap) as consumer:
         replayed = await _replayed(consumer, await _partitions(bootstrap, topics.replays), wanted.since_ms)
-        buried = await _partitions(bootstrap, topics.dead_letter)
-        async for record in _records(consumer, buried, wanted.since_ms, progress):
+        partitions = await _partitions(bootstrap, topics.dead_letter)
+        async for record in _records(consumer, partitions, wanted.since_ms, progress):
             letter = _letter(record)
             if wanted.matches(letter):
                 yield replace(letter, replayed=(letter.partition, letter.offset) in replayed)
@@ -46,7 +48,7 @@ async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) ->
     """One dead letter.
 
     Raises:
-        Misconfigured: there is none (any more) at that place, or no Kafka answers.
+        Misconfigured: there is none (any more) with that id, or no Kafka answers.
     """
     async with _consumer(bootstrap) as consumer:
         tp = TopicPartition(topics.dead_letter, partition)
@@ -79,21 +81,16 @@ def _letter(record: ConsumerRecord) -> DeadLetter:
 
 @contextlib.asynccontextmanager
 async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
-    try:
+    async with contextlib.AsyncExitStack() as stack:
         try:
-            await consumer.start()
+            consumer = await stack.enter_async_context(topic_consumer(bootstrap))
         except (KafkaError, OSError) as error:
             raise Misconfigured(f"no Kafka answers at {bootstrap}: {error!r}; is the mesh up?") from None
         yield consumer
-    finally:
-        await consumer.stop()
 
 
 async def _partitions(bootstrap: str, topic: str) -> list[TopicPartition]:
-    # A consumer knows only the topics that it is assigned to.
+    # A consumer without a group knows only the topics that it is assigned to.
     counts = await partition_counts(bootstrap, [topic])
     if topic not in counts:
         raise Misconfigured(f"the topic {topic} does not exist; is the name of the stream right?")
@@ -106,31 +103,20 @@ async def _records(
     since_ms: int | None,
     progress: Progress = lambda _done, _all: None,
 ) -> AsyncIterator[ConsumerRecord]:
-    """Every record of a topic's partitions from a time on to where they end now."""
-    starts: Mapping[TopicPartition, int] = await consumer.beginning_offsets(tps)
-    ends: Mapping[TopicPartition, int] = await consumer.end_offsets(tps)
-    if since_ms is not None:
-        found = await consumer.offsets_for_times(dict.fromkeys(tps, since_ms))
-        starts = {tp: found[tp].offset if found[tp] is not None else ends[tp] for tp in tps}
-    unread = [tp for tp in tps if starts[tp] < ends[tp]]
-    total, done = sum(ends[tp] - starts[tp] for tp in unread), 0
-    consumer.assign(unread)
-    for tp in unread:
-        consumer.seek(tp, starts[tp])
-    while unread:
-        for tp, records in (await consumer.getmany(*unread, timeout_ms=500, max_records=2000)).items():
-            for record in records:
-                if record.offset < ends[tp]:
-                    done += 1
-                    yield record
+    """Every record of the partitions from a time on, up to their present end."""
+    ranges = await offset_ranges(consumer, tps, since_ms)
+    total, done = sum(map(len, ranges.values())), 0
+    async for records in read_ranges(consumer, ranges):
+        for record in records:
+            done += 1
+            yield record
         progress(done, total)
-        unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
 
 
 async def _replayed(
     consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None
 ) -> set[tuple[int, int]]:
-    """Partition and offset of the dead letters that were replayed: a replay is always later than its letter."""
+    """Partition and offset of the dead letters that were replayed: a replay is always later than its dead letter."""
     found: set[tuple[int, int]] = set()
     async for record in _records(consumer, tps, since_ms):
         found.update((record.partition, offset) for offset in orjson.loads(record.value)["offsets"])

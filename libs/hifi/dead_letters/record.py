@@ -1,4 +1,4 @@
-"""The one way into the dead letters."""
+"""The record of a dead letter."""
 
 from collections.abc import Iterable
 
@@ -17,15 +17,15 @@ def dead_letter(
     why: Rejected,
     fetched_us: int,
 ) -> Record:
-    """The record for the topic `dead-letter`: the event as the service got it, with the reason.
+    """The record for the topic `dead-letter`: the event as the service read it, with the reason. Counts it, too.
 
     Args:
-        key: of the record as it was read.
-        value: of the record as it was read.
-        headers: of the record as it was read.
-        service: that refuses it; a replay enters at this service's input.
-        why: the reason, told by code, sentence and JSON pointer.
-        fetched_us: when the service fetched it, microseconds since 1970 UTC.
+        key: of the record that was read.
+        value: of the record that was read.
+        headers: of the record that was read.
+        service: the service that refuses it; a replay goes to the input of this service.
+        why: the reason: code, sentence and JSON pointer.
+        fetched_us: when the service fetched the record, microseconds since 1970 UTC.
     """
     headers = list(headers)
     pipe = next((content for name, content in headers if name == PIPE), b"").decode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Letting dead letters go again: back to the input of the service that refused them, with the same identity.
+"""Replay dead letters: back to the input of the service that refused them, with the same identity.
 
-What was replayed is noted in the topic `replays` right after. A replay that is repeated leaves out what is noted; what
-was cut off between the two goes twice, and egest drops the copy, since the number of the replay is part of the key by
-which it tells copies.
+After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. If a replay
+is interrupted between the two, the event is written twice; egest drops the copy, because the number of the replay is
+part of the key of its deduplicator.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -37,12 +37,12 @@ from hifi.kafka.producer import Producer
 from hifi.topics import Topics
 
 CHUNK: Final = 100
-"""Letters that are written and noted together; well below the window in which egest knows a copy by its key."""
-_GONE: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, FIRST_ATTEMPT, AMBIGUOUS, DUE, RETRY, SOURCE)
+"""Dead letters that are written and noted together; far fewer than the keys that egest's deduplicator remembers."""
+_DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, FIRST_ATTEMPT, AMBIGUOUS, DUE, RETRY, SOURCE)
 
 
 def target(topics: Topics, letter: DeadLetter) -> str:
-    """The topic that a replay of the letter goes to.
+    """The topic that a replay of the dead letter goes to.
 
     Raises:
         Rejected: it cannot be replayed, with the reason.
@@ -50,7 +50,9 @@ def target(topics: Topics, letter: DeadLetter) -> str:
     try:
         identity(letter.facts)
     except Rejected as why:
-        raise Rejected("not-replayable", f"{letter.id} is no event of hifi's: {why.detail}") from None
+        raise Rejected(
+            "not-replayable", f"{letter.id} is not an event that hifi accepted: {why.detail}"
+        ) from None
     service = letter.text(SERVICE)
     if service in {"egest", "retrier"} and DESTINATION not in letter.facts:
         raise Rejected("not-replayable", f"{letter.id} names no destination")
@@ -66,11 +68,12 @@ def target(topics: Topics, letter: DeadLetter) -> str:
 
 
 def replayed(letter: DeadLetter, now_us: int) -> Record:
-    """The record that a replay writes: the event as the service got it, with a fresh count of attempts.
+    """The record that a replay writes: the event as the service read it, with attempts counted from 0.
 
-    The service's name stays: what comes to enrich again has its old place in `raw`, and egest must not take it for a copy.
+    The header `hifi_service` stays: an event that enrich gets again has its old offset in `raw`, and by this header
+    egest knows that it is not a copy.
     """
-    changes: dict[str, bytes | None] = dict.fromkeys(_GONE)
+    changes: dict[str, bytes | None] = dict.fromkeys(_DROPPED)
     changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
     return Record(letter.key, letter.value, with_headers(letter.headers, changes))
 
@@ -78,18 +81,18 @@ def replayed(letter: DeadLetter, now_us: int) -> Record:
 async def replay(
     producer: Producer, topics: Topics, some: Sequence[DeadLetter]
 ) -> AsyncIterator[tuple[DeadLetter, str]]:
-    """Let letters go again, in their order, acknowledged by Kafka before they are noted as replayed.
+    """Replay dead letters in their order; Kafka acknowledges each before it is noted as replayed.
 
     Args:
         producer: started.
         topics: of the stream.
-        some: letters as `letters` gives them.
+        some: as `letters` returns them.
 
     Yields:
-        Each letter with what became of it: the topic it went to, or empty when it had been replayed before.
+        Each dead letter with the topic that it went to; empty if it had been replayed before.
 
     Raises:
-        Rejected: some cannot be replayed; raised when all others were.
+        Rejected: some cannot be replayed; raised after all others were.
     """
     refused: list[Rejected] = []
     for (topic, partition), chunk in _chunks(topics, some, refused):
@@ -100,14 +103,14 @@ async def replay(
         for one in chunk:
             yield one, topic
     if refused:
-        more = f", and {len(refused) - 1} more like it" if len(refused) > 1 else ""
+        more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
         raise Rejected("not-replayable", refused[0].detail + more)
 
 
 def _chunks(
     topics: Topics, some: Sequence[DeadLetter], refused: list[Rejected]
 ) -> Iterator[tuple[tuple[str, int], list[DeadLetter]]]:
-    """Neighbours that go to the same place together; the topic is empty for those that were replayed before."""
+    """Groups of neighbours that go to the same (topic, partition); topic empty: they were replayed before."""
 
     def place(letter: DeadLetter) -> tuple[str, int] | None:
         if letter.replayed:

@@ -99,7 +99,17 @@ async def connect(
 
 
 async def close(client: Any, timeout_s: float = 5) -> None:
-    """Stop a client within a bound: aiokafka's own `stop` can hang while Kafka is down (its issue 1101)."""
-    with contextlib.suppress(KafkaError, OSError, TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await client.stop()
+    """Stop a client within a bound, seconds; errors of Kafka and the network are ignored.
+
+    aiokafka's own `stop` can hang while Kafka is down (its issue 1101). Right after `start` it can raise
+    CancelledError, from a task of its own that had not begun; that must not cancel the caller.
+    """
+    stopping = asyncio.ensure_future(client.stop())
+    await asyncio.wait({stopping}, timeout=timeout_s)
+    if not stopping.done():
+        stopping.cancel()
+        await asyncio.wait({stopping}, timeout=1)
+    elif not stopping.cancelled():
+        error = stopping.exception()
+        if error is not None and not isinstance(error, KafkaError | OSError | TimeoutError):
+            raise error

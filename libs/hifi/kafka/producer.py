@@ -131,11 +131,6 @@ class Producer:
             await close(self._client, _CLOSE_S)
         return not late
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of records that Kafka has not acknowledged yet."""
-        return self._buffered_bytes
-
     def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
         """Queue records for a partition, in order; await `.acknowledged` of the result.
 

@@ -21,7 +21,7 @@ from hifi.errors import HifiError
 from hifi.sql.generator import INPUT_COLUMNS
 from hifi.sql.restrictions import READS_CLOCK
 
-Java = Any
+JavaObject = Any
 """A reference to a Java object."""
 
 for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -44,13 +44,13 @@ class Catalyst:
         self.spark = spark
         self._context: Any = spark.sparkContext
         jvm: Any = self._context._jvm  # noqa: SLF001 - the only access to Catalyst
-        self.jvm: Java = jvm
-        self._gateway: Java = self._context._gateway  # noqa: SLF001 - to make Java arrays
-        self._expressions: Java = jvm.org.apache.spark.sql.catalyst.expressions
+        self.jvm: JavaObject = jvm
+        self._gateway: JavaObject = self._context._gateway  # noqa: SLF001 - to make Java arrays
+        self._expressions: JavaObject = jvm.org.apache.spark.sql.catalyst.expressions
         self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
         self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
         self._inputs: dict[str, DataFrame] = {}
-        self._classes: dict[str, Java] = {}
+        self._classes: dict[str, JavaObject] = {}
 
     def parse(self, text: str) -> list[dict[str, Any]]:
         """Parse one expression to its unresolved nodes, each a dict with the node's `class`.
@@ -63,7 +63,7 @@ class Catalyst:
         except ParseException as error:
             raise SqlProblem(one_line(error)) from None
 
-    def compile(self, texts: Sequence[str], columns: str = INPUT_COLUMNS) -> list[Java]:
+    def compile(self, texts: Sequence[str], columns: str = INPUT_COLUMNS) -> list[JavaObject]:
         """Compile texts to expressions that are bound to rows of the given columns (declared as in SQL).
 
         Returns:
@@ -78,7 +78,7 @@ class Catalyst:
             frame = self._inputs[columns].select(
                 *[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)]
             )
-            execution: Java = frame._jdf.queryExecution()  # noqa: SLF001
+            execution: JavaObject = frame._jdf.queryExecution()  # noqa: SLF001
             self.require_single_row(execution.analyzed())
             # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
             plan = execution.optimizedPlan()
@@ -89,7 +89,7 @@ class Catalyst:
         bind = self._expressions.BindReferences.bindReference
         return [bind(projected.apply(index).child(), attributes, False) for index in range(projected.size())]
 
-    def require_single_row(self, plan: Java) -> None:
+    def require_single_row(self, plan: JavaObject) -> None:
         """Check that an analysed projection depends on its own row only.
 
         Raises:
@@ -104,33 +104,33 @@ class Catalyst:
         if not plan.deterministic():
             raise SqlProblem("its result differs each time, so a replayed event would get another one")
 
-    def array(self, items: Sequence[Java]) -> Java:
+    def array(self, items: Sequence[JavaObject]) -> JavaObject:
         """A Java array of objects."""
         array = self._gateway.new_array(self.jvm.java.lang.Object, len(items))
         for index, item in enumerate(items):
             array[index] = item
         return array
 
-    def task_copies(self, array: Java, count: int) -> Java:
+    def task_copies(self, array: JavaObject, count: int) -> JavaObject:
         """An array of deep copies, one for each task: expressions keep state while they run."""
         clone = self.jvm.org.apache.commons.lang3.SerializationUtils.clone
         return self.array([clone(array) for _ in range(count)])
 
-    def broadcast(self, value: Java) -> Java:
+    def broadcast(self, value: JavaObject) -> JavaObject:
         """A broadcast variable of a Java object."""
         return self._context._jsc.broadcast(value)  # noqa: SLF001
 
-    def unpickle(self, path: str) -> Java:
+    def unpickle(self, path: str) -> JavaObject:
         """The Java form of an object that Python pickled into a file; a dict becomes a HashMap."""
         files, paths = self.jvm.java.nio.file.Files, self.jvm.java.nio.file.Paths
         content = files.readAllBytes(paths.get(path, self._gateway.new_array(self.jvm.java.lang.String, 0)))
         return self.jvm.net.razorvine.pickle.Unpickler().loads(content)
 
-    def constant(self, value: Java, kind: str) -> Java:
+    def constant(self, value: JavaObject, kind: str) -> JavaObject:
         """An expression that returns a Java object."""
         return self._expressions.Literal(value, self._object_type(kind))
 
-    def call(self, target: Java, method: str, returns: str, *arguments: Java) -> Java:
+    def call(self, target: JavaObject, method: str, returns: str, *arguments: JavaObject) -> JavaObject:
         """An expression that calls a method on the result of another; null when that or an argument is null.
 
         It is marked as not deterministic, so Spark neither folds it into a constant nor moves it.
@@ -147,7 +147,7 @@ class Catalyst:
             target, method, kind, self._sequence(arguments), none, True, True, False
         )
 
-    def call_static(self, cls: str, method: str, returns: str, *arguments: Java) -> Java:
+    def call_static(self, cls: str, method: str, returns: str, *arguments: JavaObject) -> JavaObject:
         """An expression that calls a static method of a class; otherwise as `call`."""
         none = self._sequence([])
         nothing = self.jvm.scala.Option.apply(None)
@@ -163,38 +163,38 @@ class Catalyst:
             nothing,
         )
 
-    def null_on_error(self, expression: Java) -> Java:
+    def null_on_error(self, expression: JavaObject) -> JavaObject:
         """An expression that gives null where the given one throws."""
         return self._expressions.TryEval(expression)
 
-    def struct_type(self, expression: Java) -> StructType:
+    def struct_type(self, expression: JavaObject) -> StructType:
         """The type of a compiled expression that returns a struct."""
         return StructType.fromJson(json.loads(expression.dataType().json()))
 
-    def expression(self, column: Column) -> Java:
+    def expression(self, column: Column) -> JavaObject:
         """The expression of a column."""
         return self._columns.expression(column._jc)  # noqa: SLF001
 
-    def column(self, expression: Java) -> Column:
+    def column(self, expression: JavaObject) -> Column:
         """The column of an expression."""
         return ClassicColumn(self._columns.column(expression))
 
-    def _sequence(self, items: Sequence[Java]) -> Java:
+    def _sequence(self, items: Sequence[JavaObject]) -> JavaObject:
         collected = self.jvm.java.util.ArrayList()
         for item in items:
             collected.add(item)
         return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(collected)
 
-    def _type(self, name: str) -> Java:
+    def _type(self, name: str) -> JavaObject:
         """A SQL type; the type of a Java class where the name contains a dot."""
         if "." in name and "<" not in name:
             return self._object_type(name)
         return self.jvm.org.apache.spark.sql.types.DataType.fromDDL(name)
 
-    def _object_type(self, cls: str) -> Java:
+    def _object_type(self, cls: str) -> JavaObject:
         return self.jvm.org.apache.spark.sql.types.ObjectType(self._class(cls))
 
-    def _class(self, name: str) -> Java:
+    def _class(self, name: str) -> JavaObject:
         if name not in self._classes:
             loader = self.jvm.java.lang.Thread.currentThread().getContextClassLoader()
             self._classes[name] = self.jvm.java.lang.Class.forName(name, True, loader)

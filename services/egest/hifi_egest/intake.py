@@ -185,9 +185,9 @@ class DeliveryIntake:
                 known.decided[offset] = None
                 self._complete_invalid(assigned, one, fetched_us)
                 continue
-            event, (key, line, rank) = one
-            offset = event.record.offset
-            copy = known.deduplicator.check(offset, key, line, rank, event.accepted_us)
+            offset = one.record.offset
+            key, line, rank = one.lineage
+            copy = known.deduplicator.check(offset, key, line, rank, one.accepted_us)
             if copy is CopyCheck.COPY:
                 known.decided[offset] = None
                 metrics.COPIES.labels(assigned.topic).inc()
@@ -197,7 +197,7 @@ class DeliveryIntake:
                 logger.error(
                     "raw-offsets-reset", topic=assigned.topic, partition=assigned.partition, offset=offset
                 )
-            known.decided[offset] = event
+            known.decided[offset] = one
 
     def _complete_invalid(self, assigned: AssignedPartition, invalid: InvalidRecord, fetched_us: int) -> None:
         record, error = invalid

@@ -1,4 +1,4 @@
-"""Everything that runs in an instance of observe: reading, closing, merging, telling; each outlives Kafka's absence."""
+"""One instance of observe: its state, and the tasks that read, merge, publish and raise alarms."""
 
 import asyncio
 import math
@@ -14,68 +14,73 @@ from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
-from hifi_observe import conditions, figures, metrics
-from hifi_observe.alarm import Alarm
-from hifi_observe.availability import Limits
-from hifi_observe.follower import Follower
-from hifi_observe.herald import Herald
-from hifi_observe.owner import Owner
-from hifi_observe.publish import Publisher
-from hifi_observe.reader import Reader
+from hifi_observe import metrics
+from hifi_observe.alarms import conditions, gauges
+from hifi_observe.alarms.alarm import Alarm
+from hifi_observe.alarms.alarm_notifier import AlarmNotifier
+from hifi_observe.kafka.minutes_follower import MinutesFollower
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.kafka.topic_reader import TopicReader
+from hifi_observe.live import figures
+from hifi_observe.live.recent_series import RecentSeries
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.merger import MinuteMerger
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.open_minute import OpenMinuteReporter
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.store import Store
-from hifi_observe.traces import Traces
+from hifi_observe.traces.event_tracer import EventTracer
 
 if TYPE_CHECKING:
-    from hifi_observe.otlp import Exporter
+    from hifi_observe.traces.otlp_exporter import OtlpExporter
 
-_AGAIN_S: Final = 2.0
-_TELL_S: Final = 1.0
-_SHOW_S: Final = 5.0
-_LIVE_LOOKS: Final = 15
+_RECONNECT_S: Final = 2.0
+_ALARM_INTERVAL_S: Final = 1.0
+_GAUGES_INTERVAL_S: Final = 5.0
+_LAG_INTERVALS: Final = 15
+"""Publications of momentary figures whose lags are merged, so that a p95 has enough values."""
 
 logger = log.get(__name__)
 
 
 class Observatory:
-    """One instance's state and its tasks."""
+    """State and tasks of one instance. It keeps serving its last state while Kafka is away."""
 
     def __init__(self, settings: ObserveSettings, health: Health) -> None:
         self.settings = settings
         self.health = health
         self.topics = settings.topics
-        self.store = Store()
-        self.herald = Herald(settings)
+        self.store = MinuteStore()
+        self.recent = RecentSeries()
+        self.notifier = AlarmNotifier(settings)
         self.registry = PipeRegistry(settings.kafka, self.topics, health)
         self.producer = Producer(settings.kafka, settings.instance, compression="zstd")
         self.publisher: Publisher | None = None
-        self.reader: Reader | None = None
-        self.follower = Follower(settings, self.topics, self.store, self.herald.read)
-        self.exporter: Exporter | None = None
-        self.traces: Traces | None = None
+        self.reader: TopicReader | None = None
+        self.follower = MinutesFollower(settings, self.topics, self.store, self.notifier.read)
+        self.exporter: OtlpExporter | None = None
+        self.traces: EventTracer | None = None
         if settings.observe_otlp_endpoint:
-            self._follow()
-        self.since_us = now_us()
-        health.block("books", "the topics have not been read yet")
+            self._start_tracing()
+        health.block("ledgers", "the topics have not been read yet")
 
     @property
     def partitions(self) -> int:
-        """Of the stream; 0 as long as nobody knows."""
+        """Partition count of the stream; 0 until it is known."""
         return self.registry.partitions or 0
 
     @property
     def mine(self) -> set[int]:
         """Partition numbers that this instance observes."""
-        return set(self.reader.books) if self.reader is not None else set()
+        return set(self.reader.ledgers) if self.reader is not None else set()
 
-    def limits(self) -> dict[str, Limits]:
-        """Pipe to what it promises."""
+    def limits(self) -> dict[str, SloLimits]:
+        """Pipe to the limits of its SLO."""
         return {known.pipe.pipe: self._limits(known.pipe) for known in self.registry.all()}
 
-    def _limits(self, pipe: Pipe) -> Limits:
-        return Limits(round(pipe.slo.p95 * 1e6), pipe.slo.loss, self.settings.observe_silence_s)
+    def _limits(self, pipe: Pipe) -> SloLimits:
+        return SloLimits(round(pipe.slo.p95 * 1e6), pipe.slo.loss, self.settings.observe_heartbeat_gap_s)
 
-    def _limits_of(self, name: str) -> Limits | None:
+    def _limits_of(self, name: str) -> SloLimits | None:
         known = self.registry.get(name)
         return self._limits(known.pipe) if known is not None else None
 
@@ -86,11 +91,11 @@ class Observatory:
         }
 
     def alarms(self) -> list[Alarm]:
-        """Active alarms, as the topic tells them, so that every instance says the same."""
-        return [alarm for alarm in self.herald.told if alarm.ended_us is None]
+        """Active alarms according to the topic `alarms`, so the same on every instance."""
+        return [alarm for alarm in self.notifier.known_alarms if alarm.ended_us is None]
 
     async def start(self) -> None:
-        """Load the pipes and connect; as long as it takes."""
+        """Load the pipes and connect; retries until Kafka answers."""
         await self.registry.start()
         while True:
             try:
@@ -98,19 +103,20 @@ class Observatory:
                 break
             except (KafkaError, OSError) as error:
                 logger.warning("kafka-unreachable", error=repr(error))
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RECONNECT_S)
         self.publisher = Publisher(self.producer, self.topics, self.partitions)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run all tasks until cancelled. Alarms and merging start once the published minutes have been read."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._again("follower", lambda: self.follower.run(self.partitions)))
+            tasks.create_task(self._reconnect("follower", lambda: self.follower.run(self.partitions)))
             await self.follower.loaded.wait()
-            tasks.create_task(self._again("reader", self._read))
-            tasks.create_task(self._merge())
-            tasks.create_task(self._figures())
-            tasks.create_task(self._tell())
-            tasks.create_task(self.herald.post())
+            tasks.create_task(self._reconnect("reader", self._read_topics))
+            tasks.create_task(self._merge_minutes())
+            tasks.create_task(self._publish_figures())
+            tasks.create_task(self._sample_figures())
+            tasks.create_task(self._raise_alarms())
+            tasks.create_task(self.notifier.post())
 
     async def stop(self) -> None:
         """Flush and disconnect."""
@@ -119,49 +125,58 @@ class Observatory:
         if self.exporter is not None:
             await asyncio.to_thread(self.exporter.stop, 3)
 
-    def _follow(self) -> None:
-        from hifi_observe.otlp import Exporter
-
-        settings = self.settings
-        self.exporter = Exporter(settings.observe_otlp_endpoint, settings.stream)
-        share, most_per_s = settings.observe_otlp_share, settings.observe_otlp_most
-        self.traces = Traces(self.topics, share, most_per_s, self.exporter.put, self.hides_id)
-
     def hides_id(self, pipe: str) -> bool:
-        """Whether the ids of its events are taken from a field that it masks."""
+        """Whether the event ids of a pipe come from a field that it masks; True for an unknown pipe."""
         known = self.registry.get(pipe)
         if known is None:
             return True
-        taken, masks = known.pipe.source.id, known.pipe.normalize.mask
-        return taken is not None and any(f"{taken}.".startswith(f"{path}.") for path in masks)
+        id_field, masks = known.pipe.source.id, known.pipe.normalize.mask
+        return id_field is not None and any(f"{id_field}.".startswith(f"{path}.") for path in masks)
 
-    async def _again(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+    @property
+    def silent_s(self) -> float:
+        """Time since Kafka's last answer, seconds."""
+        answered = [self.follower.answered_s] + ([self.reader.answered_s] if self.reader else [])
+        return monotonic_s() - max(answered)
+
+    def _start_tracing(self) -> None:
+        from hifi_observe.traces.otlp_exporter import OtlpExporter
+
+        settings = self.settings
+        self.exporter = OtlpExporter(settings.observe_otlp_endpoint, settings.stream)
+        share, max_per_s = settings.observe_otlp_share, settings.observe_otlp_max_per_s
+        self.traces = EventTracer(self.topics, share, max_per_s, self.exporter.put, self.hides_id)
+
+    async def _reconnect(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a task that needs Kafka again each time it fails."""
         while True:
             try:
                 await work()
             except* (TimeoutError, KafkaError, OSError, HifiError) as errors:
-                logger.warning("reading-failed", what=name, error=repr(errors.exceptions[0]))
-            await asyncio.sleep(_AGAIN_S)
+                logger.warning("kafka-task-failed", task=name, error=repr(errors.exceptions[0]))
+            await asyncio.sleep(_RECONNECT_S)
 
-    async def _read(self) -> None:
+    async def _read_topics(self) -> None:
+        """Read all topics into ledgers and publish the minutes that close."""
         assert self.publisher is not None
-        self.reader = Reader(self.settings, self.topics, self.publisher, self.traces)
+        self.reader = TopicReader(self.settings, self.topics, self.publisher, self.traces)
         running = asyncio.create_task(self.reader.run())
         joined = asyncio.create_task(self.reader.joined.wait())
         await asyncio.wait({running, joined}, return_when=asyncio.FIRST_COMPLETED)
         joined.cancel()
         if not running.done():
-            self.health.unblock("books")
+            self.health.unblock("ledgers")
         try:
             await running
         finally:
             running.cancel()
-            self.reader.books.clear()
+            self.reader.ledgers.clear()
 
-    async def _merge(self) -> None:
+    async def _merge_minutes(self) -> None:
+        """Merge the partitions' shares of the pipes that this instance owns."""
         assert self.publisher is not None
         settings = self.settings
-        owner = Owner(
+        merger = MinuteMerger(
             self.store,
             self.partitions,
             self._limits_of,
@@ -171,49 +186,59 @@ class Observatory:
         while True:
             pipes = {known.pipe.pipe for known in self.registry.all()}
             pipes.update(pipe for pipe, minutes in self.store.changed.items() if minutes)
-            for pipe in owner.owned(sorted(pipes), self.mine):
-                records = owner.merge(pipe)
+            for pipe in merger.owned(sorted(pipes), self.mine):
+                records = merger.merge(pipe)
                 if records:
                     await self.publisher.pipe(pipe, records)
-            await asyncio.sleep(min(1.0, settings.observe_amend_every_s))
+            await asyncio.sleep(min(1.0, settings.observe_amend_interval_s))
 
-    async def _figures(self) -> None:
+    async def _publish_figures(self) -> None:
+        """Publish the momentary figures and the open minutes of each partition number of this instance."""
         assert self.publisher is not None
-        windows: dict[int, figures.Window] = {}
+        windows: dict[int, figures.LagWindow] = {}
+        reporters: dict[int, OpenMinuteReporter] = {}
         while True:
-            await asyncio.sleep(self.settings.observe_live_s)
-            for partition, book in list((self.reader.books if self.reader else {}).items()):
-                window = windows.setdefault(partition, figures.Window(_LIVE_LOOKS))
-                made = figures.of_book(book, now_us(), window.put(book.live.take_lags()))
-                await self.publisher.live(partition, made)
-                metrics.CELLS.labels(str(partition)).set(len(book.cells))
+            await asyncio.sleep(self.settings.observe_live_interval_s)
+            for partition, ledger in list((self.reader.ledgers if self.reader else {}).items()):
+                window = windows.setdefault(partition, figures.LagWindow(_LAG_INTERVALS))
+                published = figures.of_ledger(ledger, now_us(), window.put(ledger.live.take_lags()))
+                await self.publisher.live(partition, published)
+                reporter = reporters.setdefault(partition, OpenMinuteReporter())
+                if rows := reporter.report(ledger.pipe_minutes.values()):
+                    await self.publisher.open_minutes(partition, rows)
+                metrics.PIPE_MINUTES.labels(str(partition)).set(len(ledger.pipe_minutes))
 
-    async def _tell(self) -> None:
-        """The instance that holds partition 0 tells alarms; without Kafka, whoever held it last."""
-        telling, shown_s = False, -math.inf
+    async def _sample_figures(self) -> None:
+        """Take one sample a second for the charts of the last five minutes."""
+        while True:
+            await asyncio.sleep(1)
+            pipes = (known.pipe.pipe for known in self.registry.all())
+            at_s = now_us() // 1_000_000
+            for pipe in self.recent.watched(pipes, monotonic_s()):
+                self.recent.add(pipe, at_s, figures.of_pipe(pipe, self.store.live, self.store.before))
+
+    async def _raise_alarms(self) -> None:
+        """Check the conditions; only on the instance with partition 0, or without Kafka the one that had it last."""
+        active, gauges_s = False, -math.inf
         thresholds = conditions.Thresholds(
-            max(15.0, self.settings.observe_look_s * 5 + self.settings.observe_live_s),
-            self.settings.observe_silence_s,
+            max(15.0, self.settings.observe_snapshot_interval_s * 5 + self.settings.observe_live_interval_s),
+            self.settings.observe_heartbeat_gap_s,
             self.settings.observe_rating,
             self.settings.observe_rating_share,
         )
         while True:
-            await asyncio.sleep(_TELL_S)
-            before, telling = telling, 0 in self.mine or (telling and not self.mine)
-            if not telling:
+            await asyncio.sleep(_ALARM_INTERVAL_S)
+            was_active, active = active, 0 in self.mine or (active and not self.mine)
+            if not active:
                 continue
-            if not before:
-                self.herald.restore()
-            found = conditions.holding(
+            if not was_active:
+                self.notifier.restore()
+            found = conditions.find_conditions(
                 self.store, self.limits(), self.destinations(), now_us(), self.partitions, thresholds
             )
-            await self.herald.step(found, self.publisher if self.mine else None)
-            if monotonic_s() - shown_s >= _SHOW_S:  # with many pipes it costs more than all the rest
-                shown_s = monotonic_s()
-                metrics.show(self.store, self.limits(), self.herald.alarms.active)
-
-    @property
-    def silent_s(self) -> float:
-        """How long Kafka has not answered, seconds."""
-        answered = [self.follower.answered_s] + ([self.reader.answered_s] if self.reader else [])
-        return monotonic_s() - max(answered)
+            await self.notifier.step(found, self.publisher if self.mine else None)
+            if (
+                monotonic_s() - gauges_s >= _GAUGES_INTERVAL_S
+            ):  # with many pipes this is the most expensive part
+                gauges_s = monotonic_s()
+                gauges.update_gauges(self.store, self.limits(), self.notifier.alarms.active)

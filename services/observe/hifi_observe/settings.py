@@ -1,45 +1,58 @@
-"""Settings of observe: environment variables with the prefix `HIFI_OBSERVE_`, beside those of every service."""
+"""Settings of observe: environment variables with the prefix `HIFI_OBSERVE_`, besides those of every service."""
 
 from pydantic import Field
 
 from hifi.settings import ServiceSettings
-from hifi_observe.closing import Rules
+from hifi_observe.ledger.closing import ClosingRules
 
 
 class ObserveSettings(ServiceSettings):
-    """What observe can be told."""
+    """The settings of observe."""
 
     observe_host: str = Field("127.0.0.1", description="Address of the console and the API.")
     observe_port: int = Field(
-        0, ge=0, le=65535, description="Port of the console and the API; 0: any free one, told in the log."
+        0, ge=0, le=65535, description="Port of the console and the API; 0: any free one, which is logged."
     )
-    observe_settle_s: float = Field(300, ge=0, description="After its end, before a minute closes, seconds.")
+    observe_settle_s: float = Field(
+        300, ge=0, description="Delay between the end of a minute and its closing, seconds."
+    )
     observe_amend_s: float = Field(
-        3600, ge=0, description="After its end, during which whatever arrives amends a minute, seconds."
+        3600, ge=0, description="Time after the end of a minute in which late arrivals amend it, seconds."
     )
-    observe_look_s: float = Field(
-        1, gt=0, description="Time between looks at committed and end offsets, seconds."
+    observe_snapshot_interval_s: float = Field(
+        1, gt=0, description="Interval between snapshots of committed and end offsets, seconds."
     )
-    observe_amend_every_s: float = Field(
-        5, gt=0, description="Amended minutes are published at most this often, seconds."
+    observe_amend_interval_s: float = Field(
+        5, gt=0, description="Shortest interval between publications of amended minutes, seconds."
     )
-    observe_live_s: float = Field(2, gt=0, description="Time between published momentary figures, seconds.")
-    observe_keep_h: float = Field(48, gt=0, description="Minutes are kept this long, hours; days for a year.")
-    observe_silence_s: float = Field(
-        10, gt=0, description="Ingest's heartbeat may be silent so long within a minute, seconds."
+    observe_live_interval_s: float = Field(
+        2, gt=0, description="Interval between publications of momentary figures, seconds."
+    )
+    observe_keep_h: float = Field(
+        48, gt=0, description="Retention of minutes, hours; the availability of days is kept for a year."
+    )
+    observe_heartbeat_gap_s: float = Field(
+        10,
+        gt=0,
+        description="Longest gap in ingest's heartbeat within a minute that is up, seconds; a longer one also "
+        "raises the alarm `ingest-silent`.",
     )
     observe_target: float = Field(
-        0.999, gt=0, lt=1, description="Share of minutes that should be up: the error budget is the rest."
+        0.999,
+        gt=0,
+        lt=1,
+        description="Availability target: share of minutes that should be up. The error budget is the rest.",
     )
-    observe_rating: float = Field(0, ge=0, description="Scale rating, events per second; 0: none is known.")
+    observe_rating: float = Field(
+        0, ge=0, description="Scale rating of this mesh, events per second; 0: unknown, no alarm."
+    )
     observe_rating_share: float = Field(
-        0.8, gt=0, description="Share of the rating above which traffic is an alarm."
+        0.8, gt=0, description="Share of the scale rating above which traffic raises an alarm."
     )
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="URL at which people reach the console; then alarms in the log and the webhook link to their "
-        "runbooks with it.",
+        description="Public URL of the console; if set, alarms in the log and the webhook link to their runbooks.",
     )
     observe_webhook: str = Field("", description="URL that alarms are posted to; empty: none.")
     observe_webhook_secret: str = Field(
@@ -49,26 +62,26 @@ class ObserveSettings(ServiceSettings):
     )
     observe_token: str = Field(
         "",
-        description="Operator token: with it alarms can be silenced and dead letters replayed; empty: the "
-        "console is read-only.",
+        description="Operator token, required to silence alarms and replay dead letters; empty: the console is "
+        "read-only.",
         repr=False,
     )
     observe_otlp_endpoint: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="URL of an OpenTelemetry collector (OTLP over HTTP, without `/v1/traces`) that takes spans of "
-        "sampled events; empty: none are made.",
+        description="URL of an OpenTelemetry collector (OTLP over HTTP, without `/v1/traces`) for the spans of "
+        "sampled events; empty: no spans.",
     )
     observe_otlp_share: float = Field(
         0.001,
         ge=0,
         le=1,
-        description="Share of events that are sampled, by trace id; those whose `traceparent` has the sampled flag "
-        "always are.",
+        description="Share of events that are sampled, by trace id; events whose `traceparent` has the sampled flag "
+        "are always sampled.",
     )
-    observe_otlp_most: int = Field(50, gt=0, description="Events that are sampled in a second at most.")
+    observe_otlp_max_per_s: int = Field(50, gt=0, description="Sampled events per second, at most.")
 
     @property
-    def rules(self) -> Rules:
-        """When minutes close."""
-        return Rules(self.observe_settle_s, self.observe_amend_s)
+    def rules(self) -> ClosingRules:
+        """When minutes close and for how long they are amended."""
+        return ClosingRules(self.observe_settle_s, self.observe_amend_s)

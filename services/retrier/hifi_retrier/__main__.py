@@ -19,6 +19,7 @@ async def retrier(service: Service, settings: ServiceSettings) -> None:
     service.health.block(CONDITION, "they have not been listed yet")
 
     async def connect() -> dict[str, Tier]:
+        """Wait for Kafka."""
         await producer.connect(service.health)
         return await load_tiers(settings.kafka, topics, service.health)
 

@@ -33,6 +33,7 @@ async def load_tiers(bootstrap: str, topics: Topics, health: Health) -> dict[str
     tiers: dict[str, Tier] = {}
 
     async def load() -> None:
+        """Ask Kafka once."""
         tiers.update(tiers_by_topic(topics, await topic_names(bootstrap, topics.retry_in_prefix)))
 
     await connect(load, lambda error: health.block(CONDITION, f"they cannot be listed: {error!r}"))

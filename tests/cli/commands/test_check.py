@@ -48,7 +48,7 @@ def check(*arguments):
     return result.exit_code, result.output
 
 
-def test_says_that_all_is_well(pipes):
+def test_valid_pipes_are_reported_as_valid(pipes):
     assert check("--quick", pipes()) == (0, "1 valid pipe(s): orders\n")
 
 
@@ -82,7 +82,7 @@ def test_says_that_all_is_well(pipes):
         ),
     ],
 )
-def test_a_problem_is_told_with_its_file_and_line(pipes, old, new, line, where, why):
+def test_a_problem_is_reported_with_its_file_and_line(pipes, old, new, line, where, why):
     assert old in GOOD
     folder = pipes(GOOD.replace(old, new, 1))
     code, output = check("--quick", folder)
@@ -103,7 +103,7 @@ def test_a_function_beside_the_pipe_is_found(pipes):
     assert "the module beside has no 'mend'" in output
 
 
-def test_functions_of_pipes_from_before_are_found_again(tmp_path):
+def test_functions_of_pipes_published_earlier_are_found(tmp_path):
     now, before = tmp_path / "now", tmp_path / "before"
     assert _python_path(None, tmp_path) == []
     assert _python_path(now, tmp_path) == [now]

@@ -1,4 +1,4 @@
-"""The demo as a user runs it, and interrupted at every stage."""
+"""`hifi demo`, run to its end and interrupted in every phase."""
 
 import json
 import signal
@@ -47,7 +47,7 @@ def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
         ("sending", 3.0),
     ],
 )
-def test_ctrl_c_at_any_moment_leaves_nothing(start_hifi, moment, then_s):
+def test_ctrl_c_at_any_time_leaves_no_process_and_no_folder(start_hifi, moment, then_s):
     before = demos()
     command = start_hifi("demo", "--rate", 100, "--for", 60)
     if moment:
@@ -59,7 +59,7 @@ def test_ctrl_c_at_any_moment_leaves_nothing(start_hifi, moment, then_s):
     assert demos() == before
 
 
-def test_a_report_that_cannot_be_written_is_told_before_anything_starts(hifi, tmp_path):
+def test_a_report_path_is_checked_before_anything_starts(hifi, tmp_path):
     code, _, errors = hifi("demo", "--report", tmp_path / "missing" / "report.json")
     assert code == 1
     assert "does not exist" in errors

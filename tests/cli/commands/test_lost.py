@@ -5,7 +5,7 @@ from rich.console import Console
 from hifi_cli.commands.lost import lost_table
 
 
-def test_ids_are_shown_as_they_are():
+def test_ids_are_shown_without_interpreting_markup():
     ids = ["order[abc]-1", "a[/x]", "[red]b"]
     lost = [
         {

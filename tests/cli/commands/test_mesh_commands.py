@@ -1,4 +1,4 @@
-"""`hifi up` and the commands that talk to a running mesh, with a sender and a destination from outside."""
+"""`hifi up` and the commands that talk to a running mesh, with an external sender and destination."""
 
 import hashlib
 import http.client
@@ -41,10 +41,10 @@ def traces():
 
 
 @pytest.fixture(scope="module")
-def up(start_hifi, tmp_path_factory, outside_destination, traces):
+def up(start_hifi, tmp_path_factory, external_destination, traces):
     """A running mesh: its folder, its port, its command."""
     pipes, data = tmp_path_factory.mktemp("pipes"), tmp_path_factory.mktemp("data") / "mesh"
-    (pipes / "count.yaml").write_text(PIPE.format(url=outside_destination.url))
+    (pipes / "count.yaml").write_text(PIPE.format(url=external_destination.url))
     own = ports()
     arguments = ("up", "--pipes", pipes, "--data", data, *own, "--partitions", 2)
     command = start_hifi(
@@ -58,7 +58,7 @@ def up(start_hifi, tmp_path_factory, outside_destination, traces):
     return command
 
 
-def test_says_where_events_go_how_to_send_one_and_what_one_broker_means(up):
+def test_up_prints_the_address_of_ingest_an_example_and_the_durability(up):
     output = up.text()
     assert f"Send events to http://127.0.0.1:{up.port}" in output
     assert "/v1/pipes/count/events" in output
@@ -66,17 +66,17 @@ def test_says_where_events_go_how_to_send_one_and_what_one_broker_means(up):
     assert "not the loss of the disk" in output
 
 
-def test_an_outside_destination_gets_each_event_of_an_outside_sender_once_as_it_was_sent(
-    up, outside, outside_destination
+def test_an_external_destination_receives_each_event_exactly_once_and_unchanged(
+    up, external, external_destination
 ):
-    sender = outside.Sender(up.port, "hello", rate=100, prefix="once")
+    sender = external.ExternalSender(up.port, "hello", rate=100, prefix="once")
     sender.start()
     while len(sender.acknowledged) < 200:
         assert sender.is_alive()
         time.sleep(0.1)
     sender.stop()
     assert sender.refused == 0
-    counts, bodies = outside.wait_for(sender.acknowledged, outside_destination, 30)
+    counts, bodies = external.wait_for(sender.acknowledged, external_destination, 30)
     assert {counts[name] for name in sender.acknowledged} == {1}
     for name in sender.acknowledged:
         path, body = bodies[name]
@@ -85,16 +85,16 @@ def test_an_outside_destination_gets_each_event_of_an_outside_sender_once_as_it_
 
 
 def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
-    up, outside, outside_destination, traces
+    up, external, external_destination, traces
 ):
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     connection = http.client.HTTPConnection("127.0.0.1", up.port, timeout=10)
-    headers = outside.Sender(up.port, "hello", rate=1).headers("traced")
+    headers = external.ExternalSender(up.port, "hello", rate=1).headers("traced")
     connection.request("POST", "/v1/events", b"{}", headers | {"traceparent": f"00-{trace}-{parent}-01"})
     assert connection.getresponse().status == 202
     connection.close()
-    outside.wait_for(["traced"], outside_destination, 30)
-    assert outside.headers(outside_destination, "traced")["traceparent"].split("-")[1] == trace
+    external.wait_for(["traced"], external_destination, 30)
+    assert external.headers(external_destination, "traced")["traceparent"].split("-")[1] == trace
 
     def ours():
         return {one.raw.name: one for one in traces.spans if one.raw.trace_id.hex() == trace}
@@ -143,7 +143,7 @@ def test_send_takes_lines_arrays_and_csv(up, hifi, arguments, content):
     }  # fmt: skip
 
 
-def test_send_tells_bad_lines_and_sends_the_others(up, hifi, tmp_path):
+def test_send_reports_bad_lines_and_sends_the_others(up, hifi, tmp_path):
     file = tmp_path / "events.ndjson"
     file.write_text('{"a":1}\nnope\n{"a":' + "[" * 100 + "]" * 100 + '}\n{"a":2}\n')
     code, output, _ = hifi("send", "count", file, "--data", up.data, "--key", "hello")
@@ -162,26 +162,26 @@ def test_send_tells_bad_lines_and_sends_the_others(up, hifi, tmp_path):
         (("count", "-"), "give --key, or set HIFI_KEY"),
     ],
 )
-def test_send_says_in_one_message_what_is_wrong(up, hifi, arguments, why):
+def test_send_reports_an_error_in_one_message(up, hifi, arguments, why):
     code, _, errors = hifi("send", *arguments, "--data", up.data, stdin=b'{"a":1}')
     assert code == 1
     assert why in errors
     assert "Traceback" not in errors
 
 
-def test_what_became_of_events_is_shown_by_top_minutes_and_lost(up, hifi, outside, outside_destination):
+def test_top_minutes_and_lost_show_the_events(up, hifi, external, external_destination):
     assert f"Open the console at http://127.0.0.1:{up.console}" in up.text()
     assert "count" in hifi("top", "--once", "--data", up.data)[1]
     assert [one["pipe"] for one in json.loads(hifi("top", "--json", "--data", up.data)[1])["pipes"]] == [
         "count"
     ]
-    sender = outside.Sender(up.port, "hello", rate=50, prefix="seen")
+    sender = external.ExternalSender(up.port, "hello", rate=50, prefix="seen")
     sender.start()
     while len(sender.acknowledged) < 50:
         assert sender.is_alive()
         time.sleep(0.1)
     sender.stop()
-    outside.wait_for(sender.acknowledged, outside_destination, 30)
+    external.wait_for(sender.acknowledged, external_destination, 30)
     end, minutes = time.monotonic() + 150, []
     while sum(one["delivered"] for one in minutes) < 50:  # a minute closes 2 s after its end
         assert time.monotonic() < end, minutes
@@ -196,7 +196,7 @@ def test_what_became_of_events_is_shown_by_top_minutes_and_lost(up, hifi, outsid
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
-def test_a_browser_shows_what_the_api_of_the_mesh_says(up, hifi):
+def test_the_console_shows_the_figures_of_the_api(up, hifi):
     minutes = json.loads(hifi("minutes", "count", "--json", "--data", up.data)[1])
     assert sum(one["delivered"] for one in minutes) >= 50
     with sync_playwright() as driver:
@@ -260,7 +260,7 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
     assert "egest-1" in output
 
 
-def test_status_of_a_foreign_kafka_needs_no_data_folder(up, hifi, tmp_path):
+def test_status_of_an_external_kafka_needs_no_data_folder(up, hifi, tmp_path):
     kafka = json.loads((up.data / "mesh.json").read_text())["kafka"]
     code, output, _ = hifi("status", "--kafka", kafka, "--data", tmp_path, "--json")
     assert code == 0
@@ -270,21 +270,21 @@ def test_status_of_a_foreign_kafka_needs_no_data_folder(up, hifi, tmp_path):
     assert "the stream nothing cannot be read" in errors
 
 
-def test_apply_changes_a_running_mesh_and_refuses_what_is_broken(
-    up, hifi, outside, outside_destination, tmp_path
+def test_apply_changes_a_running_mesh_and_refuses_invalid_pipes(
+    up, hifi, external, external_destination, tmp_path
 ):
-    text = PIPE.format(url=outside_destination.url)
+    text = PIPE.format(url=external_destination.url)
     (tmp_path / "count.yaml").write_text(text.replace("/count", "/moved"))
     (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("2cf24", "3cf24"))
     code, output, errors = hifi("apply", tmp_path, "--data", up.data, "--json")
     assert code == 0, errors
     outcome = json.loads(output)
     assert {name: one["change"] for name, one in outcome.items()} == {"count": "changed", "other": "new"}
-    sender = outside.Sender(up.port, "hello", rate=20, prefix="moved")
+    sender = external.ExternalSender(up.port, "hello", rate=20, prefix="moved")
     sender.start()
     time.sleep(2)
     sender.stop()
-    _, bodies = outside.wait_for(sender.acknowledged, outside_destination, 30)
+    _, bodies = external.wait_for(sender.acknowledged, external_destination, 30)
     assert bodies[sender.acknowledged[-1]][0] == "/moved"
 
     (tmp_path / "other.yaml").write_text(text.replace("pipe: count", "pipe: other").replace("url:", "urls:"))
@@ -313,15 +313,15 @@ destinations:
 """
 
 
-def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, outside, outside_destination, tmp_path):
+def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, external_destination, tmp_path):
     key = "strict"
     file = tmp_path / "strict.yaml"
-    pipe = {"url": outside_destination.url, "digest": hashlib.sha256(key.encode()).hexdigest()}
+    pipe = {"url": external_destination.url, "digest": hashlib.sha256(key.encode()).hexdigest()}
     file.write_text(STRICT.format(kind="integer", **pipe))
     assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
     events = b'{"id":"good","n":1}\n{"id":"bad","n":"one"}\n'
     assert hifi("send", "strict", "-", "--data", up.data, "--key", key, stdin=events)[0] == 0
-    outside.wait_for(["good"], outside_destination, 30)
+    external.wait_for(["good"], external_destination, 30)
     found = dead_letters(up, hifi, "--pipe", "strict")
     assert [
         (one["event"], one["service"], one["reason"], one["pointer"], one["replayed"]) for one in found
@@ -339,12 +339,12 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, outside, outs
     assert hifi("apply", tmp_path, "--data", up.data)[0] == 0
     code, output, _ = hifi("dead", "replay", "--pipe", "strict", "--data", up.data)
     assert (code, output) == (0, "1 dead letter(s) replayed\n")
-    counts, _ = outside.wait_for(["bad"], outside_destination, 30)
+    counts, _ = external.wait_for(["bad"], external_destination, 30)
     code, output, _ = hifi("dead", "replay", name, "--data", up.data)
     assert (code, output) == (0, "0 dead letter(s) replayed; 1 had been replayed before\n")
     assert dead_letters(up, hifi, "--pipe", "strict")[0]["replayed"] is True
     assert hifi("dead", "show", "0:99999", "--data", up.data)[0] == 1
-    counts, _ = outside.arrivals(outside_destination)
+    counts, _ = external.arrivals(external_destination)
     assert counts["bad"] == 1
 
 
@@ -370,7 +370,7 @@ def test_a_second_mesh_on_the_folder_and_a_taken_port_are_refused(up, start_hifi
     taken.wait_gone()
 
 
-def test_down_stops_it_in_order_and_leaves_nothing(up, hifi):
+def test_down_stops_the_mesh_gracefully_and_leaves_no_process(up, hifi):
     code, output, _ = hifi("down", "--data", up.data)
     assert (code, output) == (0, "The mesh has stopped.\n")
     assert up.wait(10) == 0
@@ -387,7 +387,7 @@ def test_down_stops_it_in_order_and_leaves_nothing(up, hifi):
     (("--kafka", "127.0.0.1:1", "--brokers", "3"), "give one of them"),
     (("--pipes", "missing"), "is not a folder"),
 ])  # fmt: skip
-def test_up_says_in_one_message_what_is_wrong(hifi, tmp_path, arguments, why):
+def test_up_reports_an_error_in_one_message(hifi, tmp_path, arguments, why):
     code, output, errors = hifi("up", "--data", tmp_path / "data", *arguments)
     assert code == 1
     assert why in output + errors
@@ -401,7 +401,7 @@ def test_an_unreachable_kafka_ends_up_with_a_clear_message(start_hifi, tmp_path)
     command.wait_gone()
 
 
-def test_sigterm_is_as_good_as_ctrl_c(start_hifi, tmp_path):
+def test_sigterm_stops_the_mesh_as_ctrl_c_does(start_hifi, tmp_path):
     command = start_hifi("up", "--data", tmp_path / "data", *ports())
     command.wait_for("creating the stream's topics")
     command.signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The demo's second telling of its pipe, looked at against the data itself."""
+"""The expected deliveries of the demo, checked against the source data."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ def expected():
     return Expected("key")
 
 
-def test_every_flight_comes_once_before_any_comes_again():
+def test_every_flight_is_sent_once_before_any_is_sent_again():
     ids = [name for name, _ in flights.rows(flights.FLIGHTS + 2)]
     assert len(set(ids)) == len(ids)
     assert ids[0] == "flight-0"
@@ -53,7 +53,7 @@ def test_one_flight_as_it_must_arrive(expected):
     assert "EWR-UA" not in str(data["agent"])
 
 
-def test_the_pipe_of_the_demo_is_whole(tmp_path):
+def test_the_pipe_of_the_demo_is_valid(tmp_path):
     workspace = Workspace.at(tmp_path)
     [pipe] = workspace.pipes()
     assert pipe.pipe == "flights"

@@ -1,9 +1,13 @@
+import io
+
 import pytest
+from rich.console import Console
 
 from hifi_cli.demo.expected import ALERTS, DEPARTURES
 from hifi_cli.demo.report import DemoRun, is_good, quantiles, report, tables
 from hifi_cli.demo.topic_lags import TopicLags
 from hifi_cli.demo.verify import Arrival, Comparison, SentEvent
+from hifi_cli.display.tables import print_table
 
 SECOND_NS = 1_000_000_000
 MS_NS = 1_000_000
@@ -29,7 +33,7 @@ def make(count=4, **changes):
     return DemoRun(**(run | changes))
 
 
-def test_a_run_in_which_all_went_well():
+def test_a_run_without_problems():
     numbers = report(make())
     assert {name: numbers[name] for name in ("accepted", "delivered", "lost", "duplicates", "dead_lettered")} == {
         "accepted": 4, "delivered": 4, "lost": 0, "duplicates": 0, "dead_lettered": 0
@@ -45,6 +49,16 @@ def test_a_run_in_which_all_went_well():
     assert numbers["longest_pause_ms"] == 1000.0
     assert is_good(numbers)
     assert len(tables(numbers)) == 3
+
+
+def test_the_tables_fit_80_columns():
+    console = Console(width=80, file=io.StringIO(), record=True)
+    for one in tables(report(make())):
+        print_table(one, console)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert "destination, since due time" in text
 
 
 def test_an_event_that_misses_one_of_its_destinations_is_lost():
@@ -64,7 +78,7 @@ def test_a_dead_letter_is_not_lost_and_not_good():
     assert not is_good(numbers)
 
 
-def test_what_was_not_accepted_is_not_missed():
+def test_an_event_that_was_not_accepted_is_not_lost():
     run = make()
     run.sent["e3"] = SentEvent(0, 0, 0, 503)
     run.sent["e4"] = SentEvent(0, 0, 0, 0)
@@ -86,14 +100,14 @@ def test_what_was_not_accepted_is_not_missed():
         (Arrival(DEPARTURES, "other", 0, {}, True), "unknown"),
     ],
 )
-def test_every_arrival_that_should_not_be_counts(arrival, counted):
+def test_every_unexpected_delivery_is_counted(arrival, counted):
     run = make()
     run.comparison.add(arrival, run.expected.get(arrival.id))
     assert getattr(run.comparison, counted) == 1
     assert not is_good(report(run))
 
 
-def test_a_wrong_value_is_told():
+def test_a_wrong_value_is_reported():
     comparison = Comparison()
     comparison.add(
         Arrival(DEPARTURES, "e1", 0, {"id": "e1", "delay": 3}, True), {DEPARTURES: {"id": "e1", "delay": 2}}
@@ -102,7 +116,7 @@ def test_a_wrong_value_is_told():
     assert comparison.examples == ["/departures got e1 with delay 3 instead of 2"]
 
 
-def test_nothing_at_all_is_not_good():
+def test_a_run_without_events_is_a_failure():
     assert not is_good(report(make(0)))
 
 

@@ -1,4 +1,4 @@
-"""The demo's sender and destination, against each other: neither knows of hifi."""
+"""The sender and the destination of the demo, connected directly: both log every event exactly once."""
 
 import asyncio
 import collections
@@ -31,9 +31,9 @@ async def post(port, path, body, headers=""):
     return answer
 
 
-async def test_everything_that_is_sent_is_in_both_books_once(workspace):
+async def test_every_event_is_logged_once_by_sender_and_destination(workspace):
     rows = workspace.write_events(300)
-    # The destination stands in for ingest here.
+    # The destination takes the place of ingest.
     to_destination = Workspace(
         workspace.data, workspace.destination_port, workspace.destination_port, write_key=workspace.write_key
     )
@@ -51,7 +51,7 @@ async def test_everything_that_is_sent_is_in_both_books_once(workspace):
     assert all(one.due_ns <= one.sent_ns <= one.answered_ns for one in written.values())
 
 
-async def test_what_gets_no_answer_is_in_the_books_too(tmp_path):
+async def test_events_without_an_answer_are_logged_too(tmp_path):
     workspace = Workspace(tmp_path, free_port(), free_port())
     workspace.write_events(5)
     sender = workspace.sender(100)
@@ -60,7 +60,7 @@ async def test_what_gets_no_answer_is_in_the_books_too(tmp_path):
     assert [one.status for one in read_send_log(workspace.send_log).values()] == [0] * 5
 
 
-async def test_the_destinations_books_keep_bodies_and_attributes_as_they_came(workspace):
+async def test_the_request_log_keeps_bodies_and_attributes_unchanged(workspace):
     body = b'{"id": "a",\n "x": "\xc3\xa9"}'
     attributes = "ce-id: a\r\nce-source: /flights\r\nce-type: flight\r\nCE-Time: 2013-01-01T00:00:00Z\r\n"
     assert (await post(workspace.destination_port, DEPARTURES, body, attributes)).startswith(b"HTTP/1.1 204 ")
@@ -71,8 +71,8 @@ async def test_the_destinations_books_keep_bodies_and_attributes_as_they_came(wo
     await post(workspace.destination_port, CANCELLATIONS, b'{"id":"c"}')
     await post(workspace.destination_port, DEPARTURES, b"not json", "ce-id: d\r\n")
     assert await workspace.counts() == 4
-    books = RequestLogReader(workspace.request_log)
-    first, second, third, fourth = books.read()
+    reader = RequestLogReader(workspace.request_log)
+    first, second, third, fourth = reader.read()
     assert (first.path, first.id, first.data, first.well_formed) == (
         DEPARTURES,
         "a",
@@ -82,24 +82,24 @@ async def test_the_destinations_books_keep_bodies_and_attributes_as_they_came(wo
     assert (second.id, second.data, second.well_formed) == ("b", {"id": "b"}, True)
     assert (third.id, third.data, third.well_formed) == ("c", {"id": "c"}, True)
     assert (fourth.data, fourth.well_formed) == (None, False)
-    assert list(books.read()) == [], "each arrival is read once"
+    assert list(reader.read()) == [], "each arrival is read once"
     await post(workspace.destination_port, CANCELLATIONS, b'{"id":"e"}')
     await workspace.counts()
-    assert [arrival.id for arrival in books.read()] == ["e"]
+    assert [arrival.id for arrival in reader.read()] == ["e"]
 
 
-async def test_a_half_written_line_is_read_when_it_is_whole(tmp_path):
-    file = tmp_path / "books"
+async def test_a_half_written_line_is_read_once_it_is_complete(tmp_path):
+    file = tmp_path / "requests.log"
     whole = b'{"path":"/cancellations","first_ns":1,"answered_ns":2,"headers":{},"bytes":10}\n{"id":"c"}\n'
-    books = RequestLogReader(file)
+    reader = RequestLogReader(file)
     for cut in (5, len(whole) - 5, len(whole) - 1):
         file.write_bytes(whole[:cut])
-        assert list(books.read()) == []
+        assert list(reader.read()) == []
     file.write_bytes(whole)
-    assert [arrival.id for arrival in books.read()] == ["c"]
+    assert [arrival.id for arrival in reader.read()] == ["c"]
 
 
-async def test_counts_can_be_had_on_one_connection_with_requests_split_anywhere(workspace):
+async def test_counts_are_served_on_one_connection_with_requests_split_anywhere(workspace):
     reader, writer = await asyncio.open_connection("127.0.0.1", workspace.destination_port)
     request = b'POST /cancellations HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{"id":"z"}'
     for byte in range(len(request)):

@@ -9,8 +9,8 @@ hifi_ingest_accepted_events_total{pipe="a"} 3.0
 hifi_ingest_accepted_events_total{pipe="b"} 4.0
 hifi_ingest_accepted_events_created{pipe="b"} 1.7e9
 # TYPE hifi_outcomes counter
-hifi_outcomes_total{pipe="a",destination="x",outcome="delivered"} 5.0
-hifi_outcomes_total{pipe="a",destination="x",outcome="retry"} 2.0
+hifi_egest_outcomes_total{pipe="a",destination="x",outcome="delivered"} 5.0
+hifi_egest_outcomes_total{pipe="a",destination="x",outcome="retry"} 2.0
 # TYPE other counter
 other_total 9.0
 """

@@ -1,5 +1,6 @@
-"""What a rating makes of what it measured, and one on a real mesh."""
+"""The evaluation of a rating, and a rating of a real mesh."""
 
+import io
 import json
 import tempfile
 import xml.etree.ElementTree as ET
@@ -8,15 +9,18 @@ from pathlib import Path
 
 import orjson
 import pytest
+from rich.console import Console
 
 from hifi.errors import Misconfigured
 from hifi_cli.demo.expected import ALERTS, CANCELLATIONS, DEPARTURES
 from hifi_cli.demo.verify import Arrival, Comparison, RequestLogReader, SentEvent, read_send_log
 from hifi_cli.demo.workspace import Workspace
+from hifi_cli.display.tables import print_table
 from hifi_cli.rate.capacity import bottleneck, needs
 from hifi_cli.rate.chart import chart
 from hifi_cli.rate.event_load import NOTES, EventLoad, read_sizes
 from hifi_cli.rate.rate_search import RateSearch
+from hifi_cli.rate.report import line, notes, tables
 from hifi_cli.rate.step import ResourceUse, failure_reason, measure_step, step_report
 
 SECOND_NS = 1_000_000_000
@@ -59,7 +63,7 @@ def test_a_search_that_begins_too_high_goes_down():
     assert climb(1)[1].sustained is None
 
 
-def test_a_rate_has_failed_when_it_failed_twice_in_a_row():
+def test_a_rate_fails_after_two_failures_in_a_row():
     search = RateSearch(100, 2)
     for rate, held in [(100, True), (200, False), (200, True), (400, False), (400, False)]:
         assert search.next() == rate
@@ -68,7 +72,7 @@ def test_a_rate_has_failed_when_it_failed_twice_in_a_row():
     assert 200 < search.next() < 400
 
 
-def test_what_failed_while_the_mesh_was_cold_is_tried_again_in_the_end():
+def test_a_rate_that_failed_during_warm_up_is_tried_again_at_the_end():
     search, limit, tried = RateSearch(100, 2), 150, []
     while (rate := search.next()) is not None:
         tried.append(round(rate))
@@ -80,27 +84,27 @@ def test_what_failed_while_the_mesh_was_cold_is_tried_again_in_the_end():
     assert tried[-1] == round(search.failed), "the last try was of what failed, and it failed again"
 
 
-def test_a_mesh_that_never_fails_is_not_tried_for_ever():
+def test_the_number_of_tries_is_bounded():
     assert len(climb(float("inf"))[0]) == 20
 
 
 def make(count=100, lag_ms=10, rate=10.0, used=USED, growth_ms=0, missing=()):
     """Event n is due at n / rate and arrives `lag_ms`, and `growth_ms` for each before it, later."""
-    books = {
+    sent_events = {
         f"e{n}": SentEvent(due, due, due + MS_NS, 202)
         for n in range(count)
         for due in [round((n / rate + 1) * SECOND_NS)]
     }
-    expected = {name: {DEPARTURES: {"id": name}} for name in books}
+    expected = {name: {DEPARTURES: {"id": name}} for name in sent_events}
     comparison = Comparison()
-    for number, (name, one) in enumerate(books.items()):
+    for number, (name, one) in enumerate(sent_events.items()):
         if name not in missing:
             at_ns = one.due_ns + round((lag_ms + number * growth_ms) * MS_NS)
             comparison.add(Arrival(DEPARTURES, name, at_ns, {"id": name}, True), expected[name])
-    return measure_step(rate, books, expected, comparison, used)
+    return measure_step(rate, sent_events, expected, comparison, used)
 
 
-def test_a_step_in_which_all_is_well_holds():
+def test_a_step_without_problems_is_sustained():
     step = make()
     assert step.whole
     assert step.lag_ms["p95"] == 10
@@ -119,34 +123,34 @@ def test_a_step_in_which_all_is_well_holds():
         (make(count=0), "p95 is above"),
     ],
 )
-def test_why_a_rate_is_not_held(step, why):
+def test_why_a_rate_is_not_sustained(step, why):
     assert failure_reason(step, 1000).startswith(why)
 
 
-def test_a_backlog_that_grows_fails_before_the_lag_does():
+def test_a_growing_backlog_fails_before_the_lag_does():
     step = make(growth_ms=40, lag_ms=1)
     assert step.arrived_share < 0.85
     assert failure_reason(step, 60_000).startswith("a backlog grows")
 
 
-def test_one_late_micro_batch_of_a_short_step_is_no_backlog():
+def test_one_late_micro_batch_in_a_short_step_is_not_a_backlog():
     short = replace(make(growth_ms=40, lag_ms=1), used=replace(USED, seconds=3))
     assert short.arrived_share < 0.85
     assert failure_reason(short, 60_000) is None
 
 
-def test_latency_counts_from_the_moment_that_was_scheduled():
-    books = {"a": SentEvent(0, 500 * MS_NS, 600 * MS_NS, 202)}
+def test_lag_is_measured_from_the_scheduled_time():
+    sent_events = {"a": SentEvent(0, 500 * MS_NS, 600 * MS_NS, 202)}
     comparison = Comparison()
     comparison.add(Arrival(DEPARTURES, "a", 700 * MS_NS, {}, True), {DEPARTURES: {}})
-    assert measure_step(1, books, {"a": {DEPARTURES: {}}}, comparison, USED).lag_ms["p95"] == 700
+    assert measure_step(1, sent_events, {"a": {DEPARTURES: {}}}, comparison, USED).lag_ms["p95"] == 700
 
 
 def limit(**changes):
     return bottleneck(make(used=replace(USED, **changes)), 2, {"ingest": 1, "enrich": 1}).service
 
 
-def test_the_bottleneck_is_a_full_event_loop_or_the_biggest_part_of_a_full_machine_or_who_is_behind():
+def test_the_bottleneck_is_a_full_event_loop_or_the_largest_share_of_a_full_machine_or_the_largest_backlog():
     assert limit(sending_cpu_seconds={"ingest": 9, "enrich": 9.5}) == "ingest"
     assert limit(machine_share=0.97) == "enrich", "it uses most"
     assert limit(waiting={"normalize": 500, "enrich": 5}) == "normalize", "50 s behind at 10 ev/s"
@@ -155,7 +159,7 @@ def test_the_bottleneck_is_a_full_event_loop_or_the_biggest_part_of_a_full_machi
     )
 
 
-def test_one_instance_fewer_still_carries_the_load():
+def test_the_load_is_carried_after_the_loss_of_one_instance():
     need = needs({"ingest": 200, "egest": 100, "enrich": 500, "kafka": 100}, 10_000, partitions=2)
     assert need["ingest"].instances == 4, "2 cores at 80 % each are 3 instances, and one that may be gone"
     assert need["egest"].instances == 3
@@ -164,7 +168,25 @@ def test_one_instance_fewer_still_carries_the_load():
     assert "2 partitions" in needs({"egest": 300}, 10_000, partitions=2)["egest"].note
 
 
-def test_the_chart_is_a_picture():
+def test_lines_and_tables_fit_80_columns():
+    step = make(lag_ms=12_345)
+    numbers = {
+        "rated": step_report(make(), 1000), "steps": [], "planned_for": 12_345.6,
+        "needs": {"enrich": {"instances": 2, "note": "1 active on 12 core(s), 1 standby"}},
+        "headroom": {"rate": 30_000, "core_shares": {"sender": 0.5, "destination": 0.25}},
+    }  # fmt: skip
+    console = Console(width=80, file=io.StringIO(), record=True)
+    for one in tables(numbers):
+        print_table(one, console)
+    text = "\n".join(
+        [console.export_text(), line(step, None), line(step, failure_reason(step, 1000)), *notes(numbers)]
+    )
+    assert max(map(len, text.splitlines())) <= 80, text
+    assert "…" not in text
+    assert "standby" in text
+
+
+def test_the_chart_is_an_svg_with_its_labels():
     steps = [
         step_report(make(rate=rate, lag_ms=lag), 1000)
         for rate, lag in ((10.0, 12), (20.0, 340), (40.0, 2000))
@@ -179,17 +201,17 @@ def test_the_chart_is_a_picture():
 @pytest.mark.parametrize(
     ("text", "sizes"), [(None, (0, 0)), ("200-64KiB", (200, 65536)), ("1MiB", (2**20, 2**20))]
 )
-def test_sizes_as_people_write_them(text, sizes):
+def test_sizes_are_parsed(text, sizes):
     assert read_sizes(text) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "64KiB-200", "0-5", "2MiB", "5-6-7", "big"])
-def test_sizes_that_are_none(text):
+def test_invalid_sizes_are_refused(text):
     with pytest.raises(Misconfigured, match="200-64KiB"):
         read_sizes(text)
 
 
-def test_larger_events_are_made_of_other_flights_and_expected_whole(tmp_path):
+def test_padding_consists_of_other_flights_and_is_expected_unchanged(tmp_path):
     workspace = Workspace.at(tmp_path)
     load = EventLoad(100, 200, 65536)
     expected = load.write(workspace, 400, first=0)
@@ -208,13 +230,13 @@ def test_larger_events_are_made_of_other_flights_and_expected_whole(tmp_path):
     assert NOTES in pipe.normalize.fields
 
 
-async def test_batches_are_in_both_books_event_by_event(tmp_path):
+async def test_the_events_of_batches_are_logged_one_by_one(tmp_path):
     workspace = Workspace.at(tmp_path)
     destination = workspace.destination()
     await destination.start()
     await workspace.wait_for_destination()
     rows = workspace.write_events(250)
-    # The destination stands in for ingest here.
+    # The destination takes the place of ingest.
     direct = Workspace(tmp_path, workspace.destination_port, workspace.destination_port, write_key="key")
     sender = direct.sender(float("inf"), 100)
     await sender.start()
@@ -231,7 +253,7 @@ async def test_batches_are_in_both_books_event_by_event(tmp_path):
 
 
 async def test_a_batch_of_bare_data_is_read_too(tmp_path):
-    file = tmp_path / "books"
+    file = tmp_path / "requests.log"
     body = b'[{"id":"a"},{"id":"b"}]'
     head = {"path": CANCELLATIONS, "first_ns": 1, "answered_ns": 2, "headers": {}, "bytes": len(body)}
     file.write_bytes(orjson.dumps(head) + b"\n" + body + b"\n")
@@ -247,7 +269,7 @@ def test_a_mesh_is_rated(start_hifi, tmp_path):
     before = folders()
     numbers, picture = tmp_path / "rate.json", tmp_path / "rate.svg"
     options = ("--from", 50, "--step", 3, "--seconds", 3, "--slo", "30s", "--batch", 10, "--size", "200-8KiB")
-    # Ingest refuses what is above its limit, so the search soon ends.
+    # Ingest refuses events above its limit, so that the search ends soon.
     command = start_hifi(
         "rate", *options, "--report", numbers, "--chart", picture, HIFI_INGEST_PIPE_RATE="400"
     )

@@ -21,7 +21,7 @@ def test_json_lines_are_kept_byte_for_byte_with_their_line_numbers():
     assert told(read(content, "x.ndjson")) == [(1, b'{"a": 1.50}'), (3, b'{"b":"\xc3\xa9"}')]
 
 
-def test_bad_lines_are_told_and_the_others_go_on():
+def test_bad_lines_are_reported_and_the_others_are_sent():
     found = read(b'{"a":1}\nnope\n[1]\n{"a":2}', "x.jsonl")
     assert [type(one) for one in found] == [FileEvent, UnreadableEvent, UnreadableEvent, FileEvent]
     assert "not JSON" in str(found[1])
@@ -43,7 +43,7 @@ def test_a_json_file_is_an_array_an_object_or_lines(content, expected):
     assert told(read(content, "x.json")) == expected
 
 
-def test_standard_input_is_told_by_its_first_character():
+def test_the_format_of_standard_input_is_detected_by_its_first_character():
     assert told(read(b' [{"a":1}]')) == [(1, b'{"a":1}')]
     assert told(read(b'{"a":1}\n')) == [(1, b'{"a":1}')]
     assert told(read(b"a,b\n1,2\n")) == [(2, b'{"a":"1","b":"2"}')]
@@ -59,7 +59,7 @@ def test_csv_values_are_text_unless_types_are_wanted():
     }  # fmt: skip
 
 
-def test_csv_rows_of_another_length_are_told_with_their_line():
+def test_csv_rows_of_another_length_are_reported_with_their_line():
     found = read(b'a,b\n"x\ny",2\n1\n3,4\n', "x.csv")
     assert told(found)[0] == (3, b'{"a":"x\\ny","b":"2"}')
     assert told(found)[1] == (4, "1 values, but the header has 2 columns")
@@ -67,11 +67,11 @@ def test_csv_rows_of_another_length_are_told_with_their_line():
 
 
 @pytest.mark.parametrize("content", [b"", b"a,a\n1,2\n", b'a,b\n"1,2\n'])
-def test_what_is_no_csv_as_a_whole_is_refused(content):
+def test_a_file_that_is_not_csv_is_refused(content):
     with pytest.raises(Misconfigured):
         read(content, "x.csv")
 
 
-def test_a_json_file_that_is_none_is_refused():
+def test_an_invalid_json_file_is_refused():
     with pytest.raises(Misconfigured, match=r"x\.json is not JSON"):
         read(b"[{]", "x.json")

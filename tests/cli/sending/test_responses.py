@@ -25,20 +25,20 @@ def test_accepted_is_done():
 
 
 @pytest.mark.parametrize("status", [429, 503, 408])
-def test_a_request_of_which_nothing_was_taken_is_repeated_under_its_key(status):
+def test_a_request_with_no_accepted_event_is_repeated_with_its_key(status):
     one = batch()
     meant = decide(one, status, {"retry-after": "3"}, b'{"detail": "later"}')
     assert meant.retry == [one]
     assert meant.wait_s == 3
 
 
-def test_waits_no_longer_than_a_bound_and_a_second_where_nothing_is_said():
+def test_retry_after_is_bounded_and_defaults_to_a_second():
     assert decide(batch(), 503, {"retry-after": "86400"}, b"").wait_s == 30
     assert decide(batch(), 503, {"retry-after": "Fri, 31 Dec 1999 23:59:59 GMT"}, b"").wait_s == 1
     assert decide(batch(), 503, {}, b"").wait_s == 1
 
 
-def test_of_a_request_taken_in_part_only_the_rest_is_repeated():
+def test_of_a_partly_accepted_request_only_the_rest_is_repeated():
     meant = decide(batch(), 503, {}, listed("accepted", "refused", "unknown", "refused"))
     assert meant.accepted == 1
     assert [[item.number for item in one.items] for one in meant.retry] == [[2, 4]]
@@ -48,13 +48,13 @@ def test_of_a_request_taken_in_part_only_the_rest_is_repeated():
     assert [(item.number, name) for item, name in meant.unknown] == [(3, "id-2")]
 
 
-def test_a_request_whose_fate_is_all_unknown_is_repeated_as_it_is_for_its_ids_to_be_the_same():
+def test_a_request_with_unknown_outcome_is_repeated_unchanged_so_that_its_ids_stay_the_same():
     one = batch(2)
     assert decide(one, 503, {}, listed("unknown", "refused")).retry == [one]
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_bad_events_are_left_out_and_the_others_go_on(status):
+def test_refused_events_are_left_out_and_the_others_sent_again(status):
     problem = orjson.dumps(
         {"events": [{"index": 1, "detail": "no object"}, {"index": 3, "detail": "too large"}]}
     )
@@ -72,7 +72,7 @@ def test_a_request_that_is_too_large_is_halved_down_to_the_single_event():
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 415, 500, 302])
-def test_what_no_repetition_can_help_ends_the_command_with_ingests_own_words(status):
+def test_a_permanent_error_ends_the_command_with_the_message_of_ingest(status):
     with pytest.raises(Misconfigured, match=f"ingest answers {status}: a valid key"):
         decide(batch(), status, {}, b'{"detail": "a valid key"}')
     with pytest.raises(Misconfigured, match=f"ingest answers {status}"):

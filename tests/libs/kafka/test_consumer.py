@@ -495,6 +495,7 @@ async def test_a_consumer_that_gets_no_answer_while_kafka_answers_others_is_repl
 
     monkeypatch.setattr(stuck, "end_offsets", no_answer)
     monkeypatch.setattr(stuck, "getmany", no_records)
+    await asyncio.sleep(1.5)  # the call that is under way returns
     await append(kafka, source, [Record(b"k", b"1", [])])
     await until(lambda: len(service.seen) == 2)
     assert service.consumer.member is not stuck

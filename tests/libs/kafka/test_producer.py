@@ -58,7 +58,7 @@ async def test_records_arrive_in_order_over_several_batches(kafka: str, topic: "
     await producer.start()
     sendings = [producer.send(name, n % 2, [record(n, 2000)]) for n in range(2000)]
     await asyncio.gather(*(sending.acknowledged for sending in sendings))
-    assert producer.buffered_bytes == 0
+    assert producer._buffered_bytes == 0
     assert await producer.stop()
     for partition in (0, 1):
         assert [int(value) for value in await stored(kafka, name, partition)] == list(
@@ -136,7 +136,7 @@ async def test_what_was_abandoned_before_it_left_is_never_sent(kafka: str, topic
     await producer.send_and_wait(name, 0, [record(3)])
     await producer.stop()
     assert [int(value) for value in await stored(kafka, name)] == [1, 3]
-    assert producer.buffered_bytes == 0
+    assert producer._buffered_bytes == 0
 
 
 async def test_a_broker_killed_under_load_costs_nothing_that_was_acknowledged(cluster: KafkaCluster) -> None:

@@ -10,7 +10,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from egest_stream import Stream
+from egest_stream import EgestStream
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -19,9 +19,9 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 @pytest.fixture
-async def stream(kafka: str) -> AsyncIterator[Stream]:
+async def stream(kafka: str) -> AsyncIterator[EgestStream]:
     """A stream of one partition."""
-    one = Stream(kafka, 1)
+    one = EgestStream(kafka, 1)
     await one.create()
     yield one
     await one.producer.stop()

@@ -1,4 +1,4 @@
-"""A destination that keeps its own books and misbehaves on request: a raw server, so that it can do anything."""
+"""A raw HTTP server as a destination: keeps all requests, and can fail in any way."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 @dataclass
-class Request:
+class ReceivedRequest:
     """What came, and when (monotonic seconds)."""
 
     method: str
@@ -37,7 +37,7 @@ class Reset(Exception):
     """Reset the connection."""
 
 
-Reply: TypeAlias = Callable[[Request], Awaitable[bytes | None]]
+Reply: TypeAlias = Callable[[ReceivedRequest], Awaitable[bytes | None]]
 """The bytes of the answer; None: no answer, ever."""
 
 
@@ -46,16 +46,16 @@ def answer(status: int, *headers: str, body: bytes = b"") -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-async def fine(_: Request) -> bytes | None:
+async def fine(_: ReceivedRequest) -> bytes | None:
     return OK
 
 
 @dataclass
-class Destination:
+class FakeDestination:
     """Listens on a port; `reply` may be replaced at any time."""
 
     reply: Reply = fine
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     connections: int = 0
     running: int = 0
     most: int = 0
@@ -78,7 +78,7 @@ class Destination:
                     name.lower(): value for name, value in (line.split(": ", 1) for line in lines if line)
                 }
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
-                request = Request(method, target, headers, body, time.monotonic(), connection)
+                request = ReceivedRequest(method, target, headers, body, time.monotonic(), connection)
                 self.requests.append(request)
                 self.running += 1
                 self.most = max(self.most, self.running)
@@ -104,8 +104,8 @@ class Destination:
 @contextlib.asynccontextmanager
 async def destination(
     reply: Reply = fine, *, port: int = 0, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Destination]:
-    one = Destination(reply)
+) -> AsyncIterator[FakeDestination]:
+    one = FakeDestination(reply)
     tasks: set[asyncio.Task[None]] = set()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

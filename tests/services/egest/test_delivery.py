@@ -1,4 +1,4 @@
-"""An event reaches its destinations as declared, and its outcome is on record before its offset is committed."""
+"""Events reach their destinations as declared; their outcomes are recorded before their offsets are committed."""
 
 import asyncio
 import time
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from egest_stream import TIME, Stream, outcomes, pipe, pipe_to, running_egest, texts, until
-from fake_destination import OK, Request, answer, destination
+from egest_stream import TIME, EgestStream, outcomes, pipe, pipe_to, running_egest, texts, until
+from fake_destination import OK, ReceivedRequest, answer, destination
 from standardwebhooks import Webhook
 
 from hifi import event
@@ -19,7 +19,7 @@ SECRET = "whsec_" + "c2VjcmV0" * 4
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-async def test_each_event_arrives_once_and_has_its_receipt(stream: Stream) -> None:
+async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) -> None:
     async with destination() as there, running_egest(stream, pipe(there.url)):
         ids = await stream.send(200)
         receipts = await stream.receipts(200)
@@ -39,7 +39,7 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: Stream) -> No
 
 
 async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> None:
-    stream = Stream(kafka, 3)
+    stream = EgestStream(kafka, 3)
     await stream.create()
     async with destination() as there, running_egest(stream, pipe(there.url)):
         for partition in range(3):
@@ -54,7 +54,7 @@ async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> N
     await stream.producer.stop()
 
 
-async def test_one_event_goes_to_each_destination_that_wants_it(stream: Stream) -> None:
+async def test_one_event_goes_to_each_destination_that_wants_it(stream: EgestStream) -> None:
     async with destination() as one, destination() as two:
         declared = pipe_to(
             "flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url, "format": "json"}
@@ -69,7 +69,7 @@ async def test_one_event_goes_to_each_destination_that_wants_it(stream: Stream) 
 
 
 async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed, offer = 0, Lane.offer
 
@@ -93,7 +93,7 @@ async def test_a_step_that_fails_between_two_destinations_sends_nothing_twice(
     assert {at.offset for at in (await stream.committed()).values()} == {3}
 
 
-async def test_what_nobody_wants_ends_with_a_receipt(stream: Stream) -> None:
+async def test_what_nobody_wants_ends_with_a_receipt(stream: EgestStream) -> None:
     async with destination() as there, running_egest(stream, pipe(there.url)):
         await stream.send(2, to="")
         receipts = await stream.receipts(2)
@@ -102,7 +102,7 @@ async def test_what_nobody_wants_ends_with_a_receipt(stream: Stream) -> None:
     assert event.DESTINATION not in receipts[0]
 
 
-async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: Stream) -> None:
+async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: EgestStream) -> None:
     async with destination() as there, running_egest(stream, pipe(there.url)):
         good = stream.record()
         cut = [header for header in stream.record().headers if header[0] != event.TO]
@@ -115,10 +115,10 @@ async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: St
     assert {at.offset for at in (await stream.committed()).values()} == {4}
 
 
-async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(stream: Stream) -> None:
+async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(stream: EgestStream) -> None:
     running: dict[str, int] = {}
 
-    async def slowly(request: Request) -> bytes:
+    async def slowly(request: ReceivedRequest) -> bytes:
         key = str(orjson.loads(request.body)["key"])
         running[key] = running.get(key, 0) + 1
         assert running[key] == 1
@@ -137,8 +137,8 @@ async def test_at_most_one_request_of_a_key_is_under_way_and_they_come_in_order(
         assert of_key == sorted(of_key)
 
 
-async def test_after_a_failure_the_key_goes_on(stream: Stream) -> None:
-    async def not_the_first(request: Request) -> bytes:
+async def test_after_a_failure_the_key_goes_on(stream: EgestStream) -> None:
+    async def not_the_first(request: ReceivedRequest) -> bytes:
         return answer(500) if request.ids == ["0"] else OK
 
     declared = {"retry": {"local_attempts": 1}}
@@ -149,8 +149,8 @@ async def test_after_a_failure_the_key_goes_on(stream: Stream) -> None:
     assert there.ids == ["0", "1", "2"]
 
 
-async def test_no_more_requests_at_a_time_than_declared(stream: Stream) -> None:
-    async def slowly(_: Request) -> bytes:
+async def test_no_more_requests_at_a_time_than_declared(stream: EgestStream) -> None:
+    async def slowly(_: ReceivedRequest) -> bytes:
         await asyncio.sleep(0.01)
         return OK
 
@@ -163,7 +163,7 @@ async def test_no_more_requests_at_a_time_than_declared(stream: Stream) -> None:
     assert there.most == there.connections == 3
 
 
-async def test_no_more_requests_a_second_than_declared(stream: Stream) -> None:
+async def test_no_more_requests_a_second_than_declared(stream: EgestStream) -> None:
     """One instance holds both partitions, of `enriched` and of `retry-out`, so the whole rate is its own."""
     async with destination() as there, running_egest(stream, pipe(there.url, rate="50/s")):
         await stream.send(100)
@@ -172,7 +172,7 @@ async def test_no_more_requests_a_second_than_declared(stream: Stream) -> None:
     assert seconds > 1.5
 
 
-async def test_batches_fill_up_and_do_not_wait_long(stream: Stream) -> None:
+async def test_batches_fill_up_and_do_not_wait_long(stream: EgestStream) -> None:
     async with (
         destination() as there,
         running_egest(stream, pipe(there.url, batch={"size": 10, "wait": "30ms"})),
@@ -186,7 +186,7 @@ async def test_batches_fill_up_and_do_not_wait_long(stream: Stream) -> None:
     assert len(sizes) <= 14
 
 
-async def test_batches_keep_within_their_bytes(stream: Stream) -> None:
+async def test_batches_keep_within_their_bytes(stream: EgestStream) -> None:
     declared = {
         "batch": {"size": 50, "bytes": 4000},
         "transform": "{long: join('', [pad, pad, pad])}",
@@ -201,7 +201,7 @@ async def test_batches_keep_within_their_bytes(stream: Stream) -> None:
 
 
 async def test_signatures_are_verified_by_the_library(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIGNING", SECRET)
     declared = {
@@ -218,7 +218,7 @@ async def test_signatures_are_verified_by_the_library(
 
 
 async def test_a_missing_secret_is_shown_and_loses_nothing(
-    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stream: EgestStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hifi_egest.http.credentials.RETRY_S", 0.05)
     file = tmp_path / "secret"
@@ -242,7 +242,7 @@ async def test_a_missing_secret_is_shown_and_loses_nothing(
         assert there.requests[0].headers["x-key"] == "s3cret"
 
 
-async def test_a_changed_secret_is_picked_up(stream: Stream, tmp_path: Path) -> None:
+async def test_a_changed_secret_is_picked_up(stream: EgestStream, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("old")
     declared = {"headers": {"X-Key": {"file": str(file)}}}
@@ -263,7 +263,7 @@ async def test_a_changed_secret_is_picked_up(stream: Stream, tmp_path: Path) -> 
         assert there.requests[-1].headers["x-key"] == "new", "the last one known is used on"
 
 
-async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: Stream) -> None:
+async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: EgestStream) -> None:
     async with destination() as old, destination() as new, running_egest(stream, pipe(old.url)):
         await stream.send(50)
         await stream.publish(pipe(new.url))
@@ -273,7 +273,7 @@ async def test_a_changed_pipe_takes_effect_without_losing_an_event(stream: Strea
         assert set(map(int, new.ids)) >= set(range(50, 100))
 
 
-async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: Stream) -> None:
+async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: EgestStream) -> None:
     async with destination() as there, running_egest(stream, pipe(there.url)):
         await stream.send(1, to="d,gone")
         await stream.receipts(2)
@@ -289,7 +289,7 @@ async def test_events_of_a_deleted_pipe_or_destination_are_dead_letters(stream: 
 
 
 async def test_a_partition_waits_for_the_version_of_the_pipe_that_its_event_needs(kafka: str) -> None:
-    stream = Stream(kafka, 2)
+    stream = EgestStream(kafka, 2)
     await stream.create()
     async with destination() as old, destination() as new, running_egest(stream, pipe(old.url)):
         await stream.send(1, partition=0, version=2)
@@ -302,7 +302,9 @@ async def test_a_partition_waits_for_the_version_of_the_pipe_that_its_event_need
     await stream.producer.stop()
 
 
-async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_ever(stream: Stream) -> None:
+async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_ever(
+    stream: EgestStream,
+) -> None:
     async with (
         destination() as there,
         running_egest(stream, pipe(there.url), egest_pipes_wait_s=0.3) as service,
@@ -315,41 +317,3 @@ async def test_a_version_that_does_not_come_is_told_and_holds_nothing_up_for_eve
         assert "999" in service.service.health.warnings["pipes"]
     assert sorted(outcomes(receipts)) == ["delivered"] + ["retry"] * 20
     assert {receipt.get(event.REASON) for receipt in receipts} == {None, "pipes-behind"}
-
-
-async def test_a_poison_record_is_not_committed_while_a_delivery_of_it_is_in_flight(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Egest fails on the delivery for one destination while the request to the other one is in flight."""
-    gate = asyncio.Event()
-    offer = Lane.offer
-
-    async def waits(_: Request) -> bytes:
-        await gate.wait()
-        return OK
-
-    def fails(lane: Lane, delivery: Delivery) -> None:
-        if delivery.destination == b"two":
-            raise RuntimeError("never")
-        offer(lane, delivery)
-
-    async def offsets() -> set[int]:
-        return {at.offset for at in (await stream.committed()).values()}
-
-    monkeypatch.setattr(Lane, "offer", fails)
-    async with destination(waits) as one, destination() as two:
-        declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
-        async with running_egest(stream, declared) as service:
-            await stream.send(1, to="one,two")
-            (letter,) = await stream.at_least(stream.topics.dead_letter, 1)
-            await asyncio.sleep(5 * service.settings.commit_interval_s)
-            assert await offsets() <= {0}, "a new owner must read the record again"
-            gate.set()
-            receipts = await stream.receipts(1)
-            async with asyncio.timeout(10):
-                while await offsets() != {1}:
-                    await asyncio.sleep(0.05)
-    assert (texts(letter)[event.REASON], texts(letter)[event.DESTINATION]) == ("poisoned", "two")
-    assert outcomes(receipts) == ["delivered"]
-    assert one.ids == ["0"]
-    assert two.ids == []

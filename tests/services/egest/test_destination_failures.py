@@ -1,27 +1,27 @@
-"""Each thing that a destination can do has one outcome, and nothing is lost on the way."""
+"""Every failure of a destination has one outcome, and no event is lost."""
 
 import time
 from typing import Any
 
 import pytest
-from egest_stream import Stream, outcomes, pipe, running_egest, texts, until
-from fake_destination import OK, Request, Reset, answer, destination
+from egest_stream import EgestStream, outcomes, pipe, running_egest, texts, until
+from fake_destination import OK, ReceivedRequest, Reset, answer, destination
 
 from hifi import event
 
 
 def says(data: bytes | None):
-    async def reply(_: Request) -> bytes | None:
+    async def reply(_: ReceivedRequest) -> bytes | None:
         return data
 
     return reply
 
 
-async def resets(_: Request) -> bytes | None:
+async def resets(_: ReceivedRequest) -> bytes | None:
     raise Reset
 
 
-async def first_receipt(stream: Stream, reply: Any, **declared: Any) -> dict[str, str]:
+async def first_receipt(stream: EgestStream, reply: Any, **declared: Any) -> dict[str, str]:
     async with destination(reply) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(1)
         return (await stream.receipts(1))[0]
@@ -42,7 +42,7 @@ ONCE = {"local_attempts": 1}
     ],
 )
 async def test_what_may_pass_by_itself_goes_to_the_retrier(
-    stream: Stream, reply: Any, reason: str, ambiguous: str | None
+    stream: EgestStream, reply: Any, reason: str, ambiguous: str | None
 ) -> None:
     async with destination(reply) as there, running_egest(stream, pipe(there.url, timeout=0.3, retry=ONCE)):
         there.closes = True
@@ -61,7 +61,7 @@ async def test_what_may_pass_by_itself_goes_to_the_retrier(
     assert (retry.key, retry.value) == (b"k", b'{"number":0}')
 
 
-async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: Stream) -> None:
+async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: EgestStream) -> None:
     async with destination() as gone:
         url = gone.url
     async with running_egest(stream, pipe(url, retry=ONCE)):
@@ -75,7 +75,7 @@ async def test_no_connection_goes_to_the_retrier_and_is_not_ambiguous(stream: St
     ("status", "headers"),
     [(302, ["Location: http://127.0.0.1:9/"]), (400, []), (404, []), (410, []), (422, [])],
 )
-async def test_a_refusal_is_a_dead_letter(stream: Stream, status: int, headers: list[str]) -> None:
+async def test_a_refusal_is_a_dead_letter(stream: EgestStream, status: int, headers: list[str]) -> None:
     async with destination(says(answer(status, *headers))) as there, running_egest(stream, pipe(there.url)):
         await stream.send(1, key="k")
         (receipt,) = await stream.receipts(1)
@@ -88,10 +88,10 @@ async def test_a_refusal_is_a_dead_letter(stream: Stream, status: int, headers: 
     assert (letter.key, letter.value) == (b"k", b'{"number":0}')
 
 
-async def test_a_2xx_after_the_time_out_is_flagged_as_what_may_arrive_twice(stream: Stream) -> None:
-    calls: list[Request] = []
+async def test_a_2xx_after_the_time_out_is_flagged_as_what_may_arrive_twice(stream: EgestStream) -> None:
+    calls: list[ReceivedRequest] = []
 
-    async def late_at_first(request: Request) -> bytes | None:
+    async def late_at_first(request: ReceivedRequest) -> bytes | None:
         calls.append(request)
         if len(calls) == 1:
             await until(lambda: len(calls) > 1)
@@ -106,10 +106,10 @@ async def test_a_2xx_after_the_time_out_is_flagged_as_what_may_arrive_twice(stre
     assert there.ids == ["0", "0"]
 
 
-async def test_a_hiccup_is_got_over_on_the_spot(stream: Stream) -> None:
-    calls: list[Request] = []
+async def test_a_hiccup_is_got_over_on_the_spot(stream: EgestStream) -> None:
+    calls: list[ReceivedRequest] = []
 
-    async def twice_not(request: Request) -> bytes:
+    async def twice_not(request: ReceivedRequest) -> bytes:
         calls.append(request)
         return answer(503) if len(calls) < 3 else OK
 
@@ -121,7 +121,7 @@ async def test_a_hiccup_is_got_over_on_the_spot(stream: Stream) -> None:
     assert calls[-1].at_s - calls[0].at_s < 1.1
 
 
-async def test_retry_after_takes_the_largest_tier_not_above_it(stream: Stream) -> None:
+async def test_retry_after_takes_the_largest_tier_not_above_it(stream: EgestStream) -> None:
     receipt = await first_receipt(stream, says(answer(429, "Retry-After: 3")))
     assert receipt[event.STATUS] == "429"
     (retry,) = await stream.read(stream.topics.retry_in(stream.topics.tiers[1]))
@@ -129,10 +129,10 @@ async def test_retry_after_takes_the_largest_tier_not_above_it(stream: Stream) -
     assert 0 < due_s <= 3, "1 s is not enough, so it goes round again for the rest"
 
 
-async def test_a_destination_that_asks_for_a_pause_gets_it(stream: Stream) -> None:
-    calls: list[Request] = []
+async def test_a_destination_that_asks_for_a_pause_gets_it(stream: EgestStream) -> None:
+    calls: list[ReceivedRequest] = []
 
-    async def pause_at_first(request: Request) -> bytes:
+    async def pause_at_first(request: ReceivedRequest) -> bytes:
         calls.append(request)
         return answer(503, "Retry-After: 1") if len(calls) == 1 else OK
 
@@ -146,7 +146,7 @@ async def test_a_destination_that_asks_for_a_pause_gets_it(stream: Stream) -> No
     assert calls[1].at_s - calls[0].at_s > 0.95
 
 
-async def test_a_long_pause_is_not_waited_for(stream: Stream) -> None:
+async def test_a_long_pause_is_not_waited_for(stream: EgestStream) -> None:
     async with (
         destination(says(answer(429, "Retry-After: 3600"))) as there,
         running_egest(stream, pipe(there.url, concurrency=1)),
@@ -159,7 +159,7 @@ async def test_a_long_pause_is_not_waited_for(stream: Stream) -> None:
     assert len(await stream.read(stream.topics.retry_in(stream.topics.tiers[-1]))) == 50
 
 
-async def test_the_limits_count_requests_that_were_sent(stream: Stream) -> None:
+async def test_the_limits_count_requests_that_were_sent(stream: EgestStream) -> None:
     retry = {"local_attempts": 1, "max_attempts": 2}
     async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, retry=retry)):
         record = stream.record()
@@ -177,7 +177,9 @@ async def test_the_limits_count_requests_that_were_sent(stream: Stream) -> None:
     assert "500" in texts(letter)[event.DETAIL]
 
 
-async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_request(stream: Stream) -> None:
+async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_request(
+    stream: EgestStream,
+) -> None:
     declared = {"breaker": {"failures": 3, "probe": "60s"}, "retry": ONCE, "concurrency": 1}
     async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(20)
@@ -192,7 +194,7 @@ async def test_a_breaker_opens_and_what_comes_then_is_handed_over_without_a_requ
     }
 
 
-async def test_a_probe_closes_the_breaker(stream: Stream) -> None:
+async def test_a_probe_closes_the_breaker(stream: EgestStream) -> None:
     declared = {"breaker": {"failures": 2, "probe": "200ms"}, "retry": ONCE, "concurrency": 1}
     async with destination(says(answer(500))) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(2)
@@ -208,7 +210,7 @@ async def test_a_probe_closes_the_breaker(stream: Stream) -> None:
     assert outcomes(receipts)[-3:] == ["delivered"] * 3
 
 
-async def test_credentials_that_ran_out_make_no_dead_letters(stream: Stream) -> None:
+async def test_credentials_that_ran_out_make_no_dead_letters(stream: EgestStream) -> None:
     declared = {"breaker": {"failures": 4, "probe": "60s"}, "concurrency": 2}
     async with destination(says(answer(401))) as there, running_egest(stream, pipe(there.url, **declared)):
         await stream.send(30)
@@ -218,8 +220,8 @@ async def test_credentials_that_ran_out_make_no_dead_letters(stream: Stream) -> 
     assert await stream.read(stream.topics.dead_letter) == []
 
 
-async def test_one_event_that_is_not_found_is_a_dead_letter_and_the_others_go_on(stream: Stream) -> None:
-    async def one_not(request: Request) -> bytes:
+async def test_one_event_that_is_not_found_is_a_dead_letter_and_the_others_go_on(stream: EgestStream) -> None:
+    async def one_not(request: ReceivedRequest) -> bytes:
         return answer(404) if request.ids == ["3"] else OK
 
     async with destination(one_not) as there, running_egest(stream, pipe(there.url, concurrency=1)):
@@ -228,8 +230,8 @@ async def test_one_event_that_is_not_found_is_a_dead_letter_and_the_others_go_on
     assert sorted(outcomes(receipts)) == ["dead-letter"] + ["delivered"] * 9
 
 
-async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: Stream) -> None:
-    async def not_seven(request: Request) -> bytes:
+async def test_a_refused_batch_is_halved_down_to_the_one_event(stream: EgestStream) -> None:
+    async def not_seven(request: ReceivedRequest) -> bytes:
         return answer(422) if "7" in request.ids else OK
 
     async with (

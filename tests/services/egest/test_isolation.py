@@ -1,4 +1,4 @@
-"""A slow, dead or hanging destination costs the others nothing, and holds no commit back."""
+"""A slow, dead or hanging destination delays no other destination and no commit."""
 
 import asyncio
 import statistics
@@ -6,21 +6,21 @@ import time
 from typing import Any
 
 import pytest
-from egest_stream import Stream, outcomes, pipe_to, running_egest, until
-from fake_destination import OK, Reply, Request, answer, destination
+from egest_stream import EgestStream, outcomes, pipe_to, running_egest, until
+from fake_destination import OK, ReceivedRequest, Reply, answer, destination
 
 from hifi import event
 
 
-async def hangs(_: Request) -> bytes | None:
+async def hangs(_: ReceivedRequest) -> bytes | None:
     return None
 
 
-async def fails(_: Request) -> bytes:
+async def fails(_: ReceivedRequest) -> bytes:
     return answer(500)
 
 
-async def crawls(_: Request) -> bytes:
+async def crawls(_: ReceivedRequest) -> bytes:
     await asyncio.sleep(0.2)
     return OK
 
@@ -35,7 +35,7 @@ def p95(receipts: list[dict[str, str]], name: str) -> float:
     return statistics.quantiles(lags, n=20)[-1]
 
 
-async def paced(stream: Stream, to: str, per_second: int, seconds: float) -> int:
+async def paced(stream: EgestStream, to: str, per_second: int, seconds: float) -> int:
     """Send at a rate, on schedule."""
     began_s, count = time.monotonic(), 0
     while count < per_second * seconds:
@@ -46,7 +46,7 @@ async def paced(stream: Stream, to: str, per_second: int, seconds: float) -> int
 
 
 @pytest.mark.parametrize("sick", [hangs, crawls, fails])
-async def test_a_sick_destination_is_not_noticed_by_the_others(stream: Stream, sick: Reply) -> None:
+async def test_a_sick_destination_is_not_noticed_by_the_others(stream: EgestStream, sick: Reply) -> None:
     """More comes for it than it takes; what does not fit in its lane goes to the retrier at once."""
     async with destination() as well, destination(sick) as other:
         declared = pipe_to(
@@ -70,7 +70,9 @@ async def test_a_sick_destination_is_not_noticed_by_the_others(stream: Stream, s
     assert p95(of_well, "well") < 2 * p95(before, "well") + 0.2
 
 
-async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrier(stream: Stream) -> None:
+async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrier(
+    stream: EgestStream,
+) -> None:
     """After a restart say: far more at once than the lanes hold."""
     async with destination() as one, destination() as two:
         declared = pipe_to("flights", {"name": "one", "url": one.url}, {"name": "two", "url": two.url})
@@ -86,7 +88,7 @@ async def test_a_burst_for_fast_destinations_keeps_its_order_and_needs_no_retrie
             assert of_key == sorted(of_key)
 
 
-async def test_the_commit_goes_on_while_one_request_hangs(stream: Stream) -> None:
+async def test_the_commit_goes_on_while_one_request_hangs(stream: EgestStream) -> None:
     """It is held back for the destination's time-out, and no longer."""
     async with destination(hangs) as sick, destination() as well:
         declared = pipe_to(
@@ -107,7 +109,7 @@ async def test_the_commit_goes_on_while_one_request_hangs(stream: Stream) -> Non
                     await asyncio.sleep(0.05)
 
 
-async def test_memory_does_not_grow_with_what_a_dead_destination_is_owed(stream: Stream) -> None:
+async def test_memory_does_not_grow_with_what_a_dead_destination_is_owed(stream: EgestStream) -> None:
     async with destination(fails) as sick:
         declared: dict[str, Any] = {
             "breaker": {"failures": 2, "probe": "60s"},

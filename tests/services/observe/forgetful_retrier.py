@@ -1,4 +1,4 @@
-"""The real retrier, but that it passes over every event whose id begins with `forgotten`."""
+"""The real retrier, except that it skips every event whose id begins with `forgotten`."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from aiokafka import ConsumerRecord
 from hifi.kafka.consumer import AssignedPartition
 from hifi.topics import Tier
 from hifi_retrier.__main__ import main
-from hifi_retrier.step import Retrier
+from hifi_retrier.retrier import Retrier
 
 bring_back = Retrier._bring_back
 

@@ -1,4 +1,4 @@
-"""A real mesh and two instances of observe: what is lost is told, what only waits is not, and nobody needs observe."""
+"""A real mesh and two instances of observe: lost events are reported, waiting ones are not; nothing needs observe."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from hifi_infra.ports import free_port
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 sys.path.insert(0, str(Path(__file__).parent))
 import dashboard
-from fake_destination import OK, Destination, Request, answer, destination
+from fake_destination import OK, FakeDestination, ReceivedRequest, answer, destination
 
 pytestmark = pytest.mark.timeout(500)
 KEY = "write-key"
@@ -36,7 +36,7 @@ WITHIN_S = 150
 class Running:
     """A mesh, its sender and its destination, each with books of its own."""
 
-    def __init__(self, mesh: Mesh, books: Destination, session: aiohttp.ClientSession) -> None:
+    def __init__(self, mesh: Mesh, books: FakeDestination, session: aiohttp.ClientSession) -> None:
         self.mesh, self.books, self.session = mesh, books, session
         self.accepted: dict[str, int] = {}
         """Id to the minute of the event's own time."""
@@ -70,7 +70,7 @@ class Running:
     def consoles(self) -> list[str]:
         """Where each instance of observe answers: all but the first say it in their logs alone."""
         logs = [one.log.read_bytes().splitlines() for one in self.mesh.instances["observe"]]
-        said = [[line for line in log if b'"console"' in line][-1] for log in logs]
+        said = [[line for line in log if b'"console-started"' in line][-1] for log in logs]
         return [orjson.loads(line)["url"].rstrip("/") for line in said]
 
     async def minutes(self, url: str) -> dict[int, dict[str, Any]]:
@@ -116,7 +116,7 @@ class Running:
 async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
     first: dict[str, float] = {}
 
-    async def reply(request: Request) -> bytes:
+    async def reply(request: ReceivedRequest) -> bytes:
         (name,) = request.ids
         since_s = time.monotonic() - first.setdefault(name, time.monotonic())
         return answer(503) if name.startswith(("forgotten", "late")) and since_s < BACK_AFTER_S else OK
@@ -136,7 +136,7 @@ async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
             port=(port := free_port()),
             console_port=free_port(but={port}),
             scale={"observe": 2},
-            env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AMEND_EVERY_S": "0.5"},
+            env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AMEND_INTERVAL_S": "0.5"},
         )
         mesh = Mesh(plan)
         mesh.prepare()
@@ -148,7 +148,7 @@ async def running(kafka: str, folder: Path) -> AsyncIterator[Running]:
             await mesh.kill()
 
 
-async def test_only_what_is_lost_is_told_as_lost_and_nobody_needs_observe(
+async def test_only_lost_events_are_reported_lost_and_the_mesh_runs_without_observe(
     kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgetful = [sys.executable, "-P", str(Path(__file__).with_name("forgetful_retrier.py"))]

@@ -16,7 +16,7 @@ from hifi import event
 from hifi.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stream import Stream, new_stream
+from stream_double import Stream, new_stream
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -181,7 +181,7 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
     await runner.cleanup()
 
 
-async def test_the_breaker_of_a_destination_is_told_by_every_instance(stream: Stream) -> None:
+async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: Stream) -> None:
     about = [(event.DESTINATION, b"crm"), (event.SOURCE, b"enriched:0")]
     refused = [*about, (event.OUTCOME, b"retry"), (event.REASON, b"status-503"), (event.STATUS, b"503")]
     delivered = [*about, (event.OUTCOME, b"delivered"), (event.STATUS, b"200")]
@@ -289,7 +289,7 @@ async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(st
         assert await gone() == 8
 
 
-async def test_without_an_operator_token_nobody_can_replay(stream: Stream) -> None:
+async def test_replays_need_an_operator_token(stream: Stream) -> None:
     await dead(stream, 1)
     path = "/api/v1/pipes/flights/dead/replay"
     async with stream.observing() as (_, url), aiohttp.ClientSession() as session:

@@ -10,7 +10,7 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 
-from egest_stream import Stream
+from egest_stream import EgestStream
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -19,9 +19,9 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
 
 
 @pytest.fixture
-async def stream(kafka: str) -> AsyncIterator[Stream]:
+async def stream(kafka: str) -> AsyncIterator[EgestStream]:
     """A stream of two partitions."""
-    one = Stream(kafka, 2)
+    one = EgestStream(kafka, 2)
     await one.create()
     yield one
     await one.producer.stop()

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from aiokafka import ConsumerRecord
-from egest_stream import Stream, outcomes, pipe, running_egest, texts, until
-from fake_destination import OK, Request, answer, destination
+from egest_stream import EgestStream, outcomes, pipe, running_egest, texts, until
+from fake_destination import OK, ReceivedRequest, answer, destination
 
 from hifi import event
 from hifi.event import Record, with_headers
@@ -19,7 +19,7 @@ from hifi_retrier.__main__ import retrier
 
 
 @contextlib.asynccontextmanager
-async def retrying(stream: Stream, **settings: Any) -> AsyncIterator[Service]:
+async def retrying(stream: EgestStream, **settings: Any) -> AsyncIterator[Service]:
     """The retrier on a stream while the block runs."""
     declared = ServiceSettings(
         kafka=stream.kafka,
@@ -38,7 +38,7 @@ async def retrying(stream: Stream, **settings: Any) -> AsyncIterator[Service]:
             await task
 
 
-async def put(stream: Stream, tier: int, count: int, *, partition: int = 0, **more: bytes) -> list[int]:
+async def put(stream: EgestStream, tier: int, count: int, *, partition: int = 0, **more: bytes) -> list[int]:
     """Write deliveries that failed; returns their append times, milliseconds."""
     topic = stream.topics.retry_in(stream.topics.tiers[tier])
     changes = {event.DESTINATION: b"d", event.PASS: b"0", event.ATTEMPT: b"1"} | more
@@ -48,11 +48,11 @@ async def put(stream: Stream, tier: int, count: int, *, partition: int = 0, **mo
     return [one.timestamp for one in await stream.read(topic) if one.partition == partition][-count:]
 
 
-async def back(stream: Stream, count: int) -> list[ConsumerRecord]:
+async def back(stream: EgestStream, count: int) -> list[ConsumerRecord]:
     return await stream.at_least(stream.topics.retry_out, count)
 
 
-async def test_each_tier_comes_back_after_its_own_delay(stream: Stream) -> None:
+async def test_each_tier_comes_back_after_its_own_delay(stream: EgestStream) -> None:
     async with retrying(stream):
         slow = await put(stream, 1, 3)
         fast = await put(stream, 0, 3)
@@ -65,7 +65,7 @@ async def test_each_tier_comes_back_after_its_own_delay(stream: Stream) -> None:
         assert delay_ms - 2 <= waited_ms < delay_ms + 1500
 
 
-async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(stream: Stream) -> None:
+async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(stream: EgestStream) -> None:
     (appended_ms,) = await put(stream, 1, 1)
     async with retrying(stream, tiers=stream.topics.tiers[:1]):
         (found,) = await back(stream, 1)
@@ -73,7 +73,7 @@ async def test_what_waits_in_a_tier_that_is_removed_comes_back_after_its_delay(s
     assert found.timestamp - appended_ms >= 1000 - 2
 
 
-async def test_it_comes_back_as_it_was_with_one_more_trip(stream: Stream) -> None:
+async def test_it_comes_back_as_it_was_with_one_more_trip(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 1, partition=1, **{event.PASS: b"4", event.DUE: b"99"})
         (found,) = await back(stream, 1)
@@ -86,7 +86,7 @@ async def test_it_comes_back_as_it_was_with_one_more_trip(stream: Stream) -> Non
     assert {name: now[name] for name in same} == {name: was[name] for name in same}
 
 
-async def test_the_order_of_a_partition_is_kept(stream: Stream) -> None:
+async def test_the_order_of_a_partition_is_kept(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 300)
         await put(stream, 0, 300, partition=1)
@@ -96,7 +96,7 @@ async def test_the_order_of_a_partition_is_kept(stream: Stream) -> None:
         assert offsets == list(range(300))
 
 
-async def test_what_waits_at_a_stop_comes_back_once_after_the_start(stream: Stream) -> None:
+async def test_what_waits_at_a_stop_comes_back_once_after_the_start(stream: EgestStream) -> None:
     async with retrying(stream):
         await put(stream, 0, 50)
         await back(stream, 50)
@@ -110,7 +110,7 @@ async def test_what_waits_at_a_stop_comes_back_once_after_the_start(stream: Stre
     assert found[-1].timestamp - appended[-1] >= 4998
 
 
-async def test_a_stop_does_not_wait_for_what_waits(stream: Stream) -> None:
+async def test_a_stop_does_not_wait_for_what_waits(stream: EgestStream) -> None:
     async with retrying(stream) as service:
         await put(stream, 2, 500)
         began_s = time.monotonic()
@@ -118,7 +118,7 @@ async def test_a_stop_does_not_wait_for_what_waits(stream: Stream) -> None:
     assert time.monotonic() - began_s < 4
 
 
-async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream: Stream) -> None:
+async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream: EgestStream) -> None:
     topic = stream.topics.retry_in(stream.topics.tiers[0])
     async with retrying(stream):
         await stream.producer.send_and_wait(topic, 0, [Record(None, b"?", []), stream.record()])
@@ -130,7 +130,7 @@ async def test_what_is_no_delivery_is_a_dead_letter_and_the_others_go_on(stream:
     }
 
 
-async def test_two_instances_share_the_work_and_hand_it_over(stream: Stream) -> None:
+async def test_two_instances_share_the_work_and_hand_it_over(stream: EgestStream) -> None:
     async with retrying(stream, instance="one"):
         await put(stream, 0, 100)
         async with retrying(stream, instance="two"):
@@ -141,26 +141,30 @@ async def test_two_instances_share_the_work_and_hand_it_over(stream: Stream) -> 
     assert Counter(texts(one)["ce_id"] for one in found).most_common(1)[0][1] == 1
 
 
-async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: Stream) -> None:
+async def test_a_delivery_goes_round_until_the_destination_takes_it(stream: EgestStream) -> None:
     """Egest and the retrier together."""
-    calls: list[Request] = []
+    calls: list[ReceivedRequest] = []
 
-    async def at_last(request: Request) -> bytes:
+    async def at_last(request: ReceivedRequest) -> bytes:
         calls.append(request)
         return answer(503) if len(calls) < 4 else OK
 
     declared = {"retry": {"local_attempts": 2}}
-    async with destination(at_last) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(at_last) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         await stream.send(1)
         receipts = await stream.receipts(2)
     assert outcomes(receipts) == ["retry", "delivered"]
     assert (receipts[1][event.PASS], receipts[1][event.ATTEMPT]) == ("1", "4")
 
 
-async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: Stream) -> None:
-    calls: list[Request] = []
+async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: EgestStream) -> None:
+    calls: list[ReceivedRequest] = []
 
-    async def not_so_fast(request: Request) -> bytes:
+    async def not_so_fast(request: ReceivedRequest) -> bytes:
         calls.append(request)
         return answer(429, "Retry-After: 2") if len(calls) == 1 else OK
 
@@ -173,15 +177,21 @@ async def test_a_wished_wait_is_kept_even_where_no_tier_is_so_long(stream: Strea
     assert calls[1].at_s - calls[0].at_s >= 1.95
 
 
-async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events_flow(stream: Stream) -> None:
-    async def down(_: Request) -> bytes:
+async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events_flow(
+    stream: EgestStream,
+) -> None:
+    async def down(_: ReceivedRequest) -> bytes:
         return answer(503)
 
-    async def up(_: Request) -> bytes:
+    async def up(_: ReceivedRequest) -> bytes:
         return OK
 
     declared = {"breaker": {"failures": 3, "probe": "300ms"}, "retry": {"local_attempts": 1}, "rate": "200/s"}
-    async with destination(down) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(down) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         old = await stream.send(300)
         await stream.receipts(300)
         assert len(there.requests) < 30, "a dead destination is left in peace"
@@ -199,12 +209,16 @@ async def test_a_destination_that_comes_back_gets_its_backlog_while_fresh_events
     assert {*there.ids[first_old:last_old]} & {*fresh}, "fresh events did not wait for the backlog"
 
 
-async def test_limits_end_it(stream: Stream) -> None:
-    async def never(_: Request) -> bytes:
+async def test_limits_end_it(stream: EgestStream) -> None:
+    async def never(_: ReceivedRequest) -> bytes:
         return answer(500)
 
     declared = {"retry": {"local_attempts": 1, "max_attempts": 3}}
-    async with destination(never) as there, retrying(stream), running_egest(stream, pipe(there.url, **declared)):
+    async with (
+        destination(never) as there,
+        retrying(stream),
+        running_egest(stream, pipe(there.url, **declared)),
+    ):
         await stream.send(1)
         receipts = await stream.receipts(3)
     assert outcomes(receipts) == ["retry", "retry", "dead-letter"]

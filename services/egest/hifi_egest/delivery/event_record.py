@@ -1,11 +1,11 @@
 """An event as it was read from `enriched` or `retry-out`, shared by its deliveries."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from aiokafka import ConsumerRecord
 
 from hifi.event import Headers
+from hifi_egest.dedup.lineage import Lineage
 from hifi_egest.delivery.partition import SourcePartition
 
 _OVERHEAD_BYTES: Final = 1024
@@ -29,6 +29,7 @@ class EarlierAttempts(NamedTuple):
 
 
 NO_EARLIER_ATTEMPTS: Final = EarlierAttempts()
+NO_LINEAGE: Final = Lineage(b"", None, 0)
 
 
 class EventRecord:
@@ -45,13 +46,14 @@ class EventRecord:
         pipe_version: version of the pipe that ingest knew.
         due_us: the destination accepts no request before this time, microseconds since 1970 UTC; 0: at any time.
         earlier: attempts of earlier passes.
+        lineage: what identifies its copies.
         destinations: names of the destinations whose delivery has not been given to a lane yet; b"": none wants it.
         pending: deliveries without a recorded outcome.
         size_bytes: estimated size of one delivery in memory.
     """
 
     __slots__ = (
-        "accepted_us", "destinations", "due_us", "earlier", "fetched_us", "partition", "pending", "pipe",
+        "accepted_us", "destinations", "due_us", "earlier", "fetched_us", "lineage", "partition", "pending", "pipe",
         "pipe_version", "receipt_headers", "record", "seq", "size_bytes",
     )  # fmt: skip
 
@@ -64,10 +66,11 @@ class EventRecord:
         seq: bytes,
         accepted_us: int,
         fetched_us: int,
-        destinations: Sequence[bytes] = (),
+        destinations: list[bytes] | None = None,
         pipe_version: int = 0,
         due_us: int = 0,
         earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
+        lineage: Lineage = NO_LINEAGE,
     ) -> None:
         self.record = record
         self.partition = partition
@@ -76,10 +79,11 @@ class EventRecord:
         self.seq = seq
         self.accepted_us = accepted_us
         self.fetched_us = fetched_us
-        self.destinations = list(destinations)
+        self.destinations = destinations if destinations is not None else []
         self.pipe_version = pipe_version
         self.due_us = due_us
         self.earlier = earlier
+        self.lineage = lineage
         self.pending = len(self.destinations)
         self.size_bytes = len(record.value or b"") + _OVERHEAD_BYTES
 

@@ -29,19 +29,12 @@ from hifi.event import (
     identity,
     number,
 )  # fmt: skip
-from hifi_egest.dedup.lineage import Lineage, lineage
+from hifi_egest.dedup.lineage import lineage
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 from hifi_egest.delivery.partition import ENRICHED, SourcePartition
 
 _COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE, RAW, REPLAY, TIME, TRACEPARENT)
 """Headers that receipts have from their event."""
-
-
-class ParsedEvent(NamedTuple):
-    """An event and what identifies its copies."""
-
-    event: EventRecord
-    lineage: Lineage
 
 
 class InvalidRecord(NamedTuple):
@@ -51,7 +44,7 @@ class InvalidRecord(NamedTuple):
     error: NotAnEvent
 
 
-ParsedRecord: TypeAlias = ParsedEvent | InvalidRecord
+ParsedRecord: TypeAlias = EventRecord | InvalidRecord
 
 
 def parse(
@@ -71,8 +64,7 @@ def parse(
     for record in records:
         headers = dict(record.headers)
         try:
-            event = _event(partition, record, headers, fetched_us)
-            parsed.append(ParsedEvent(event, lineage(partition.source, headers)))
+            parsed.append(_event(partition, record, headers, fetched_us))
         except NotAnEvent as error:
             parsed.append(InvalidRecord(record, error))
     return parsed
@@ -114,4 +106,5 @@ def _event(
         known.pipe_version,
         int(due) if due is not None and due.isdigit() else 0,
         earlier,
+        lineage(partition.source, headers),
     )

@@ -81,7 +81,7 @@ class Lane:
         self.offered_s = monotonic_s()
         """When a delivery was last offered, monotonic seconds."""
         labels = pipe, destination.name
-        self._delivery_seconds = metrics.DELIVERY_SECONDS.labels(*labels)
+        self._delivery_seconds = metrics.DELIVERY_LAG_SECONDS.labels(*labels)
         self._delivered_count = metrics.OUTCOMES.labels(*labels, "delivered")
         self._events_gauge = metrics.LANE_EVENTS.labels(*labels)
         self._log_fields = {"pipe": pipe, "destination": destination.name}

@@ -67,7 +67,7 @@ class RequestSender:
         self._max_batch_bytes = destination.batch.bytes if destination.batch is not None else None
         self._pool = ConnectionPool(host, port, tls if scheme == "https" else None, destination.concurrency)
         self.credentials = Credentials(pipe, destination, secrets_refresh_s, health, credentials_changed)
-        self._answer_seconds = metrics.ANSWERS.labels(pipe, destination.name)
+        self._answer_seconds = metrics.REQUEST_SECONDS.labels(pipe, destination.name)
 
     async def send(self, request: OutboundRequest) -> SendResult:
         """Send a request and wait for its result. Only while the credentials have a template."""

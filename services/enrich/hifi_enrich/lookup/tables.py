@@ -12,7 +12,7 @@ from hifi.errors import HifiError
 from hifi.pipe.model import Lookup
 from hifi.pipe.registry import PipeVersion
 from hifi.sql import lookup_reader
-from hifi.sql.catalyst import Catalyst, Java
+from hifi.sql.catalyst import Catalyst, JavaObject
 from hifi.sql.lookup_key import table_id
 from hifi_enrich.lookup.table import LookupTable, build_table
 
@@ -24,7 +24,7 @@ class _BroadcastTable:
     """A table that is in Spark."""
 
     table: LookupTable
-    broadcast: Java
+    broadcast: JavaObject
 
 
 class LookupTables:
@@ -40,7 +40,7 @@ class LookupTables:
         self._listeners: list[Callable[[], None]] = []
         self._caches: dict[str, Cache[LookupTable]] = {}
         self._broadcast: dict[str, _BroadcastTable] = {}
-        self._all: tuple[dict[str, LookupTable], Java] | None = None
+        self._all: tuple[dict[str, LookupTable], JavaObject] | None = None
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call the listener, in the event loop, after a refresh that changed a table."""
@@ -67,7 +67,7 @@ class LookupTables:
             known.pipe.pipe: reason for known in pipes if (reason := self._reason(known, failed)) is not None
         }
 
-    def retain(self, lookups: Iterable[Lookup]) -> list[Java]:
+    def retain(self, lookups: Iterable[Lookup]) -> list[JavaObject]:
         """Drop the tables of all other lookups.
 
         Returns:
@@ -90,7 +90,9 @@ class LookupTables:
                 logger.warning("lookup-expired", error=str(error))
         return usable
 
-    def broadcast(self, catalyst: Catalyst, tables: Mapping[str, LookupTable]) -> tuple[Java, list[Java]]:
+    def broadcast(
+        self, catalyst: Catalyst, tables: Mapping[str, LookupTable]
+    ) -> tuple[JavaObject, list[JavaObject]]:
         """Broadcast tables to Spark; only changed tables are copied. Blocking.
 
         Returns:
@@ -114,7 +116,7 @@ class LookupTables:
         """Stop refreshing."""
         await asyncio.gather(*(cache.stop() for cache in self._caches.values()))
 
-    def _copy(self, catalyst: Catalyst, key: str, table: LookupTable) -> Java:
+    def _copy(self, catalyst: Catalyst, key: str, table: LookupTable) -> JavaObject:
         """A broadcast of one table. Pickled through a file: one call to the JVM instead of one for each row."""
         file = self._scratch / f"table-{key}.pickle"
         try:

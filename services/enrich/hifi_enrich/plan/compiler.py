@@ -8,7 +8,7 @@ from typing import Final
 from hifi import log
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeVersion
-from hifi.sql.catalyst import Catalyst, Java, SqlProblem
+from hifi.sql.catalyst import Catalyst, JavaObject, SqlProblem
 from hifi.sql.generator import (
     PipeSql,
     dead_letter_result,
@@ -36,11 +36,11 @@ class CompiledPipe:
 
     name: str
     version: int
-    fields: Java | None
-    lookup_keys: tuple[Java, ...]
+    fields: JavaObject | None
+    lookup_keys: tuple[JavaObject, ...]
     lookups_per_wave: tuple[int, ...]
-    udf_args: Java | None
-    result: Java
+    udf_args: JavaObject | None
+    result: JavaObject
     udf: UdfCall | None
     source: PipeVersion | None
     """The version that was compiled; None for the stand-in of a broken pipe."""
@@ -53,7 +53,7 @@ class PipeCompiler:
     def __init__(self, catalyst: Catalyst) -> None:
         self._catalyst = catalyst
         self._compiled: dict[str, CompiledPipe] = {}
-        self._expressions: dict[str, Java] = {}
+        self._expressions: dict[str, JavaObject] = {}
         """Compiled expression by its text."""
         self._allowed: set[str] = set()
         """Users' expressions in which nothing is forbidden."""
@@ -110,7 +110,7 @@ class PipeCompiler:
         """The versions of pipes that are in the last plan."""
         return [pipe.source for pipe in self._compiled.values() if pipe.source is not None]
 
-    def _broadcast(self, expressions: Sequence[Java | None], task_copies: int) -> Java:
+    def _broadcast(self, expressions: Sequence[JavaObject | None], task_copies: int) -> JavaObject:
         array = self._catalyst.array(expressions)
         return self._catalyst.broadcast(self._catalyst.task_copies(array, task_copies))
 

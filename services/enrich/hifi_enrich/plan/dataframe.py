@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from hifi.sql.catalyst import BROADCAST, EXPRESSION, HASH_MAP, OBJECT, Catalyst, Java
+from hifi.sql.catalyst import BROADCAST, EXPRESSION, HASH_MAP, OBJECT, Catalyst, JavaObject
 from hifi_enrich.plan import record_sql
 from hifi_enrich.plan.pandas_udf import udf_column
 from hifi_enrich.plan.query_plan import QueryPlan
@@ -81,7 +81,7 @@ class DataFrameBuilder:
         result = self._evaluate_pipes(plan.result, RESULT, F.col("fields"), waves, returned)
         return self._output_records(frame.withColumn("result", result))
 
-    def _compiled(self, text: str, columns: str) -> Java:
+    def _compiled(self, text: str, columns: str) -> JavaObject:
         catalyst = self._catalyst
         [expression] = catalyst.compile([text], columns)
         return catalyst.broadcast(catalyst.task_copies(catalyst.array([expression]), self._task_copies))
@@ -112,7 +112,7 @@ class DataFrameBuilder:
             "identity"
         )
 
-    def _row(self, tables: Java, key: Column) -> Column:
+    def _row(self, tables: JavaObject, key: Column) -> Column:
         """The row of a key, array<string>; null where there is none."""
         catalyst = self._catalyst
         table, text = (
@@ -125,7 +125,12 @@ class DataFrameBuilder:
         return catalyst.column(catalyst.call_static(_CONVERTERS, "convertToCatalyst", "array<string>", row))
 
     def _evaluate_pipes(
-        self, expressions: Java, returns: str, fields: Column, waves: int, returned: Column | None = None
+        self,
+        expressions: JavaObject,
+        returns: str,
+        fields: Column,
+        waves: int,
+        returned: Column | None = None,
     ) -> Column:
         """The result of the expression of the record's pipe; null where the pipe has none."""
         rows = F.array(*[F.col(f"rows{wave}") for wave in range(waves)]).cast("array<array<array<string>>>")
@@ -135,7 +140,7 @@ class DataFrameBuilder:
         )
         return self._evaluate(expressions, returns, F.col("pipe_index"), row)
 
-    def _evaluate(self, expressions: Java, returns: str, index: Column, row: Column) -> Column:
+    def _evaluate(self, expressions: JavaObject, returns: str, index: Column, row: Column) -> Column:
         """The result of one of some broadcast expressions on a row; null where it throws."""
         catalyst = self._catalyst
         context = catalyst.call_static("org.apache.spark.TaskContext", "get", "org.apache.spark.TaskContext")

@@ -3,7 +3,7 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from hifi.sql.catalyst import Java
+from hifi.sql.catalyst import JavaObject
 from hifi_enrich.plan.pandas_udf import UdfCall
 
 
@@ -11,7 +11,7 @@ from hifi_enrich.plan.pandas_udf import UdfCall
 class LookupBroadcasts:
     """The lookup tables that are in Spark."""
 
-    tables: Java
+    tables: JavaObject
     """Broadcast of a HashMap from a table's id to a broadcast of a HashMap from a key to a row."""
     ids: AbstractSet[str]
     """Ids of the tables, see `hifi.sql.lookup_key.table_id`."""
@@ -23,22 +23,22 @@ class QueryPlan:
 
     version: int
     """Newest version of the pipes that is included. The query must not handle events of a newer one."""
-    pipe_index: Java
+    pipe_index: JavaObject
     """Broadcast of a HashMap from a pipe's name to its index."""
-    fields: Java
+    fields: JavaObject
     """Broadcast of task copies of expressions by index, as `lookup_keys`, `udf_args` and `result` are."""
-    lookup_keys: list[tuple[Java, int]]
+    lookup_keys: list[tuple[JavaObject, int]]
     """For each wave of lookups: the broadcast, and the largest number of lookups of a pipe in the wave."""
-    udf_args: Java | None
-    result: Java
-    tables: Java
+    udf_args: JavaObject | None
+    result: JavaObject
+    tables: JavaObject
     """See `LookupBroadcasts.tables`. Shared by plans."""
     udfs: dict[int, UdfCall] = field(default_factory=dict)
     """By the pipe's index."""
     task_copies: int = 1
     """Copies of each expression: this many tasks can run at the same time without sharing one."""
 
-    def broadcasts(self) -> list[Java]:
+    def broadcasts(self) -> list[JavaObject]:
         """The broadcasts that belong to this plan only, to be destroyed when no query uses it any more."""
         return [
             self.pipe_index,

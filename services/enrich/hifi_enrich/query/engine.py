@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from hifi import log
 from hifi.clock import monotonic_s
 from hifi.pipe.registry import PipeRegistry, PipeVersion
-from hifi.sql.catalyst import Catalyst, Java
+from hifi.sql.catalyst import Catalyst, JavaObject
 from hifi.sql.spark_session import stop_spark
 from hifi.topics import Topics
 from hifi_enrich.lookup.table import LookupTable
@@ -71,7 +71,7 @@ class SparkEngine:
         self._scratch = scratch
         self.partitions = 0
         self._query_numbers = itertools.count()
-        self._unused: list[Java] = []
+        self._unused: list[JavaObject] = []
         """Broadcasts that only queries of earlier plans may still use."""
         self._inputs: PlanInputs | None = None
         self._plan: QueryPlan | None = None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hifi.event import CE_PREFIX, Headers
-from hifi.trace_context import parse_traceparent
+from hifi.http.trace_context import parse_traceparent
 from hifi_ingest.decode.event import DecodedEvent
 
 _TRACESTATE: Final = re.compile(rb"[ -~]{1,512}")

@@ -1,4 +1,4 @@
-"""What is delivered and on record is not sent again, whatever is handed over, killed, frozen or rewound."""
+"""A delivery with a recorded outcome is not sent again after rebalances, kills, freezes and rewinds."""
 
 import asyncio
 import signal
@@ -8,22 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from egest_stream import RunningEgest, Stream, outcomes, pipe, process, running_egest, texts, until
-from fake_destination import OK, Request, destination
+from egest_stream import EgestStream, RunningEgest, outcomes, pipe, process, running_egest, texts, until
+from fake_destination import OK, ReceivedRequest, destination
 
 from hifi import event
 from hifi.event import Record, with_headers
 from hifi_egest.dedup.deduplicator import Deduplicator
 from hifi_egest.dedup.outcome_reader import EXTRA_RECEIPTS, OutcomeReader, RecordedOutcomes
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 
 
-async def a_moment(_: Request) -> bytes:
+async def a_moment(_: ReceivedRequest) -> bytes:
     await asyncio.sleep(0.005)
     return OK
 
 
-async def paced(stream: Stream, partitions: int, per_second: int, seconds: float, sent: list[str]) -> None:
+async def paced(
+    stream: EgestStream, partitions: int, per_second: int, seconds: float, sent: list[str]
+) -> None:
     began_s = time.monotonic()
     for count in range(int(per_second * seconds)):
         await asyncio.sleep(max(0.0, began_s + count / per_second - time.monotonic()))
@@ -31,7 +33,7 @@ async def paced(stream: Stream, partitions: int, per_second: int, seconds: float
 
 
 async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(kafka: str) -> None:
-    stream = Stream(kafka, 4)
+    stream = EgestStream(kafka, 4)
     await stream.create()
     async with destination(a_moment) as there:
         await stream.publish(pipe(there.url))
@@ -57,7 +59,7 @@ async def test_instances_come_and_go_and_each_event_arrives_once_and_in_order(ka
 
 
 async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_committed(
-    stream: Stream, tmp_path: Path
+    stream: EgestStream, tmp_path: Path
 ) -> None:
     async with destination() as there:
         await stream.publish(pipe(there.url))
@@ -76,7 +78,7 @@ async def test_what_has_its_receipt_is_not_sent_again_though_it_was_never_commit
 
 
 async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_receipt(
-    stream: Stream, tmp_path: Path
+    stream: EgestStream, tmp_path: Path
 ) -> None:
     async with destination(a_moment) as there:
         await stream.publish(pipe(there.url, concurrency=4))
@@ -97,11 +99,11 @@ async def test_a_kill_in_mid_run_loses_nothing_and_repeats_only_what_had_no_rece
 
 
 async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_called_late(
-    stream: Stream, tmp_path: Path
+    stream: EgestStream, tmp_path: Path
 ) -> None:
     came = asyncio.Event()
 
-    async def when_it_is_frozen(_: Request) -> bytes:
+    async def when_it_is_frozen(_: ReceivedRequest) -> bytes:
         await came.wait()
         return OK
 
@@ -123,7 +125,7 @@ async def test_answers_that_came_while_it_was_frozen_are_read_before_they_are_ca
 
 
 async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
-    stream: Stream, tmp_path: Path
+    stream: EgestStream, tmp_path: Path
 ) -> None:
     async with destination(a_moment) as there:
         await stream.publish(pipe(there.url, concurrency=2))
@@ -144,7 +146,7 @@ async def test_a_frozen_instance_sends_nothing_once_its_partitions_are_anothers(
 
 
 async def test_copies_are_dropped_also_after_a_restart(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the rank alone, which travels in the commit's metadata: however many receipts ago the first ones came."""
     monkeypatch.setattr(Deduplicator, "remember", lambda *_: None)
@@ -165,7 +167,7 @@ async def test_copies_are_dropped_also_after_a_restart(
     assert [at.offset for at in (await stream.committed()).values()] == [10 + 6 + 9 + 11]
 
 
-async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream: Stream) -> None:
+async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream: EgestStream) -> None:
     def retried(record: Record, passes: int, tier: str, offset: int) -> Record:
         changes = {
             event.DESTINATION: b"d",
@@ -188,7 +190,7 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
     assert sorted(receipt[event.PASS] for receipt in receipts) == ["1", "1", "2"]
 
 
-async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: Stream) -> None:
+async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: EgestStream) -> None:
     record = stream.record()
     newer = stream.record()
 
@@ -207,7 +209,7 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
     assert sorted(receipt.get(event.REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3"]
 
 
-async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: Stream) -> None:
+async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: EgestStream) -> None:
     """The last owner died after the record for the retrier and before the receipt."""
     async with destination() as there:
         await stream.publish(pipe(there.url))
@@ -228,7 +230,7 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: St
 
 
 async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading_all_receipts_since(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hifi_egest.dedup.outcome_reader.SKEW_MS", 0)
 
@@ -250,10 +252,10 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
 
 
 async def test_nothing_is_sent_or_handed_over_without_the_lease(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = True
-    monkeypatch.setattr(MembershipLease, "held", lambda _: held)
+    monkeypatch.setattr(PartitionLease, "held", lambda _: held)
     async with destination() as there, running_egest(stream, pipe(there.url)) as service:
         await stream.send(1)
         await stream.receipts(1)
@@ -270,7 +272,7 @@ async def test_nothing_is_sent_or_handed_over_without_the_lease(
 
 
 async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
+    stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its new owner was still reading what the last one had done."""
     reading = asyncio.Event()
@@ -292,7 +294,7 @@ async def test_a_partition_that_is_given_up_at_once_is_given_up_quickly(
         assert there.requests == []
 
 
-async def test_a_stop_does_not_wait_for_what_a_lane_may_not_send_yet(stream: Stream) -> None:
+async def test_a_stop_does_not_wait_for_what_a_lane_may_not_send_yet(stream: EgestStream) -> None:
     async with destination() as there:
         await stream.publish(pipe(there.url, rate="1/m"))
         service = await RunningEgest(stream).start()
@@ -303,10 +305,10 @@ async def test_a_stop_does_not_wait_for_what_a_lane_may_not_send_yet(stream: Str
         assert len(there.requests) == 1
 
 
-async def test_draining_records_what_runs_and_leaves_the_rest(stream: Stream) -> None:
+async def test_draining_records_what_runs_and_leaves_the_rest(stream: EgestStream) -> None:
     gate = asyncio.Event()
 
-    async def waits(_: Request) -> bytes:
+    async def waits(_: ReceivedRequest) -> bytes:
         await gate.wait()
         return OK
 

@@ -1,4 +1,4 @@
-"""The status line is the delivery, nothing else; and it is known whether a request may have arrived."""
+"""Only the status line counts as the answer, and it is known whether a failed request may have arrived."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from egest_stream import until
-from fake_destination import OK, Destination, Request, Reset, answer, destination, fine
+from fake_destination import OK, FakeDestination, ReceivedRequest, Reset, answer, destination, fine
 
 from hifi_egest.http.connection import BODY_BYTES, IDLE_S
 from hifi_egest.http.pool import ConnectionPool
@@ -19,7 +19,7 @@ POST = b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nce-id: 1\r\n\r\nhi
 
 
 def pool(
-    there: Destination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+    there: FakeDestination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> ConnectionPool:
     return ConnectionPool(host, int(there.url.rpartition(":")[2].partition("/")[0]), tls, size)
 
@@ -31,7 +31,7 @@ async def ask(one: ConnectionPool, timeout_s: float = 5.0) -> Answer | NoRespons
 
 
 def says(data: bytes):
-    async def reply(_: Request) -> bytes:
+    async def reply(_: ReceivedRequest) -> bytes:
         return data
 
     return reply
@@ -91,7 +91,7 @@ async def test_less_than_a_status_line_is_ambiguous(reply: bytes) -> None:
 
 
 async def test_a_status_line_counts_at_once_even_if_the_headers_never_end() -> None:
-    async def reply(_: Request) -> bytes:
+    async def reply(_: ReceivedRequest) -> bytes:
         return b"HTTP/1.1 200 OK\r\nX-Slow: "
 
     async with destination(reply) as there:
@@ -102,7 +102,7 @@ async def test_a_status_line_counts_at_once_even_if_the_headers_never_end() -> N
 
 
 async def test_a_reset_is_ambiguous_and_a_refused_connection_is_not() -> None:
-    async def reply(_: Request) -> bytes:
+    async def reply(_: ReceivedRequest) -> bytes:
         raise Reset
 
     async with destination(reply) as there:
@@ -115,7 +115,7 @@ async def test_a_reset_is_ambiguous_and_a_refused_connection_is_not() -> None:
 
 
 async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguous() -> None:
-    async def reply(_: Request) -> None:
+    async def reply(_: ReceivedRequest) -> None:
         return None
 
     async with destination(reply) as there:

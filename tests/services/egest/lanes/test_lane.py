@@ -1,4 +1,4 @@
-"""A lane that is declared anew or is no more loses nothing it had in hand, and shows nothing that is over."""
+"""A lane whose destination is redeclared or deleted loses no delivery, and shows no stale breaker state."""
 
 import asyncio
 import ssl
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from egest_stream import attributes, pipe, until
-from fake_destination import Request, answer, destination
+from fake_destination import ReceivedRequest, answer, destination
 
 from hifi import metrics
 from hifi.health import Health
@@ -16,7 +16,7 @@ from hifi.topics import Topics
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.http.credentials import Credentials
 from hifi_egest.lanes.lane import Lane
@@ -55,7 +55,7 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         settings,
         TOPICS.tiers,
         recorder,  # type: ignore[arg-type]
-        MembershipLease(Beating, 10.0),  # type: ignore[arg-type]
+        PartitionLease(Beating, 10.0),  # type: ignore[arg-type]
         InFlightBudget(100, 10**6),
         Health("egest", "i"),
         ssl.create_default_context(),
@@ -76,7 +76,7 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
 ) -> None:
     gate = asyncio.Event()
 
-    async def refuses(_: Request) -> bytes:
+    async def refuses(_: ReceivedRequest) -> bytes:
         await gate.wait()
         return answer(404)
 
@@ -102,7 +102,7 @@ def shown() -> list[float]:
 
 
 async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(recorder: FakeRecorder) -> None:
-    async def fails(_: Request) -> bytes:
+    async def fails(_: ReceivedRequest) -> bytes:
         return answer(500)
 
     metrics.BREAKER_OPEN.clear()
@@ -120,7 +120,7 @@ async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_b
 ) -> None:
     gate = asyncio.Event()
 
-    async def fails(_: Request) -> bytes:
+    async def fails(_: ReceivedRequest) -> bytes:
         await gate.wait()
         return answer(500)
 
@@ -138,7 +138,7 @@ async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_b
 async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_offered(
     recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def takes(_: Request) -> bytes:
+    async def takes(_: ReceivedRequest) -> bytes:
         return answer(204)
 
     def fails(_: Lane) -> None:
@@ -176,7 +176,7 @@ class BreakerRecorder(FakeRecorder):
 async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status: int) -> None:
     statuses = [200, status, status, status, 200, 200]
 
-    async def answers(_: Request) -> bytes:
+    async def answers(_: ReceivedRequest) -> bytes:
         return answer(statuses.pop(0))
 
     recorder = BreakerRecorder()

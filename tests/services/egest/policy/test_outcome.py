@@ -42,8 +42,8 @@ RESULTS = st.one_of(
 )
 
 
-def after(status: int, policy: Retry | None = None, **options: int) -> NextStep:
-    return decide(Answer(status), policy or Retry(), FIRST, DEFAULT_TIERS, jitter=0.5, **options)
+def after(status: int, policy: RetryPolicy | None = None, **options: int) -> NextStep:
+    return decide(Answer(status), policy or RetryPolicy(), FIRST, DEFAULT_TIERS, jitter=0.5, **options)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -86,7 +86,7 @@ def test_a_destination_changes_which_statuses_are_tried_again() -> None:
 def test_local_retries_are_few_and_within_a_second(
     result: Answer | NoResponse, counts: AttemptCounts, jitter: float, batch: int, local: bool
 ) -> None:
-    policy = Retry()
+    policy = RetryPolicy()
     decision = decide(result, policy, counts, DEFAULT_TIERS, jitter=jitter, batch=batch, local=local)
     if isinstance(decision, RetryLocally):
         assert local
@@ -111,7 +111,7 @@ def test_the_limits_end_it_and_nothing_else_does(
 
 def test_a_given_up_delivery_says_why_the_last_request_failed() -> None:
     silent = NoResponse("timeout", "the destination sent no status line in time", ambiguous=True)
-    decision = decide(silent, Retry(max_attempts=1), FIRST, DEFAULT_TIERS, jitter=0.0)
+    decision = decide(silent, RetryPolicy(max_attempts=1), FIRST, DEFAULT_TIERS, jitter=0.0)
     assert isinstance(decision, DeadLettered)
     assert "no status line in time" in decision.detail
 
@@ -140,7 +140,7 @@ def test_a_wished_wait_takes_the_largest_tier_not_above_it(wait_s: float, choice
 @given(wait_s=st.floats(1.5, 1e7), tries=st.integers(1, 9))
 def test_a_wait_beyond_the_tier_is_remembered(wait_s: float, tries: int) -> None:
     counts = AttemptCounts(attempts=tries, local=3, age_s=1.0, pass_age_s=0.5, passes=tries)
-    decision = decide(Answer(429, wait_s), Retry(), counts, DEFAULT_TIERS, jitter=random.random())
+    decision = decide(Answer(429, wait_s), RetryPolicy(), counts, DEFAULT_TIERS, jitter=random.random())
     assert isinstance(decision, RetryLater)
     assert decision.wait_s == (wait_s if wait_s > decision.tier.delay_s else None)
 

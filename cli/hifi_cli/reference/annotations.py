@@ -1,0 +1,148 @@
+"""Describe the types and defaults of pydantic models for the reference pages."""
+
+import types
+import typing
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+_NAMES: Final = {
+    "Seconds": "duration",
+    "PerSecond": "rate",
+    "str": "text",
+    "int": "whole number",
+    "float": "number",
+    "bool": "true or false",
+    "Path": "path",
+    "HttpUrl": "URL",
+    "Any": "any JSON",
+    "NoneType": "",
+}
+
+
+def models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield a model and the models of its fields, each once, in reading order."""
+    found: dict[type[BaseModel], None] = {}
+
+    def visit(model: type[BaseModel]) -> None:
+        if model in found:
+            return
+        found[model] = None
+        for field in model.model_fields.values():
+            for part in _parts(field.annotation):
+                if isinstance(part, type) and issubclass(part, BaseModel):
+                    visit(part)
+
+    visit(root)
+    return iter(found)
+
+
+def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
+    """Yield the enumerations used by a model and its fields."""
+    found: dict[type[Enum], None] = {}
+    for model in models(root):
+        for field in model.model_fields.values():
+            found |= {
+                part: None
+                for part in _parts(field.annotation)
+                if isinstance(part, type) and issubclass(part, Enum)
+            }
+    return iter(found)
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _parts(argument)
+
+
+def declared_type(field: FieldInfo) -> Any:
+    """Return the annotation with the metadata that pydantic separates: it distinguishes a duration from a number."""
+    return typing.Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+
+
+def type_name(annotation: Any) -> str:
+    """Describe the values that an annotation allows, in Markdown."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _annotated(annotation, arguments)
+    if origin is typing.Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(kind for kind in map(type_name, arguments) if kind))
+    if origin in (list, tuple):
+        return f"list of {type_name(arguments[0])}"
+    if origin is dict:
+        return f"map of {type_name(arguments[0])} to {type_name(arguments[1])}"
+    return _class(annotation)
+
+
+def _class(annotation: Any) -> str:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return f"[{annotation.__name__}](#enumerations)"
+    name = getattr(annotation, "__name__", str(annotation))
+    return _NAMES.get(name, name)
+
+
+def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
+    functions = {getattr(getattr(one, "func", None), "__name__", "") for one in arguments[1:]}
+    if "seconds" in functions:
+        return "duration"
+    if "per_second" in functions:
+        return "rate"
+    return type_name(annotation.__origin__)
+
+
+def choices(kind: type[Enum]) -> str:
+    """List the values of an enumeration."""
+    return ", ".join(f"`{one.value}`" for one in kind)
+
+
+def default_text(field: FieldInfo) -> str:
+    """Describe the default of a field, in Markdown."""
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None or value is PydanticUndefined or value in ("", [], {}, ()):
+        return ""
+    if isinstance(value, BaseModel):
+        return "see its section"
+    if type_name(declared_type(field)) == "duration":
+        return f"`{_duration(value)}`"
+    return f"`{_text(value)}`"
+
+
+def _duration(value_s: float) -> str:
+    """Format a duration as in a pipe, with the largest unit that gives a whole number."""
+    for unit, length_s in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if value_s >= length_s and value_s % length_s == 0:
+            return f"{value_s / length_s:.0f}{unit}"
+    return f"{value_s * 1000:g}ms"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, list | tuple):
+        return ", ".join(_text(one) for one in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}" if abs(value) < 1e6 else f"{value:.0f}"
+    return str(getattr(value, "name", value))
+
+
+def doc_text(kind: type) -> str:
+    """Return the docstring of a class on one line."""
+    return " ".join((kind.__doc__ or "").split())
+
+
+def cell(text: str | None) -> str:
+    """Escape a text for a cell of a Markdown table."""
+    return (text or "").replace("|", "\\|").replace("\n", " ")

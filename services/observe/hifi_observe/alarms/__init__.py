@@ -1,0 +1,1 @@
+"""Alarms: their conditions, their lifecycle, notifications and runbooks."""

@@ -1,0 +1,164 @@
+"""Alarms: one state machine for each condition. Pure: the caller supplies the time.
+
+An alarm starts when its condition has held for `after_s` and ends when it has not held for `clear_s`, so a condition
+that comes and goes makes one alarm, not many. A silence (for a planned change) suppresses its notification; if the
+condition outlasts the silence, the notification is sent then.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from hifi_observe.alarms import runbooks
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmKind:
+    """A kind of alarm."""
+
+    name: str
+    summary: str
+    after_s: float
+    clear_s: float
+
+
+KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        AlarmKind("loss", "A minute lost more events than its pipe allows.", 0, 300),
+        AlarmKind("lag", "The p95 lag from accepted to delivered is over the pipe's SLO.", 30, 120),
+        AlarmKind("availability", "A minute was down.", 0, 300),
+        AlarmKind("dead-letters", "There are new dead letters.", 0, 240),
+        AlarmKind("destination", "A destination keeps failing with the same answer.", 0, 120),
+        AlarmKind("no-progress", "A service commits nothing although records are waiting.", 60, 60),
+        AlarmKind("ingest-silent", "Ingest writes no ack reports.", 5, 30),
+        AlarmKind("traffic", "Traffic is close to the scale rating.", 60, 300),
+        AlarmKind("observe-behind", "Observe is behind: the figures it shows are old.", 15, 30),
+        AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
+    )
+}
+Key = tuple[str, str, str]
+"""Kind, pipe (or empty), subject (a destination, a group, or empty)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One alarm from its start to its end. Times in microseconds since 1970 UTC."""
+
+    id: str
+    kind: str
+    pipe: str
+    subject: str
+    cause: str
+    started_us: int
+    ended_us: int | None = None
+    silenced: str | None = None
+    """Reason of the silence that covers it."""
+
+    def json(self) -> dict[str, Any]:
+        """JSON for the topic, the webhook and the API; `runbook` is a path of the console."""
+        return asdict(self) | {"summary": KINDS[self.kind].summary, "runbook": runbooks.link(self.kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmSilence:
+    """A planned change: alarms of a kind and a pipe (empty: any) are not notified for a time."""
+
+    id: str
+    reason: str
+    from_us: int
+    until_us: int
+    kind: str = ""
+    pipe: str = ""
+
+    def covers(self, kind: str, pipe: str, now_us: int) -> bool:
+        """Whether it applies now."""
+        return self.from_us <= now_us < self.until_us and self.kind in ("", kind) and self.pipe in ("", pipe)
+
+
+@dataclass(slots=True)
+class _Watch:
+    since_us: int | None = None
+    """Since when the condition holds; None: it does not."""
+    gone_us: int | None = None
+    """Since when the condition no longer holds."""
+    alarm: Alarm | None = None
+
+
+class Alarms:
+    """The state machines of all conditions, and the silences."""
+
+    def __init__(self) -> None:
+        self._watches: dict[Key, _Watch] = {}
+        self.silences: dict[str, AlarmSilence] = {}
+
+    @property
+    def active(self) -> list[Alarm]:
+        """Alarms that have not ended, oldest first."""
+        return sorted(
+            (watch.alarm for watch in self._watches.values() if watch.alarm), key=lambda one: one.started_us
+        )
+
+    def restore(self, alarm: Alarm) -> None:
+        """Continue an alarm that started before a restart."""
+        key = (alarm.kind, alarm.pipe, alarm.subject)
+        if alarm.kind in KINDS:
+            self._watches[key] = _Watch(
+                since_us=alarm.started_us, alarm=alarm if alarm.ended_us is None else None
+            )
+
+    def step(
+        self, holding: Mapping[Key, str], now_us: int, judged: Iterable[Key] | None = None
+    ) -> list[Alarm]:
+        """Update all alarms from the conditions.
+
+        Args:
+            holding: conditions that hold now, each with its cause.
+            now_us: microseconds since 1970 UTC.
+            judged: keys that were checked; None: all. Alarms of unchecked keys stay as they are.
+
+        Returns:
+            Alarms to notify: started, ended, or no longer silenced.
+        """
+        changed = []
+        may = None if judged is None else {*judged, *holding}
+        for key in sorted({*holding, *self._watches}):
+            if may is not None and key not in may:
+                continue
+            watch = self._watches.setdefault(key, _Watch())
+            alarm = self._move(key, watch, holding.get(key), now_us)
+            if alarm is not None:
+                changed.append(alarm)
+            if watch.since_us is None and watch.alarm is None:
+                del self._watches[key]
+        return changed
+
+    def _move(self, key: Key, watch: _Watch, cause: str | None, now_us: int) -> Alarm | None:
+        kind = KINDS[key[0]]
+        if cause is None:
+            return _gone(kind, watch, now_us)
+        watch.gone_us = None
+        watch.since_us = watch.since_us if watch.since_us is not None else now_us
+        silence = next((one for one in self.silences.values() if one.covers(kind.name, key[1], now_us)), None)
+        if watch.alarm is None and now_us - watch.since_us >= kind.after_s * 1_000_000:
+            identity = "/".join([*key, str(watch.since_us)])
+            silenced = silence.reason if silence else None
+            watch.alarm = Alarm(identity, *key, cause, watch.since_us, silenced=silenced)
+            return watch.alarm
+        if watch.alarm is not None and watch.alarm.silenced and silence is None:
+            watch.alarm = replace(watch.alarm, cause=cause, silenced=None)
+            return watch.alarm
+        return None
+
+
+def _gone(kind: AlarmKind, watch: _Watch, now_us: int) -> Alarm | None:
+    """Handle a condition that does not hold; returns the alarm if it ended."""
+    watch.gone_us = watch.gone_us if watch.gone_us is not None else now_us
+    if watch.alarm is None:
+        watch.since_us = None
+        return None
+    if now_us - watch.gone_us < kind.clear_s * 1_000_000:
+        return None
+    ended = replace(watch.alarm, ended_us=watch.gone_us)
+    watch.alarm = watch.since_us = None
+    return ended

@@ -1,0 +1,144 @@
+"""Notify of alarms through the topic `alarms`, the log and a signed webhook, and keep their history."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import orjson
+from standardwebhooks import Webhook
+
+from hifi import log
+from hifi.clock import now_us
+from hifi.errors import HifiError, Misconfigured
+from hifi_observe.alarms import runbooks
+from hifi_observe.alarms.alarm import Alarm, Alarms, AlarmSilence, Key
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.settings import ObserveSettings
+
+_HISTORY = 1000
+_PENDING = 1000
+_BACKOFF_S = (0.5, 2, 10, 30)
+
+logger = log.get(__name__)
+
+
+class AlarmNotifier:
+    """Holds the alarms of the stream. Every instance knows them; the one with partition 0 updates and notifies."""
+
+    def __init__(self, settings: ObserveSettings) -> None:
+        """Create a notifier.
+
+        Raises:
+            Misconfigured: the webhook has no valid secret.
+        """
+        self.alarms = Alarms()
+        self.history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
+        """Alarms as they were notified, by start, newest last."""
+        self._url = settings.observe_webhook
+        self._console = settings.observe_url
+        self._posts: asyncio.Queue[Alarm] = asyncio.Queue(_PENDING)
+        self._known: dict[str, dict[str, Any]] = {}
+        self._webhook: Webhook | None = None
+        if self._url:
+            try:
+                self._webhook = Webhook(settings.observe_webhook_secret)
+            except Exception as error:  # noqa: BLE001 - the library's error derives from nothing narrower
+                raise Misconfigured(
+                    f"HIFI_OBSERVE_WEBHOOK_SECRET is not a valid Standard Webhooks secret: {error}"
+                ) from None
+
+    def read(self, key: bytes | None, value: bytes | None) -> None:
+        """Apply a record of the topic `alarms`: an alarm, or a silence."""
+        if not key or not value:
+            return
+        body = orjson.loads(value)
+        if key.startswith(b"silence/"):
+            silence = AlarmSilence(**body)
+            self.alarms.silences[silence.id] = silence
+            for old in [
+                one.id for one in self.alarms.silences.values() if one.until_us < now_us() - 86_400_000_000
+            ]:
+                del self.alarms.silences[old]
+            return
+        self._remember(body)
+
+    @property
+    def known_alarms(self) -> list[Alarm]:
+        """Every alarm in the history, by start."""
+        return [Alarm(**{name: body[name] for name in Alarm.__dataclass_fields__}) for body in self.history]
+
+    def restore(self) -> None:
+        """Continue the alarms that had started; call it after reading the topic, when this instance takes over."""
+        active = {one.id for one in self.alarms.active}
+        for alarm in self.known_alarms:
+            if alarm.ended_us is None and alarm.id not in active:
+                self.alarms.restore(alarm)
+
+    async def step(self, holding: Mapping[Key, str], publisher: Publisher | None) -> None:
+        """Update all alarms and notify of starts and ends; without Kafka (no publisher) by log and webhook only."""
+        for alarm in self.alarms.step(holding, now_us()):
+            body = alarm.json()
+            self._remember(body)
+            say = logger.info if alarm.ended_us is not None or alarm.silenced else logger.error
+            say(
+                "alarm-ended" if alarm.ended_us is not None else "alarm-started",
+                **{k: v for k, v in self._linked(body).items() if k != "summary"},
+            )
+            if not alarm.silenced and self._webhook is not None:
+                with contextlib.suppress(asyncio.QueueFull):
+                    self._posts.put_nowait(alarm)
+            if publisher is not None:
+                with contextlib.suppress(HifiError, TimeoutError):
+                    await asyncio.wait_for(publisher.alarm(alarm.id, body), timeout=5)
+
+    async def post(self) -> None:
+        """Post alarms to the webhook, one after the other, until cancelled."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
+            while True:
+                alarm = await self._posts.get()
+                for wait_s in (*_BACKOFF_S, None):
+                    if await self._posted(session, alarm):
+                        break
+                    if wait_s is None:
+                        logger.error("webhook-abandoned", alarm=alarm.id)
+                        break
+                    await asyncio.sleep(wait_s)
+
+    async def _posted(self, session: aiohttp.ClientSession, alarm: Alarm) -> bool:
+        assert self._webhook is not None
+        state = "ended" if alarm.ended_us is not None else "started"
+        body = orjson.dumps({"type": f"hifi.alarm.{state}", "data": self._linked(alarm.json())}).decode()
+        moment = datetime.now(UTC)
+        identity = f"{alarm.id}/{state}"
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": identity,
+            "webhook-timestamp": str(int(moment.timestamp())),
+            "webhook-signature": self._webhook.sign(identity, moment, body),
+        }
+        try:
+            async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
+                if answer.status < 300:
+                    return True
+                logger.warning("webhook-failed", status=answer.status)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            logger.warning("webhook-failed", error=repr(error))
+        return False
+
+    def _linked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """With the runbook as a URL, for readers outside the console."""
+        return body | {"runbook": runbooks.link(body["kind"], self._console)}
+
+    def _remember(self, body: dict[str, Any]) -> None:
+        known = self._known.get(body["id"])
+        if known is not None:
+            known.update(body)
+            return
+        if len(self.history) == _HISTORY:
+            self._known.pop(self.history[0]["id"], None)
+        self.history.append(body)
+        self._known[body["id"]] = body

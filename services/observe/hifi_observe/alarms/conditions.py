@@ -1,0 +1,152 @@
+"""Conditions of alarms, from the merged minutes and the momentary figures. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hifi_observe.alarms.alarm import Key
+from hifi_observe.ledger import stage
+from hifi_observe.ledger.recent_activity import SAME_ANSWERS
+from hifi_observe.live import figures
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.minute_store import MinuteStore
+
+RECENT_MINUTES = 5
+"""Closed minutes that are checked; an older minute is checked for this many minutes after it became worse."""
+_STANDSTILL_S = 5
+"""Records that wait for less than this do not make a standstill, seconds."""
+_PROGRESS = ("committed", "processed")
+"""Offsets of a backlog; a service stands still if neither changes."""
+SKIPPED_S = 600
+"""Time for which the condition `offsets-lost` holds after the last deleted record, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Thresholds from the settings."""
+
+    behind_s: float
+    heartbeat_gap_s: float
+    rating: float = 0
+    rating_share: float = 0.8
+
+
+def find_conditions(
+    store: MinuteStore,
+    limits: Mapping[str, SloLimits],
+    destinations: Mapping[str, set[str]],
+    now_us: int,
+    partitions: int,
+    thresholds: Thresholds,
+) -> dict[Key, str]:
+    """Find the conditions that hold now, each with its cause.
+
+    Args:
+        store: merged minutes and momentary figures.
+        limits: pipe to the limits of its SLO.
+        destinations: pipe to the destinations that it declares.
+        now_us: microseconds since 1970 UTC.
+        partitions: of the stream.
+        thresholds: from the settings.
+    """
+    found: dict[Key, str] = {}
+    closed = store.closed_minute(partitions)
+    rate = 0.0
+    for pipe, one in sorted(limits.items()):
+        now = figures.of_pipe(pipe, store.live, store.before)
+        rate += now["rate_in"]
+        found |= _minutes(store, pipe, closed, now_us)
+        if now["lag"]["count"] >= 20 and now["lag"]["p95"] > one.p95_us:
+            found["lag", pipe, ""] = (
+                f"p95 is {now['lag']['p95'] / 1e6:.2f} s now, over the SLO of {one.p95_us / 1e6:.2f} s"
+            )
+        dead = now["dead_last_minute"]
+        if dead:
+            letters = "dead letter" if dead == 1 else "dead letters"
+            found["dead-letters", pipe, ""] = f"{dead:,} {letters} in the last minute"
+        for bad in now["failing"]:
+            if bad["in_a_row"] >= SAME_ANSWERS and bad["destination"] in destinations.get(pipe, ()):
+                held = sum(w["records"] for w in now["waiting"] if w["destination"] == bad["destination"])
+                found["destination", pipe, bad["destination"]] = (
+                    f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries are waiting"
+                )
+    found |= _groups(store)
+    found |= _observe(store, now_us, partitions, thresholds)
+    if thresholds.rating and rate > thresholds.rating * thresholds.rating_share:
+        found["traffic", "", ""] = (
+            f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
+        )
+    return found
+
+
+def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Key, str]:
+    found: dict[Key, str] = {}
+    since_us = now_us - RECENT_MINUTES * 60_000_000
+    for minute, down in sorted(store.downs.get(pipe, {}).items()):
+        if minute > closed or (minute <= closed - RECENT_MINUTES and down.at_us < since_us):
+            continue
+        merged = store.minute(pipe, minute)
+        if merged is None:
+            continue
+        at = clock(minute)
+        found["availability", pipe, ""] = f"{at} was down: {', '.join(merged['causes'])}"
+        if "loss" in merged["causes"]:
+            where = sorted(
+                {f"{one['hop']} {one['destination']}".strip() for one in merged["hops"] if one["lost"]}
+            )
+            found["loss", pipe, ""] = f"{at} lost {merged['lost']} events at {', '.join(where)}"
+    return found
+
+
+def _groups(store: MinuteStore) -> dict[Key, str]:
+    """Services that make no progress although records are waiting. Retries that are not due do not count."""
+    found: dict[Key, str] = {}
+    for partition, now in sorted(store.live.items()):
+        old = store.before.get(partition)
+        for topic, backlog in now["backlogs"].items():
+            kind, records = stage.kind_of(topic), backlog["records"]
+            if old is None or not records or kind == stage.RETRY_IN or backlog["seconds"] < _STANDSTILL_S:
+                continue
+            previous = old["backlogs"].get(topic)
+            if previous is not None and all(previous[name] == backlog[name] for name in _PROGRESS):
+                service = stage.READERS[kind]
+                found["no-progress", "", service] = (
+                    f"{service} committed nothing on {topic}[{partition}]; {records} records are waiting"
+                )
+    return found
+
+
+def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thresholds) -> dict[Key, str]:
+    found: dict[Key, str] = {}
+    known = [one["reached"] for one in store.live.values()]
+    if known:
+        behind_s = (now_us - min(known)) / 1e6
+        missing = sorted(set(range(partitions)) - set(store.live))
+        if behind_s > thresholds.behind_s:
+            found["observe-behind", "", ""] = f"its figures are {behind_s:.0f} s old"
+        elif missing:
+            found["observe-behind", "", ""] = f"no instance observes partitions {missing}"
+        reported_ms = [one["ack_reported"] for one in store.live.values() if one["ack_reported"]]
+        if (
+            reported_ms
+            and behind_s <= thresholds.behind_s
+            and now_us / 1e6 - max(reported_ms) / 1e3 > thresholds.heartbeat_gap_s
+        ):
+            found["ingest-silent", "", ""] = (
+                f"the last ack report is {now_us / 1e6 - max(reported_ms) / 1e3:.0f} s old"
+            )
+    skipped: Counter[str] = Counter()
+    for one in store.live.values():
+        if now_us - one.get("skipped_at", 0) < SKIPPED_S * 1_000_000:
+            skipped.update(one["skipped"])
+    if skipped:
+        found["offsets-lost", "", ""] = ", ".join(
+            f"{count} records of {topic}" for topic, count in sorted(skipped.items())
+        )
+    return found
+
+
+def clock(minute: int) -> str:
+    """A minute as text, such as `2026-11-21 10:04Z`."""
+    return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%d %H:%MZ")

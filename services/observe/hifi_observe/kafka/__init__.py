@@ -1,0 +1,1 @@
+"""Reading topics into ledgers, and publishing minutes and alarms."""

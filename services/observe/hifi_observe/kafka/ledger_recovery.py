@@ -1,0 +1,64 @@
+"""Restore the ledger of a partition number from the topic `minutes`."""
+
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from hifi import log
+from hifi.settings import ServiceSettings
+from hifi.topics import Topics
+from hifi_observe.ledger.closing import ClosingRules
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.minutes import record_keys
+from hifi_observe.minutes.merged_minute import load_pipe_minute
+
+logger = log.get(__name__)
+
+
+async def load_ledger(
+    settings: ServiceSettings, topics: Topics, partitions: int, rules: ClosingRules, partition: int
+) -> PartitionLedger:
+    """The ledger as its last owner published it; an empty one if nothing was published.
+
+    Args:
+        settings: address of Kafka and instance name.
+        topics: of the stream.
+        partitions: of the stream, and so of the topic `minutes`.
+        rules: when minutes close.
+        partition: partition number of the ledger.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka did not answer.
+    """
+    pipe_minutes: dict[bytes, bytes | None] = {}
+    marker: dict[str, Any] | None = None
+    wanted = record_keys.closed(partition)
+    ending = f"/{partition}".encode()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=settings.kafka,
+        client_id=settings.instance,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        tps = [TopicPartition(topics.minutes, one) for one in range(partitions)]
+        ends = await consumer.end_offsets(tps)
+        consumer.assign(tps)
+        while any([await consumer.position(tp) < ends[tp] for tp in tps]):
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                for record in records:
+                    if record.key == wanted and record.value:
+                        marker = max(
+                            orjson.loads(record.value), marker or {}, key=lambda one: one.get("minute", -1)
+                        )
+                    elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
+                        pipe_minutes[record.key] = record.value
+    finally:
+        await consumer.stop()
+    loaded = [load_pipe_minute(orjson.loads(value)) for value in pipe_minutes.values() if value]
+    logger.info("ledger-loaded", partition=partition, minutes=len(loaded), resumed=marker is not None)
+    if marker is None:
+        marker = {"minute": -1, "through": {}, "restart": {}}
+    return PartitionLedger.resume(partition, rules, marker, loaded)

@@ -1,0 +1,81 @@
+"""Read offset snapshots from Kafka, in the order that makes losses certain (see `ledger/closing.py`)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from hifi.clock import now_us
+from hifi.topics import Topics
+from hifi_observe.ledger import stage
+from hifi_observe.ledger.closing import OffsetSnapshot
+
+
+def read_topics(topics: Topics) -> list[str]:
+    """Names of the topics that observe reads, without the stream."""
+    tiers = [f"{stage.RETRY_IN}.{tier.name}" for tier in topics.tiers]
+    events = [stage.RAW, stage.NORMALIZED, stage.ENRICHED, stage.RETRY_OUT, *tiers]
+    return [*events, stage.DEAD_LETTER, stage.RECEIPTS, stage.ACCEPTED]
+
+
+class OffsetSnapshotReader:
+    """Reads snapshots of many partition numbers at once."""
+
+    def __init__(self, bootstrap: str, topics: Topics) -> None:
+        self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        self._topics = topics
+        self._names = read_topics(topics)
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            aiokafka.errors.KafkaError: no broker answers.
+        """
+        await self._admin.start()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await self._admin.close()
+
+    async def snapshots(self, consumer: Any, partitions: Iterable[int]) -> dict[int, OffsetSnapshot]:
+        """Read one snapshot for each partition number.
+
+        Raises:
+            aiokafka.errors.KafkaError: Kafka did not answer.
+        """
+        partitions = sorted(partitions)
+        taken_us = now_us()
+        accepted = self._topics.accepted
+        reports = await consumer.end_offsets(
+            [TopicPartition(accepted, partition) for partition in partitions]
+        )
+        committed: dict[tuple[str, int], int] = {}
+        for service in sorted(set(stage.READERS.values())):
+            for tp, found in (
+                await self._admin.list_consumer_group_offsets(self._topics.group(service))
+            ).items():
+                name = tp.topic.removeprefix(self._topics.stream + ".")
+                if stage.READERS.get(stage.kind_of(name)) == service:
+                    committed[name, tp.partition] = found.offset
+        ends = await consumer.end_offsets(
+            [self.tp(name, partition) for name in self._names for partition in partitions]
+        )
+        return {
+            partition: OffsetSnapshot(
+                taken_us,
+                reports[TopicPartition(accepted, partition)],
+                {
+                    name: offset
+                    for (name, number), offset in committed.items()
+                    if number == partition and offset >= 0
+                },
+                {name: ends[self.tp(name, partition)] for name in self._names},
+            )
+            for partition in partitions
+        }
+
+    def tp(self, name: str, partition: int) -> TopicPartition:
+        """A partition of a topic named without the stream."""
+        return TopicPartition(f"{self._topics.stream}.{name}", partition)

@@ -1,0 +1,69 @@
+"""Write to the topics `minutes` and `alarms`."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from hifi.event import Record
+from hifi.kafka.producer import Producer
+from hifi.topics import Topics
+from hifi_observe.ledger.closing import MinuteResult
+from hifi_observe.minutes import record_keys
+from hifi_observe.minutes.merged_minute import dump
+
+
+class Publisher:
+    """Writes everything that observe writes to Kafka."""
+
+    def __init__(self, producer: Producer, topics: Topics, partitions: int) -> None:
+        self._producer = producer
+        self._topics = topics
+        self.partitions = partitions
+
+    async def closed(
+        self, partition: int, results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
+    ) -> None:
+        """Write closed minutes, then the marker: after a restart in between, the minutes are closed again."""
+        by_partition: defaultdict[int, list[Record]] = defaultdict(list)
+        for result in results:
+            pipe_minute = result.pipe_minute
+            key = record_keys.part(pipe_minute.pipe, pipe_minute.minute, partition)
+            value = orjson.dumps(dump(result, partition, at_us), option=orjson.OPT_NON_STR_KEYS)
+            by_partition[record_keys.partition_of(pipe_minute.pipe, self.partitions)].append(
+                Record(key, value, [])
+            )
+        for number, records in by_partition.items():
+            await self._producer.send_and_wait(self._topics.minutes, number, records)
+        record = Record(
+            record_keys.closed(partition),
+            orjson.dumps(marker | {"at": at_us}, option=orjson.OPT_NON_STR_KEYS),
+            [],
+        )
+        for number in range(self.partitions):
+            await self._producer.send_and_wait(self._topics.minutes, number, [record])
+
+    async def pipe(self, pipe: str, records: Sequence[tuple[bytes, dict[str, Any] | None]]) -> None:
+        """Write merged minutes and days of a pipe; None deletes."""
+        made = [Record(key, None if value is None else orjson.dumps(value), []) for key, value in records]
+        await self._producer.send_and_wait(
+            self._topics.minutes, record_keys.partition_of(pipe, self.partitions), made
+        )
+
+    async def live(self, partition: int, value: dict[str, Any]) -> None:
+        """Write momentary figures of a partition number."""
+        await self._producer.send_and_wait(
+            self._topics.minutes, partition, [Record(record_keys.live(partition), orjson.dumps(value), [])]
+        )
+
+    async def open_minutes(self, partition: int, rows: list[dict[str, Any]]) -> None:
+        """Write provisional figures of minutes that are still open."""
+        record = Record(record_keys.open_minutes(partition), orjson.dumps({"rows": rows}), [])
+        await self._producer.send_and_wait(self._topics.minutes, partition, [record])
+
+    async def alarm(self, identity: str, value: dict[str, Any]) -> None:
+        """Write an alarm's start or end, or a silence; all to one partition, so that they stay in order."""
+        await self._producer.send_and_wait(
+            self._topics.alarms, 0, [Record(identity.encode(), orjson.dumps(value), [])]
+        )

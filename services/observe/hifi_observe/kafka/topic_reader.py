@@ -1,0 +1,195 @@
+"""Read every topic of the partition numbers that this instance observes into their ledgers."""
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from aiokafka.errors import IllegalStateError, KafkaError
+
+from hifi import log
+from hifi.clock import monotonic_s, now_us
+from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
+from hifi.settings import ServiceSettings
+from hifi.topics import Topics
+from hifi_observe.kafka.ledger_recovery import load_ledger
+from hifi_observe.kafka.membership import ObserverMembership
+from hifi_observe.kafka.offset_snapshot import OffsetSnapshotReader, read_topics
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.ledger.closing import ClosingRules
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.settings import ObserveSettings
+from hifi_observe.traces.event_tracer import EventTracer
+
+_BATCH: Final = 250
+"""Records a turn of the event loop. Larger batches exceed a core's cache and cost a fifth more per record."""
+_FETCH_BYTES: Final = 1024 * 1024
+
+logger = log.get(__name__)
+
+
+def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
+    """A consumer without a group. It fetches large batches: a record may wait `wait_ms`, which saves the mesh CPU."""
+    return AdaptiveConsumer(
+        bootstrap_servers=settings.kafka,
+        client_id=settings.instance,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=wait_ms,
+        fetch_max_bytes=4 * 1024 * 1024,
+        max_partition_fetch_bytes=_FETCH_BYTES,
+        metadata_max_age_ms=60_000,
+    )
+
+
+class TopicReader:
+    """Holds the ledgers, keeps them up to date with Kafka, and publishes the minutes that close."""
+
+    def __init__(
+        self,
+        settings: ObserveSettings,
+        topics: Topics,
+        publisher: Publisher,
+        traces: EventTracer | None = None,
+    ) -> None:
+        self.ledgers: dict[int, PartitionLedger] = {}
+        self.answered_s = monotonic_s()
+        """When Kafka last answered, monotonic clock."""
+        self.joined = asyncio.Event()
+        self._settings = settings
+        self._topics = topics
+        self._rules: ClosingRules = settings.rules
+        self._publisher = publisher
+        self._traces = traces
+        self._snapshots = OffsetSnapshotReader(settings.kafka, topics)
+        self._membership = ObserverMembership(settings, topics, self._changed)
+        self._consumer = bare_consumer(settings)
+        self._assigned = asyncio.Event()
+        self._lock = asyncio.Lock()
+        """Held while minutes are closed and published, and while partitions are added or removed."""
+        self._amended_s = 0.0
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """The error because of which this reader must stop."""
+
+    async def run(self) -> None:
+        """Join the group and read until cancelled.
+
+        Raises:
+            aiokafka.errors.KafkaError, OSError: Kafka is unreachable; run a new reader.
+        """
+        try:
+            await self._consumer.start()
+            await self._snapshots.start()
+            await self._membership.start()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read())
+                tasks.create_task(self._read_snapshots())
+                tasks.create_task(self._fail())
+        finally:
+            self._failed.cancel()
+            for one in (self._membership, self._snapshots, self._consumer):
+                with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
+                    await asyncio.wait_for(one.stop(), timeout=5)
+
+    async def _fail(self) -> None:
+        await self._failed
+
+    async def _changed(self, added: set[int], taken: set[int]) -> None:
+        try:
+            await self._change(added, taken)
+        except (KafkaError, OSError) as error:
+            # Otherwise the group would keep assigning partitions to an instance that does not read them.
+            if not self._failed.done():
+                self._failed.set_exception(error)
+
+    async def _change(self, added: set[int], taken: set[int]) -> None:
+        async with self._lock:
+            for partition in taken:
+                self.ledgers.pop(partition, None)
+            for partition in sorted(added):
+                self.ledgers[partition] = await load_ledger(
+                    self._settings, self._topics, self._publisher.partitions, self._rules, partition
+                )
+            await self._assign(added)
+            if self._traces is not None:
+                self._traces.keep(self.ledgers)
+        logger.info("partitions-assigned", partitions=sorted(self.ledgers))
+        self.joined.set()
+
+    async def _assign(self, added: set[int]) -> None:
+        """Read all topics of the partition numbers, each from the position of its ledger."""
+        names = read_topics(self._topics)
+        tps = {self._snapshots.tp(name, partition): name for partition in self.ledgers for name in names}
+        fresh = [tp for tp in tps if tp.partition in added]
+        beginnings = await self._consumer.beginning_offsets(fresh) if fresh else {}
+        self._consumer.assign(list(tps))
+        for tp, name in tps.items():
+            positions = self.ledgers[tp.partition].positions
+            start = max(positions.get(name, 0), beginnings.get(tp, 0))
+            if tp in beginnings and positions.get(name) is not None:
+                self._note_jump(self.ledgers[tp.partition], name, positions[name], start)
+            positions[name] = start
+            self._consumer.seek(tp, start)
+        if tps:
+            self._assigned.set()
+        else:
+            self._assigned.clear()
+
+    async def _read(self) -> None:
+        while True:
+            await self._assigned.wait()
+            try:
+                fetched = await self._consumer.getmany(timeout_ms=500, max_records=_BATCH)
+            except IllegalStateError:
+                continue  # the assignment changed in the meantime
+            for tp, records in fetched.items():
+                ledger = self.ledgers.get(tp.partition)
+                if ledger is None:
+                    continue
+                name = tp.topic.removeprefix(self._topics.stream + ".")
+                position = ledger.positions.get(name, 0)
+                if records[0].offset < position:
+                    continue  # fetched for a previous assignment
+                self._note_jump(ledger, name, position, records[0].offset)
+                ledger.take(name, records)
+                if self._traces is not None:
+                    self._traces.take(name, tp.partition, records)
+            await asyncio.sleep(0)
+
+    def _note_jump(self, ledger: PartitionLedger, name: str, expected: int, first: int) -> None:
+        if first > expected:
+            ledger.live.skip(name, first - expected, now_us())
+            logger.error("offsets-lost", topic=name, first=expected, last=first - 1)
+
+    async def _read_snapshots(self) -> None:
+        """Read snapshots at an interval; close minutes at each one that was reached."""
+        while True:
+            started_s = monotonic_s()
+            async with self._lock:
+                due = [partition for partition, ledger in self.ledgers.items() if not ledger.busy]
+                if due:
+                    taken = await self._snapshots.snapshots(self._consumer, due)
+                    self.answered_s = monotonic_s()
+                    for partition, snapshot in taken.items():
+                        self.ledgers[partition].begin(snapshot)
+                await self._close_minutes()
+            await asyncio.sleep(
+                max(0.02, self._settings.observe_snapshot_interval_s - (monotonic_s() - started_s))
+            )
+
+    async def _close_minutes(self) -> None:
+        now_s = monotonic_s()
+        amend = now_s - self._amended_s >= self._settings.observe_amend_interval_s
+        if amend:
+            self._amended_s = now_s
+        newest = self._rules.newest_closable(now_us())
+        for partition, ledger in self.ledgers.items():
+            if not ledger.reached:
+                continue
+            if newest <= ledger.closed_minute and not amend:
+                ledger.drop_snapshot()
+                continue
+            before = ledger.closed_minute
+            results = ledger.settle()
+            marker = ledger.marker()
+            if results or ledger.closed_minute > before:
+                await self._publisher.closed(partition, results, marker, now_us())

@@ -1,0 +1,46 @@
+"""Parse ack reports: what ingest acknowledged, as records of the topic `accepted`, one a second (the heartbeat)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from hifi.errors import NotAnEvent
+
+
+@dataclass(frozen=True, slots=True)
+class AckReport:
+    """Acknowledged sequences by pipe and minute, of one epoch on one partition."""
+
+    epoch: str
+    ranges: tuple[tuple[str, int, int, int], ...] = ()
+    """Pipe, minute, first and last sequence."""
+    closed: bool = False
+    """Whether it is the last of its epoch: ingest drained."""
+    answers: dict[str, int] = field(default_factory=dict)
+    """HTTP status to answers since the previous ack report, if ingest reports them."""
+
+    @property
+    def failed(self) -> int:
+        """5xx answers: ingest could not accept."""
+        return sum(count for status, count in self.answers.items() if status.startswith("5"))
+
+
+def parse(value: bytes | None) -> AckReport:
+    """Read a record's value.
+
+    Raises:
+        NotAnEvent: it is not an ack report.
+    """
+    try:
+        body: dict[str, Any] = orjson.loads(value or b"")
+        ranges = tuple(
+            (str(pipe), int(minute), int(first), int(last))
+            for pipe, minutes in body.get("pipes", {}).items()
+            for minute, spans in minutes.items()
+            for first, last in spans
+        )
+        answers = {str(status): int(count) for status, count in (body.get("answers") or {}).items()}
+        return AckReport(str(body["epoch"]), ranges, bool(body.get("closed")), answers)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotAnEvent(f"not an ack report: {error!r}") from None

@@ -1,0 +1,146 @@
+"""Sets of event identities: a Roaring bitmap of sequences for each epoch.
+
+Roaring bitmaps (Lemire et al., 2018, arXiv 1709.07821) cost at most 2 bytes an event and far less where sequences are
+dense, as those of one ingest process on one partition are.
+"""
+# ruff: noqa: SLF001 - another one of the same class
+
+import base64
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from pyroaring import BitMap64
+
+Identity: TypeAlias = tuple[str, int]
+"""Epoch as 16 hex digits, and sequence."""
+
+
+class IdSet:
+    """A set of (epoch, sequence) with the operators of Python's sets; empty bitmaps are never kept."""
+
+    __slots__ = ("_maps",)
+
+    def __init__(self, maps: dict[str, BitMap64] | None = None) -> None:
+        self._maps: dict[str, BitMap64] = maps if maps is not None else {}
+
+    @classmethod
+    def of(cls, identities: Iterable[Identity]) -> "IdSet":
+        """A set of these identities."""
+        made = cls()
+        for epoch, sequence in identities:
+            made.add(epoch, (sequence,))
+        return made
+
+    def add(self, epoch: str, sequences: Iterable[int]) -> int:
+        """Add sequences of one epoch; returns how many were not there before."""
+        known = self._maps.get(epoch)
+        if known is None:
+            fresh = BitMap64(sequences)
+            if fresh:
+                self._maps[epoch] = fresh
+            return len(fresh)
+        before = len(known)
+        known.update(sequences)
+        return len(known) - before
+
+    def add_range(self, epoch: str, first: int, last: int) -> None:
+        """Add every sequence from `first` through `last`."""
+        if last < first:
+            return
+        self._maps.setdefault(epoch, BitMap64()).add_range(first, last + 1)
+
+    def update(self, other: "IdSet") -> None:
+        """Add everything of another set."""
+        for epoch, theirs in other._maps.items():
+            mine = self._maps.get(epoch)
+            if mine is None:
+                self._maps[epoch] = theirs.copy()
+            else:
+                mine |= theirs
+
+    def __len__(self) -> int:
+        return sum(map(len, self._maps.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._maps)
+
+    def __contains__(self, identity: Identity) -> bool:
+        known = self._maps.get(identity[0])
+        return known is not None and identity[1] in known
+
+    def __iter__(self) -> Iterator[Identity]:
+        for epoch in sorted(self._maps):
+            for sequence in self._maps[epoch]:
+                yield epoch, sequence
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IdSet) and self._maps == other._maps
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"IdSet({list(self)[:10]}{'…' if len(self) > 10 else ''})"
+
+    def __or__(self, other: "IdSet") -> "IdSet":
+        made = self.copy()
+        made.update(other)
+        return made
+
+    def __sub__(self, other: "IdSet") -> "IdSet":
+        return self._with(
+            {
+                epoch: mine - other._maps[epoch] if epoch in other._maps else mine.copy()
+                for epoch, mine in self._maps.items()
+            }
+        )
+
+    def __and__(self, other: "IdSet") -> "IdSet":
+        return self._with(
+            {epoch: mine & other._maps[epoch] for epoch, mine in self._maps.items() if epoch in other._maps}
+        )
+
+    def copy(self) -> "IdSet":
+        """An independent copy."""
+        return IdSet({epoch: mine.copy() for epoch, mine in self._maps.items()})
+
+    def epochs(self) -> list[str]:
+        """The epochs with any member."""
+        return sorted(self._maps)
+
+    def only(self, epoch: str) -> "IdSet":
+        """The members of one epoch."""
+        return IdSet({epoch: self._maps[epoch].copy()} if epoch in self._maps else {})
+
+    def compress(self) -> None:
+        """Use run containers where they are smaller."""
+        for mine in self._maps.values():
+            mine.run_optimize()
+            mine.shrink_to_fit()
+
+    def size_bytes(self) -> int:
+        """Approximate size of the bitmaps, bytes."""
+        return sum(len(mine.serialize()) + 100 for mine in self._maps.values())
+
+    def dump(self) -> dict[str, str]:
+        """Epoch to base64 of the bitmap in the portable 64-bit Roaring format."""
+        self.compress()
+        return {
+            epoch: base64.b64encode(mine.serialize()).decode("ascii") for epoch, mine in self._maps.items()
+        }
+
+    @classmethod
+    def load(cls, dumped: dict[str, str]) -> "IdSet":
+        """Restore what `dump` returned."""
+        return cls({epoch: BitMap64.deserialize(base64.b64decode(text)) for epoch, text in dumped.items()})
+
+    @staticmethod
+    def _with(maps: dict[str, BitMap64]) -> "IdSet":
+        return IdSet({epoch: one for epoch, one in maps.items() if one})
+
+
+def union(sets: Iterable[IdSet]) -> IdSet:
+    """The union of all sets."""
+    made = IdSet()
+    for one in sets:
+        made.update(one)
+    return made

@@ -1,0 +1,125 @@
+"""What ack reports show of ingest: its heartbeat, its failures, and which events no ack report names."""
+
+import itertools
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hifi_observe.ledger.ack_report import AckReport
+from hifi_observe.ledger.id_set import IdSet
+from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.ledger.stage import ACCEPTED, RAW, Stage
+
+_REPORT_TOLERANCE_MS = 5_000
+"""An ack report this long after the end of a minute would have named all of its events."""
+
+
+class AcknowledgedRange(NamedTuple):
+    """A range of sequences in an ack report."""
+
+    offset: int
+    """Of the ack report."""
+    pipe: str
+    minute: int
+    epoch: str
+    first: int
+    last: int
+
+
+class IngestActivity:
+    """Ack reports of one partition, kept until an offset snapshot covers them."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, AckReport]] = deque()
+        self._last_ms: dict[str, int] = {}
+        self._closed: set[str] = set()
+        self._firsts: dict[int, int] = {}
+        self.first_ms = 0
+        """Append time of the first ack report read, milliseconds since 1970 UTC; 0: none. Earlier times are unknown."""
+        self.last_ms = 0
+        """Append time of the newest ack report, milliseconds since 1970 UTC; 0: none."""
+        self._beats: defaultdict[int, int] = defaultdict(int)
+        """Minute to a bit for each of its seconds in which any ingest process wrote an ack report."""
+        self._failed: Counter[int] = Counter()
+        """Minute to 5xx answers."""
+        self._answered: Counter[int] = Counter()
+        """Minute to all answers."""
+
+    def add(self, offset: int, append_ms: int, report: AckReport) -> None:
+        """Add an ack report that was read."""
+        minute, second = divmod(append_ms // 1000, 60)
+        self.first_ms = self.first_ms or append_ms
+        self.last_ms = max(self.last_ms, append_ms)
+        self._beats[minute] |= 1 << second
+        self._failed[minute] += report.failed
+        self._answered[minute] += sum(report.answers.values())
+        self._last_ms[report.epoch] = append_ms
+        if report.closed:
+            self._closed.add(report.epoch)
+        for one in {minute, *(event_minute for _, event_minute, _, _ in report.ranges)}:
+            self._firsts.setdefault(one, offset)
+        if report.ranges:
+            self._waiting.append((offset, report))
+
+    def take(self, end: int) -> Iterator[AcknowledgedRange]:
+        """Remove the ack reports below an offset and return their ranges."""
+        while self._waiting and self._waiting[0][0] < end:
+            offset, report = self._waiting.popleft()
+            for pipe, minute, first, last in report.ranges:
+                yield AcknowledgedRange(offset, pipe, minute, report.epoch, first, last)
+
+    @property
+    def first_waiting(self) -> int | None:
+        """Offset of the first ack report that no snapshot covers yet."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def unreported(self, pipe_minute: PipeMinute) -> tuple[int, int]:
+        """Events of a minute in `raw` that no ack report names: unacknowledged ones, and those of incomplete epochs."""
+        without = pipe_minute.seen.get(Stage(RAW), IdSet()) - pipe_minute.seen.get(Stage(ACCEPTED), IdSet())
+        unacknowledged = incomplete = 0
+        for epoch in without.epochs():
+            number = len(without.only(epoch))
+            named_ms = (pipe_minute.minute + 1) * 60_000 + _REPORT_TOLERANCE_MS
+            if epoch in self._closed or self._last_ms.get(epoch, 0) >= named_ms:
+                unacknowledged += number
+            else:
+                incomplete += number
+        return unacknowledged, incomplete
+
+    def gap_s(self, minute: int) -> int | None:
+        """The longest time within a minute without an ack report, whole seconds; 60: there was none; None: unknown.
+
+        The time before the first ack report is unknown; the minute of the first one counts from there.
+        """
+        first, second = divmod(self.first_ms // 1000, 60)
+        if not self.first_ms or minute < first:
+            return None
+        beats = self._beats.get(minute, 0)
+        if not beats:
+            return 60
+        edges = [
+            second if minute == first else -1,
+            *(second for second in range(60) if beats >> second & 1),
+            60,
+        ]
+        return max(0, *(after - before - 1 for before, after in itertools.pairwise(edges)))
+
+    def answers(self, minute: int) -> tuple[int, int]:
+        """Answers in a minute: 5xx, and all."""
+        return self._failed[minute], self._answered[minute]
+
+    def first_offset(self, closed_minute: int) -> int | None:
+        """Offset of the first ack report that was written in, or names, a minute that is not closed; None: none."""
+        return min(
+            (offset for minute, offset in self._firsts.items() if minute > closed_minute), default=None
+        )
+
+    def forget(self, minute: int) -> None:
+        """Drop everything about minutes up to this one."""
+        for kept in (self._beats, self._failed, self._answered, self._firsts):
+            for one in [one for one in kept if one <= minute]:
+                del kept[one]
+        if len(self._last_ms) > 1000:
+            for epoch in sorted(self._last_ms, key=self._last_ms.__getitem__)[:-500]:
+                del self._last_ms[epoch]
+                self._closed.discard(epoch)

@@ -1,0 +1,290 @@
+"""What is known of one partition number over all topics: takes records and offset snapshots, returns closed minutes.
+
+No input or output, no clock, no Kafka client: the caller supplies records, snapshots and the time.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hifi.errors import NotAnEvent
+from hifi.event import REASON, STATUS
+from hifi_observe.ledger import ack_report, durations, stage
+from hifi_observe.ledger.backlog import Backlog
+from hifi_observe.ledger.closing import (
+    ClosingRules,
+    MinuteResult,
+    OffsetSnapshot,
+    close_minute,
+    inspect_minute,
+)
+from hifi_observe.ledger.id_set import IdSet, union
+from hifi_observe.ledger.ingest_activity import IngestActivity
+from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.ledger.recent_activity import RecentActivity
+from hifi_observe.ledger.record_batch import (
+    ConsumedRecord,
+    MinuteRecords,
+    RecordColumns,
+    enrich_progress,
+    group_records,
+)
+from hifi_observe.ledger.stage import Stage
+
+_MARKED_MINUTES = 1500
+"""Minutes whose heartbeat gaps and answers a marker holds, at most."""
+_KEPT_MINUTES = 3000
+"""Minutes for which ingest's activity is kept."""
+
+
+class PartitionLedger:
+    """The ledger of one partition number."""
+
+    def __init__(self, partition: int, rules: ClosingRules) -> None:
+        self.partition = partition
+        self.rules = rules
+        self.pipe_minutes: dict[tuple[str, int], PipeMinute] = {}
+        self.backlogs: dict[str, Backlog] = {}
+        self.positions: dict[str, int] = {}
+        """Topic to the next offset to read."""
+        self.closed_minute = -1
+        """The newest minute that was closed."""
+        self._previous_closed_minute = -1
+        self.reached_us = 0
+        """The moment up to which everything was read, microseconds since 1970 UTC."""
+        self.foreign: Counter[str] = Counter()
+        """Topic to records without the headers of hifi."""
+        self.too_late: Counter[str] = Counter()
+        """Topic to batches with records of minutes that are no longer amended."""
+        self.ingest = IngestActivity()
+        self.live = RecentActivity()
+        self._through: dict[str, int] = {}
+        """Topic to the offset up to which closed minutes were published."""
+        self._snapshot: OffsetSnapshot | None = None
+        self._transit = durations.Transit()
+
+    @classmethod
+    def resume(
+        cls,
+        partition: int,
+        rules: ClosingRules,
+        marker: Mapping[str, Any],
+        pipe_minutes: Iterable[PipeMinute],
+    ) -> "PartitionLedger":
+        """Continue after a restart from a marker and the closed minutes; read on from its restart points."""
+        ledger = cls(partition, rules)
+        ledger.closed_minute = ledger._previous_closed_minute = int(marker["minute"])
+        ledger._through = dict(marker["through"])
+        ledger.positions = dict(marker["restart"])
+        ledger.ingest.first_ms, ledger.ingest.last_ms = marker.get("ack_reported", (0, 0))
+        ledger.pipe_minutes = {(one.pipe, one.minute): one for one in pipe_minutes}
+        return ledger
+
+    def marker(self) -> dict[str, Any]:
+        """What a restart needs besides the closed minutes; write it after them."""
+        first = max(self._previous_closed_minute + 1, self.closed_minute - _MARKED_MINUTES)
+        minutes = range(first, self.closed_minute + 1)
+        gaps = {minute: self.ingest.gap_s(minute) for minute in minutes}
+        answers = {minute: self.ingest.answers(minute) for minute in minutes}
+        return {
+            "minute": self.closed_minute,
+            "through": self._through,
+            "restart": self.restart_points(),
+            "ack_reported": (self.ingest.first_ms, self.ingest.last_ms),
+            "gaps": {str(minute): gap_s for minute, gap_s in gaps.items() if gap_s is not None},
+            "answers": {str(minute): counts for minute, counts in answers.items() if any(counts)},
+        }
+
+    def begin(self, snapshot: OffsetSnapshot) -> None:
+        """Start towards a snapshot: records below its committed offsets count as passed."""
+        self._snapshot = snapshot
+        for topic, committed in snapshot.committed.items():
+            self._backlog(topic).commit(committed)
+        self._apply_ack_reports()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a snapshot was begun and is not settled yet."""
+        return self._snapshot is not None
+
+    @property
+    def reached(self) -> bool:
+        """Whether everything below the snapshot's end offsets was read."""
+        return self._snapshot is not None and self._snapshot.reached(self.positions)
+
+    def drop_snapshot(self) -> None:
+        """Finish a snapshot without closing anything; what was passed stays passed."""
+        if self._snapshot is not None:
+            self.reached_us, self._snapshot = self._snapshot.taken_us, None
+
+    def settle(self) -> list[MinuteResult]:
+        """Close what is due at the snapshot that was reached, and amend what changed after its closing."""
+        if self._snapshot is None:
+            return []
+        taken_us = self._snapshot.taken_us
+        self.drop_snapshot()
+        newest = self.rules.newest_closable(taken_us)
+        if newest > self.closed_minute:
+            self._previous_closed_minute, self.closed_minute = self.closed_minute, newest
+        results = []
+        for key, pipe_minute in list(self.pipe_minutes.items()):
+            if (pipe_minute.open and pipe_minute.minute <= self.closed_minute) or pipe_minute.dirty:
+                results.append(close_minute(pipe_minute, self.pending, self.ingest, self._counted()))
+            if self.rules.forgettable(pipe_minute, taken_us):
+                del self.pipe_minutes[key]
+        self._through = self._counted()
+        self.ingest.forget(self.closed_minute - _KEPT_MINUTES)
+        return results
+
+    def restart_points(self) -> dict[str, int]:
+        """Topic to the offset from which a restart counts all open minutes and backlogs again."""
+        points = self._counted()
+        for pipe_minute in self.pipe_minutes.values():
+            if pipe_minute.open:
+                for topic, first in pipe_minute.firsts.items():
+                    points[topic] = min(first, points.get(topic, first))
+        for topic, backlog in self.backlogs.items():
+            if backlog.head is not None:
+                points[topic] = min(backlog.head, points.get(topic, backlog.head))
+        first_report = self.ingest.first_offset(self.closed_minute)
+        if first_report is not None and stage.ACCEPTED in points:
+            points[stage.ACCEPTED] = min(first_report, points[stage.ACCEPTED])
+        return points
+
+    def pending(self, pipe_minute: PipeMinute, at: Stage) -> IdSet:
+        """Identities of a minute whose records of a stage are not committed past."""
+        return union(
+            backlog.holding(pipe_minute, at)
+            for topic, backlog in self.backlogs.items()
+            if stage.kind_of(topic) == at.kind
+        )
+
+    def look(self, pipe_minute: PipeMinute) -> MinuteResult:
+        """The state of a minute as it is now, without closing it."""
+        return inspect_minute(pipe_minute, self.pending)
+
+    def take(self, topic: str, records: Sequence[ConsumedRecord]) -> None:
+        """Add records of a topic (named without the stream), in offset order."""
+        if not records:
+            return
+        kind = stage.kind_of(topic)
+        if kind == stage.ACCEPTED:
+            self._take_ack_reports(topic, records)
+        else:
+            self._take_events(topic, kind, records)
+        self.positions[topic] = records[-1].offset + 1
+
+    def _take_ack_reports(self, topic: str, records: Sequence[ConsumedRecord]) -> None:
+        for record in records:
+            try:
+                self.ingest.add(record.offset, record.timestamp, ack_report.parse(record.value))
+            except NotAnEvent:
+                self.foreign[topic] += 1
+        self._apply_ack_reports()
+
+    def _take_events(self, topic: str, kind: str, records: Sequence[ConsumedRecord]) -> None:
+        """Group the records, then apply whole groups."""
+        backlog = self._backlog(topic) if kind in stage.READERS else None
+        committed = backlog.committed if backlog is not None else 0
+        batch = group_records(kind, records, committed)
+        if batch.foreign:
+            self.foreign[topic] += batch.foreign
+        for minute_records in batch.minutes.values():
+            self._apply_minute(topic, kind, minute_records, committed)
+        columns = batch.columns.without_discarded()
+        if backlog is not None:
+            backlog.put(columns)
+        elif kind == stage.RECEIPTS:
+            self._apply_receipts(columns)
+        else:
+            self._apply_dead_letters(columns)
+        if kind == stage.ENRICHED:
+            self._note_enrich_progress(batch.last_raw_offset)
+        self.live.newest_ms = max(self.live.newest_ms, records[-1].timestamp)
+
+    def _apply_minute(self, topic: str, kind: str, records: MinuteRecords, committed: int) -> None:
+        """Add the groups of one pipe and minute to it."""
+        pipe_minute = self._pipe_minute(topic, records.pipe, records.minute, records.first_offset)
+        if pipe_minute is None:
+            return
+        passed = [(group, found) for group in records.groups if (found := group.passed(committed))]
+        through = pipe_minute.counted_to(topic)
+        for group in records.groups:
+            group.bind(pipe_minute, through)
+            # A replay is left out of loss and lag; it only moves its delivery from dead-lettered to delivered.
+            for sequence in group.replayed_deliveries():
+                pipe_minute.replay(group.stages[0].destination, group.epoch, sequence)
+        shown = [group for group in records.groups if group.offsets]
+        if shown:
+            pipe_minute.span(topic, min(group.offsets[0] for group in shown))
+            pipe_minute.span(topic, max(group.offsets[-1] for group in shown))
+        for group in shown:
+            pipe_minute.show(group.stages, group.epoch, group.sequences)
+            self.live.note(records.pipe, group.stages[0], len(group.sequences))
+        for group, sequences in passed:
+            pipe_minute.pass_by(group.stages[0], group.epoch, sequences)
+        lags = durations.measure(kind, pipe_minute, shown, self._transit)
+        if lags:
+            self.live.lags(records.pipe, lags)
+
+    def _apply_receipts(self, columns: RecordColumns) -> None:
+        """Update breakers, failure streaks and last successes, receipt by receipt."""
+        rows = zip(columns.offsets, columns.append_ms, columns.groups, columns.headers, strict=True)
+        for offset, append_ms, group, headers in rows:
+            if offset < group.through or group.pipe_minute is None:
+                continue
+            pipe, at = group.pipe_minute.pipe, group.stages[0]
+            self.live.breaker(pipe, at, headers, append_ms)
+            if at.kind == "delivered":
+                self.live.success(pipe, at.destination, append_ms)
+            else:
+                reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
+                self.live.outcome(pipe, at, reason.decode("utf-8", "replace"), append_ms)
+
+    def _apply_dead_letters(self, columns: RecordColumns) -> None:
+        for offset, append_ms, group in zip(columns.offsets, columns.append_ms, columns.groups, strict=True):
+            if offset >= group.through and group.pipe_minute is not None:
+                self.live.dead_letter(group.pipe_minute.pipe, append_ms)
+        self._note_enrich_progress(enrich_progress(columns))
+
+    def _note_enrich_progress(self, raw_offset: int) -> None:
+        """Enrich commits at the end of a Spark batch; its output shows how far it is before that."""
+        if raw_offset >= 0:
+            self._backlog(stage.NORMALIZED).processed(raw_offset)
+
+    def _pipe_minute(self, topic: str, pipe: str, minute: int, offset: int) -> PipeMinute | None:
+        """The pipe minute of a record; None if it is no longer amended."""
+        key = (pipe, minute)
+        pipe_minute = self.pipe_minutes.get(key)
+        if pipe_minute is not None:
+            return pipe_minute
+        pipe_minute = PipeMinute(*key)
+        if minute <= self.closed_minute:
+            if offset < self._through.get(topic, 0):
+                return None
+            if (self.closed_minute - minute) * 60 > self.rules.amend_s:
+                self.too_late[topic] += 1
+                return None
+            pipe_minute.open = False
+        self.pipe_minutes[key] = pipe_minute
+        return pipe_minute
+
+    def _counted(self) -> dict[str, int]:
+        """Topic to the next offset that is not in the pipe minutes yet."""
+        waiting = self.ingest.first_waiting
+        return dict(self.positions) if waiting is None else self.positions | {stage.ACCEPTED: waiting}
+
+    def _backlog(self, topic: str) -> Backlog:
+        backlog = self.backlogs.get(topic)
+        if backlog is None:
+            backlog = self.backlogs[topic] = Backlog()
+        return backlog
+
+    def _apply_ack_reports(self) -> None:
+        """Apply only the ack reports below the snapshot: `raw` is read at least as far as these name events."""
+        if self._snapshot is None:
+            return
+        for one in self.ingest.take(self._snapshot.ack_reports_end):
+            pipe_minute = self._pipe_minute(stage.ACCEPTED, one.pipe, one.minute, one.offset)
+            if pipe_minute is not None and one.offset >= pipe_minute.counted_to(stage.ACCEPTED):
+                pipe_minute.show_range(Stage(stage.ACCEPTED), one.epoch, one.first, one.last)

@@ -1,0 +1,230 @@
+"""Events of one pipe, one minute and one partition: which identities were seen at which stage."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from hifi_observe.ledger.id_set import IdSet
+from hifi_observe.ledger.sketch import Sketch
+from hifi_observe.ledger.stage import RAW, Stage
+
+Count: TypeAlias = tuple[str, str, str]
+"""Hop, destination (or empty), field."""
+
+
+class PipeMinute:
+    """Identities by stage while the minute is open; counts and unresolved identities once it is closed."""
+
+    __slots__ = (
+        "_through",
+        "copies",
+        "dirty",
+        "firsts",
+        "frozen",
+        "known",
+        "lasts",
+        "late",
+        "minute",
+        "open",
+        "passed",
+        "pipe",
+        "replayed",
+        "seen",
+        "sketches",
+        "unreported",
+        "unresolved",
+        "version",
+    )
+
+    def __init__(self, pipe: str, minute: int) -> None:
+        self.pipe = pipe
+        self.minute = minute
+        self.seen: dict[Stage, IdSet] = {}
+        """Stage to identities seen there. Once closed: only the unresolved ones."""
+        self.passed: dict[Stage, IdSet] = {}
+        """Stage to identities whose records the reading service committed past."""
+        self.copies: Counter[Stage] = Counter()
+        """Records beyond the first of an event at a stage."""
+        self.sketches: dict[str, Sketch] = {}
+        """Measure to its distribution."""
+        self.firsts: dict[str, int] = {}
+        """Topic to the first offset of the minute in it."""
+        self.lasts: dict[str, int] = {}
+        """Topic to the last offset of the minute in it."""
+        self.open = True
+        self.frozen: Counter[Count] = Counter()
+        """Counts of resolved events."""
+        self.unresolved = IdSet()
+        self.known = IdSet()
+        """Every identity ever seen at any stage; filled when the minute closes."""
+        self.replayed: dict[str, IdSet] = {}
+        """Destination to identities that were dead-lettered there and delivered by a replay."""
+        self.late = 0
+        """Events first seen after closing."""
+        self.version = 0
+        """Number of times it was closed or amended."""
+        self.dirty = False
+        """Whether something arrived after closing that may change the published result."""
+        self.unreported = (0, 0)
+        """Events in `raw` that no ack report names: unacknowledged ones, and those of incomplete epochs."""
+        self._through: dict[str, int] = {}
+
+    def show(self, stages: Iterable[Stage], epoch: str, sequences: list[int]) -> None:
+        """Add events seen at stages."""
+        if not self.open:
+            sequences = self._late(stages, epoch, sequences)
+            if not sequences:
+                return
+        for stage in stages:
+            ids = self.seen.get(stage)
+            if ids is None:
+                ids = self.seen[stage] = IdSet()
+            fresh = ids.add(epoch, sequences)
+            if fresh != len(sequences):
+                self.copies[stage] += len(sequences) - fresh
+
+    def show_range(self, stage: Stage, epoch: str, first: int, last: int) -> None:
+        """Add a range of events seen at a stage; adding it again counts no copies."""
+        ids = IdSet()
+        ids.add_range(epoch, first, last)
+        if not self.open:
+            fresh = ids - self.known
+            self.known.update(fresh)
+            self.unresolved.update(fresh)
+            ids &= self.unresolved
+            self.dirty = True
+        self.seen.setdefault(stage, IdSet()).update(ids)
+
+    def replay(self, destination: str, epoch: str, sequence: int) -> None:
+        """Add the delivery of a replayed dead letter."""
+        self.replayed.setdefault(destination, IdSet()).add(epoch, (sequence,))
+        self.dirty = self.dirty or not self.open
+
+    def pass_by(self, stage: Stage, epoch: str, sequences: list[int]) -> None:
+        """Mark records of a stage as passed by the commit of the service that reads it."""
+        if not self.open:
+            sequences = [one for one in sequences if (epoch, one) in self.unresolved]
+            if not sequences:
+                return
+            self.dirty = True
+        self.passed.setdefault(stage, IdSet()).add(epoch, sequences)
+
+    def measure(self, name: str, values_us: Iterable[int]) -> None:
+        """Add durations of a measure, microseconds."""
+        sketch = self.sketches.get(name)
+        if sketch is None:
+            sketch = self.sketches[name] = Sketch()
+        sketch.extend(values_us)
+
+    def span(self, topic: str, offset: int) -> None:
+        """Extend the range of offsets of this minute in a topic; offsets ascend."""
+        self.firsts.setdefault(topic, offset)
+        self.lasts[topic] = offset
+
+    def close(self, counts: Mapping[Count, int], unresolved: IdSet, positions: Mapping[str, int]) -> None:
+        """Freeze the counts of resolved events and keep the identities of the others.
+
+        Args:
+            counts: of the identity sets, without what was frozen before.
+            unresolved: identities in flight, waiting or lost at any hop.
+            positions: topic to the next offset that is not counted yet.
+        """
+        if self.open:
+            for ids in self.seen.values():
+                self.known.update(ids)
+            self.known.compress()
+            self.open = False
+        self.frozen.update(counts)
+        self.unresolved = unresolved
+        for sets in (self.seen, self.passed):
+            for stage in list(sets):
+                kept = sets[stage] & unresolved
+                if kept:
+                    sets[stage] = kept
+                else:
+                    del sets[stage]
+        self._through = dict(positions)
+        self.version += 1
+        self.dirty = False
+
+    def counted_to(self, topic: str) -> int:
+        """Records of a topic below this offset are in the published result; after a restart they are read again."""
+        return self._through.get(topic, -1) if not self.open else -1
+
+    def size_bytes(self) -> int:
+        """Approximate size of the bitmaps, bytes."""
+        sets = [*self.seen.values(), *self.passed.values(), self.known, self.unresolved]
+        return sum(one.size_bytes() for one in sets)
+
+    def dump(self) -> dict[str, Any]:
+        """JSON of a closed minute, from which a restart continues."""
+        return {
+            "frozen": [[*count, number] for count, number in sorted(self.frozen.items()) if number],
+            "copies": [[*stage, number] for stage, number in sorted(self.copies.items())],
+            "seen": [[*stage, ids.dump()] for stage, ids in sorted(self.seen.items())],
+            "passed": [[*stage, ids.dump()] for stage, ids in sorted(self.passed.items())],
+            "sketches": {name: sketch.dump() for name, sketch in sorted(self.sketches.items())},
+            "replayed": {name: ids.dump() for name, ids in sorted(self.replayed.items())},
+            "unresolved": self.unresolved.dump(),
+            "known": self.known.dump(),
+            "through": self._through,
+            "firsts": self.firsts,
+            "lasts": self.lasts,
+            "late": self.late,
+            "unreported": list(self.unreported),
+            "version": self.version,
+        }
+
+    @classmethod
+    def load(cls, pipe: str, minute: int, dumped: Mapping[str, Any]) -> "PipeMinute":
+        """Restore what `dump` returned."""
+        pipe_minute = cls(pipe, minute)
+        pipe_minute.open = False
+        pipe_minute.frozen = Counter(
+            {(hop, destination, field): number for hop, destination, field, number in dumped["frozen"]}
+        )
+        pipe_minute.copies = Counter(
+            {
+                Stage(kind, destination, retry_pass): number
+                for kind, destination, retry_pass, number in dumped["copies"]
+            }
+        )
+        pipe_minute.seen = {
+            Stage(kind, destination, retry_pass): IdSet.load(ids)
+            for kind, destination, retry_pass, ids in dumped["seen"]
+        }
+        pipe_minute.passed = {
+            Stage(kind, destination, retry_pass): IdSet.load(ids)
+            for kind, destination, retry_pass, ids in dumped["passed"]
+        }
+        pipe_minute.sketches = {name: Sketch.load(one) for name, one in dumped["sketches"].items()}
+        pipe_minute.replayed = {name: IdSet.load(ids) for name, ids in dumped["replayed"].items()}
+        pipe_minute.unresolved = IdSet.load(dumped["unresolved"])
+        pipe_minute.known = IdSet.load(dumped["known"])
+        pipe_minute._through = dict(dumped["through"])
+        pipe_minute.firsts, pipe_minute.lasts = dict(dumped["firsts"]), dict(dumped["lasts"])
+        pipe_minute.late, pipe_minute.version = dumped["late"], dumped["version"]
+        pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
+        return pipe_minute
+
+    def _late(self, stages: Iterable[Stage], epoch: str, sequences: list[int]) -> list[int]:
+        """After closing: keep unresolved and new identities, count every other one as a copy."""
+        self.dirty = True
+        taken, copies = [], 0
+        for sequence in sequences:
+            identity = (epoch, sequence)
+            if identity in self.unresolved:
+                taken.append(sequence)
+            elif identity in self.known:
+                copies += 1
+            else:
+                taken.append(sequence)
+                self.known.add(epoch, (sequence,))
+                self.unresolved.add(epoch, (sequence,))
+        if copies:
+            for stage in stages:
+                self.copies[stage] += copies
+        if RAW in {stage.kind for stage in stages}:
+            already = self.seen.get(Stage(RAW), IdSet())
+            self.late += sum((epoch, one) not in already for one in taken)
+        return taken

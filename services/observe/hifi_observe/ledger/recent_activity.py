@@ -1,0 +1,137 @@
+"""What happened recently on a partition: records by stage, lags, dead letters, destinations that keep failing."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from hifi_observe.ledger.breaker_reports import REFUSED, BreakerReports
+from hifi_observe.ledger.sketch import Sketch
+from hifi_observe.ledger.stage import Stage
+
+SAME_ANSWERS: Final = 10
+"""Equal failures in a row that start a destination's alarm."""
+DEAD_LETTERS_S: Final = 60
+"""Dead letters are counted over this period before now."""
+_DESTINATIONS: Final = 5000
+"""Destinations whose breakers are kept; beyond, those seen first are forgotten."""
+
+
+@dataclass(slots=True)
+class FailureStreak:
+    """Outcomes of a destination in a row that were the same failure. Times in milliseconds since 1970 UTC.
+
+    Deliveries that were handed to the retrier without a request, because the destination had failed before, belong to
+    the same streak.
+    """
+
+    reason: str
+    count: int
+    since_ms: int
+    last_ms: int
+    previous_failure_ms: int = 0
+    """Time of the last different failure; 0: there was none since a success."""
+    times_ms: deque[int] = field(default_factory=lambda: deque(maxlen=SAME_ANSWERS))
+    """Of the newest outcomes."""
+
+    def dump(self) -> list[Any]:
+        """JSON row for the topic `minutes`."""
+        return [
+            self.reason, self.count, self.since_ms, self.last_ms, self.previous_failure_ms, list(self.times_ms)
+        ]  # fmt: skip
+
+    @classmethod
+    def load(cls, row: list[Any]) -> "FailureStreak | None":
+        """What `dump` wrote; None if another version of observe wrote it."""
+        return cls(*row) if len(row) == len(fields(cls)) else None
+
+
+class RecentActivity:
+    """Counts since the start, and lags since they were last taken."""
+
+    def __init__(self) -> None:
+        self.counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """Pipe to kind of stage to records seen."""
+        self.newest_ms = 0
+        """Append time of the newest record seen, milliseconds since 1970 UTC."""
+        self.streaks: dict[tuple[str, str], FailureStreak] = {}
+        """Pipe and destination to its streak of equal failures."""
+        self.successes: dict[tuple[str, str], int] = {}
+        """Pipe and destination to append time of its last delivery's receipt, milliseconds since 1970 UTC."""
+        self.breakers: dict[tuple[str, str], BreakerReports] = {}
+        """Pipe and destination to what its receipts report of its circuit breakers."""
+        self.skipped: Counter[str] = Counter()
+        """Topic to offsets that Kafka had deleted before observe read them."""
+        self.skipped_us = 0
+        """When that was last found, microseconds since 1970 UTC."""
+        self._dead_letters: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        """Pipe to second since 1970 UTC to dead letters appended in it."""
+        self._lags: defaultdict[str, Sketch] = defaultdict(Sketch)
+
+    def note(self, pipe: str, at: Stage, number: int) -> None:
+        """Count records of a stage."""
+        self.counts[pipe][at.kind] += number
+
+    def dead_letter(self, pipe: str, append_ms: int) -> None:
+        """Count a dead letter, by its append time."""
+        self._dead_letters[pipe][append_ms // 1000] += 1
+
+    def recent_dead_letters(self, now_s: int) -> dict[str, int]:
+        """Pipe to dead letters of the last `DEAD_LETTERS_S` seconds; forgets older ones."""
+        found = {}
+        for pipe, by_second in list(self._dead_letters.items()):
+            for second in [one for one in by_second if one <= now_s - DEAD_LETTERS_S]:
+                del by_second[second]
+            if by_second:
+                found[pipe] = by_second.total()
+            else:
+                del self._dead_letters[pipe]
+        return found
+
+    def success(self, pipe: str, destination: str, append_ms: int) -> None:
+        """Add the receipt of a successful delivery."""
+        self.successes[pipe, destination] = append_ms
+        self.streaks.pop((pipe, destination), None)
+
+    def outcome(self, pipe: str, at: Stage, reason: str, append_ms: int) -> None:
+        """Add any other receipt; `reason` is the answer's status, or a code if there was no answer."""
+        if at.kind in ("filtered", "duplicate"):
+            return  # these outcomes do not depend on the destination
+        key = (pipe, at.destination)
+        streak = self.streaks.get(key)
+        if streak is None:
+            streak = self.streaks[key] = FailureStreak(reason, 0, append_ms, append_ms)
+        elif streak.reason in REFUSED:
+            streak.reason = reason
+        elif reason not in (streak.reason, *REFUSED):
+            streak = self.streaks[key] = FailureStreak(reason, 0, append_ms, append_ms, streak.last_ms)
+        streak.count += 1
+        streak.last_ms = append_ms
+        streak.times_ms.append(append_ms)
+
+    def breaker(self, pipe: str, at: Stage, headers: Mapping[str, bytes], append_ms: int) -> None:
+        """Add what a receipt reports of a circuit breaker, if anything."""
+        if not at.destination:
+            return
+        key = (pipe, at.destination)
+        reports = self.breakers.get(key)
+        if reports is None:
+            if len(self.breakers) >= _DESTINATIONS:
+                del self.breakers[next(iter(self.breakers))]
+            reports = self.breakers[key] = BreakerReports()
+        reports.add("retry" if at.kind == "to-retry" else at.kind, headers, append_ms)
+
+    def skip(self, topic: str, number: int, now_us: int) -> None:
+        """Count offsets that Kafka had deleted before they were read."""
+        self.skipped[topic] += number
+        self.skipped_us = now_us
+
+    def lags(self, pipe: str, values_us: list[int]) -> None:
+        """Add lags of successful deliveries from accepted time, microseconds."""
+        self._lags[pipe].extend(values_us)
+
+    def take_lags(self) -> dict[str, Sketch]:
+        """The lags of each pipe since they were last taken."""
+        taken = dict(self._lags)
+        self._lags.clear()
+        return taken

@@ -1,0 +1,173 @@
+"""Distributions of durations that can be merged: DDSketch (Masson, Rim, Lee, VLDB 2019, doi 10.14778/3352063.3352135).
+
+Sparse, because most minutes of most pipes have few events. docs/decisions/sketches.md: why not the package `ddsketch`.
+"""
+# ruff: noqa: SLF001 - another one of the same class
+
+import itertools
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+RELATIVE_ERROR: Final = 0.01
+"""Maximum relative error of a quantile."""
+_GAMMA: Final = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+_PER_LOG: Final = 1 / math.log(_GAMMA)
+_PENDING: Final = 512
+
+
+def _key(value: int) -> int:
+    """Bin of a whole number of microseconds, in the order of the values: 0 for 0, negative for negative ones."""
+    if value > 0:
+        return math.ceil(math.log(value) * _PER_LOG) + 1
+    return 0 if value == 0 else -(math.ceil(math.log(-value) * _PER_LOG) + 1)
+
+
+def _bounds(longest: int) -> list[int]:
+    """Largest value of each bin (of an empty bin: of the bins before), for values from 0 to about `longest`."""
+    bounds, bound = [0], 1.0
+    while bounds[-1] < longest:
+        value = int(bound)
+        while _key(value + 1) <= len(bounds):
+            value += 1
+        while _key(value) > len(bounds):
+            value -= 1
+        bounds.append(value)
+        bound *= _GAMMA
+    return bounds
+
+
+_BOUNDS: Final = _bounds(86_400_000_000)
+_key_of_usual: Final = partial(bisect_left, _BOUNDS)
+"""`_key` for values from 0 to a day only: a binary search is several times faster than a logarithm."""
+
+
+def _value(key: int) -> float:
+    if key > 0:
+        return 2 * _GAMMA ** (key - 1) / (_GAMMA + 1)
+    return 0.0 if key == 0 else -2 * _GAMMA ** (-key - 1) / (_GAMMA + 1)
+
+
+class Sketch:
+    """Counts, sum and extremes are exact; quantiles have `RELATIVE_ERROR`. Values are whole microseconds."""
+
+    __slots__ = ("_bins", "_count", "_max", "_min", "_pending", "_sum")
+
+    def __init__(self) -> None:
+        self._bins: Counter[int] = Counter()
+        self._pending: list[int] = []
+        self._count = 0
+        self._sum = 0
+        self._min = 0
+        self._max = 0
+
+    def add(self, value_us: int) -> None:
+        """Add one value."""
+        self._pending.append(value_us)
+        if len(self._pending) >= _PENDING:
+            self.flush()
+
+    def extend(self, values_us: Iterable[int]) -> None:
+        """Add values."""
+        self._pending.extend(values_us)
+        if len(self._pending) >= _PENDING:
+            self.flush()
+
+    def add_many(self, value_us: int, times: int) -> None:
+        """Add the same value several times."""
+        if times > 0:
+            one = Sketch()
+            one._bins[_key(value_us)] = times
+            one._count, one._sum, one._min, one._max = times, value_us * times, value_us, value_us
+            self.merge(one)
+
+    def flush(self) -> None:
+        """Move pending values into the bins."""
+        values = self._pending
+        if not values:
+            return
+        low, high = min(values), max(values)
+        self._min = low if self._count == 0 else min(self._min, low)
+        self._max = high if self._count == 0 else max(self._max, high)
+        self._count += len(values)
+        self._sum += sum(values)
+        usual = low >= 0 and high <= _BOUNDS[-1]
+        self._bins.update(map(_key_of_usual if usual else _key, values))
+        self._pending = []
+
+    def merge(self, other: "Sketch") -> None:
+        """Add everything of another sketch."""
+        self.flush()
+        other.flush()
+        if other._count == 0:
+            return
+        self._min = other._min if self._count == 0 else min(self._min, other._min)
+        self._max = other._max if self._count == 0 else max(self._max, other._max)
+        self._count += other._count
+        self._sum += other._sum
+        self._bins.update(other._bins)
+
+    def __len__(self) -> int:
+        return self._count + len(self._pending)
+
+    @property
+    def mean_us(self) -> float:
+        """Exact mean, microseconds; 0 when empty."""
+        self.flush()
+        return self._sum / self._count if self._count else 0.0
+
+    @property
+    def max_us(self) -> int:
+        """Exact maximum, microseconds; 0 when empty."""
+        self.flush()
+        return self._max
+
+    @property
+    def sum_us(self) -> int:
+        """Exact sum, microseconds."""
+        self.flush()
+        return self._sum
+
+    def quantile_us(self, share: float) -> float:
+        """The value of rank `share` x (count - 1), rounded down, microseconds; 0 when empty."""
+        self.flush()
+        rank, seen = share * (self._count - 1), 0
+        for key in sorted(self._bins):
+            seen += self._bins[key]
+            if seen > rank:
+                return min(max(_value(key), self._min), self._max)
+        return float(self._max)
+
+    def copy(self) -> "Sketch":
+        """An independent copy."""
+        made = Sketch()
+        made.merge(self)
+        return made
+
+    def dump(self) -> dict[str, Any]:
+        """JSON: bins as ascending key differences and counts."""
+        self.flush()
+        keys = sorted(self._bins)
+        steps = [keys[0], *(after - before for before, after in itertools.pairwise(keys))] if keys else []
+        return {
+            "k": steps,
+            "c": [self._bins[key] for key in keys],
+            "sum": self._sum,
+            "min": self._min,
+            "max": self._max,
+        }
+
+    @classmethod
+    def load(cls, dumped: dict[str, Any]) -> "Sketch":
+        """Restore what `dump` returned."""
+        made = cls()
+        key = 0
+        for step, count in zip(dumped["k"], dumped["c"], strict=True):
+            key += step
+            made._bins[key] = count
+        made._count = sum(dumped["c"])
+        made._sum, made._min, made._max = dumped["sum"], dumped["min"], dumped["max"]
+        return made

@@ -1,0 +1,115 @@
+"""Stages of an event or delivery, and which stages a record of each topic shows."""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+from hifi import event
+
+RAW: Final = "raw"
+NORMALIZED: Final = "normalized"
+ENRICHED: Final = "enriched"
+RETRY_IN: Final = "retry-in"
+RETRY_OUT: Final = "retry-out"
+DEAD_LETTER: Final = "dead-letter"
+RECEIPTS: Final = "receipts"
+ACCEPTED: Final = "accepted"
+
+READERS: Final = {
+    RAW: "normalize",
+    NORMALIZED: "enrich",
+    ENRICHED: "egest",
+    RETRY_OUT: "egest",
+    RETRY_IN: "retrier",
+}
+"""Kind of topic to the service that reads it. No service reads the other kinds."""
+WRITERS: Final = {RAW: "ingest", NORMALIZED: "normalize", ENRICHED: "enrich", RETRY_OUT: "retrier"}
+"""Kind of topic to the only service that writes it."""
+
+
+class Stage(NamedTuple):
+    """A place and state of an event, or of one of its deliveries."""
+
+    kind: str
+    """A kind of topic, or `wanted`, or the outcome in a receipt: delivered, filtered, duplicate, …"""
+    destination: str = ""
+    """The destination; for dead letters of whole events the service that refused them."""
+    retry_pass: int = 0
+    """Number of passes through the retrier, on retry topics."""
+
+
+StageReader: TypeAlias = Callable[[Mapping[str, bytes]], tuple[Stage, ...]]
+"""Returns the stages that a record's headers show. Raises KeyError if a header is missing."""
+
+
+def kind_of(topic: str) -> str:
+    """The kind of a topic named without its stream: `retry-in` for `retry-in.5s`."""
+    return topic.partition(".")[0]
+
+
+def stage_reader(kind: str) -> StageReader:
+    """The function that reads the stages of a kind of topic from a record's headers."""
+    if kind == ENRICHED:
+        return lambda headers: wanted(headers.get(event.TO, b""))
+    if kind == RECEIPTS:
+        return lambda headers: receipt(
+            headers.get(event.DESTINATION, b""), headers[event.OUTCOME], headers.get(event.PASS, b"0")
+        )
+    if kind in (RETRY_IN, RETRY_OUT):
+        # The retrier counts a pass when it returns a delivery: the pass that starts on `retry-in` has the next number.
+        started = int(kind == RETRY_IN)
+        return lambda headers: retry(
+            kind, headers[event.DESTINATION], number(headers.get(event.PASS, b"0")) + started
+        )
+    if kind == DEAD_LETTER:
+        return lambda headers: dead(headers.get(event.DESTINATION, b""), headers.get(event.SERVICE, b""))
+    plain = (Stage(kind),)
+    return lambda _: plain
+
+
+def stage_headers(kind: str) -> tuple[str, ...]:
+    """The headers that `stage_reader` uses: records that are equal in these show the same stages."""
+    if kind == ENRICHED:
+        return (event.TO,)
+    if kind == RECEIPTS:
+        return (event.DESTINATION, event.OUTCOME, event.PASS)
+    if kind in (RETRY_IN, RETRY_OUT):
+        return (event.DESTINATION, event.PASS)
+    return (event.DESTINATION, event.SERVICE) if kind == DEAD_LETTER else ()
+
+
+@lru_cache(maxsize=4096)
+def wanted(to: bytes) -> tuple[Stage, ...]:
+    """The stages of a record of `enriched` with this list of destinations."""
+    names = to.decode("utf-8", "replace").split(",")
+    return (Stage(ENRICHED), *(Stage("wanted", name.strip()) for name in names))
+
+
+@lru_cache(maxsize=4096)
+def receipt(destination: bytes, outcome: bytes, retry_pass: bytes) -> tuple[Stage, ...]:
+    """The stage of a receipt. Only `retry` has a retry pass: every other outcome is final."""
+    kind = outcome.decode("utf-8", "replace")
+    name = destination.decode("utf-8", "replace")
+    return (Stage("to-retry", name, number(retry_pass)) if kind == "retry" else Stage(kind, name),)
+
+
+@lru_cache(maxsize=4096)
+def retry(kind: str, destination: bytes, retry_pass: int) -> tuple[Stage, ...]:
+    """The stage of a record on a retry topic."""
+    return (Stage(kind, destination.decode("utf-8", "replace"), retry_pass),)
+
+
+@lru_cache(maxsize=4096)
+def dead(destination: bytes, service: bytes) -> tuple[Stage, ...]:
+    """The stage of a dead letter: of a delivery if it names a destination, else of the whole event."""
+    if destination:
+        return (Stage("dead-delivery", destination.decode("utf-8", "replace")),)
+    return (Stage("dead-event", service.decode("utf-8", "replace")),)
+
+
+def number(text: bytes) -> int:
+    """The whole number in a header, 0 if there is none."""
+    try:
+        return int(text or b"0")
+    except ValueError:
+        return 0

@@ -1,0 +1,1 @@
+"""Momentary figures: published per partition, added up per pipe."""

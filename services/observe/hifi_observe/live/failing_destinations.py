@@ -1,0 +1,74 @@
+"""Find destinations whose last outcomes were all the same failure, over all partition numbers. Pure.
+
+Each partition number publishes its own streak. They are merged in three steps: find the current failure, find when its
+run starts (after the last success or different failure on any partition), count the outcomes since then.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from hifi_observe.ledger.breaker_reports import REFUSED
+from hifi_observe.ledger.recent_activity import FailureStreak
+
+
+class FailureRun(NamedTuple):
+    """A destination's run of equal failures."""
+
+    reason: str
+    in_a_row: int
+    since_ms: int
+
+
+def failing_destinations(
+    streaks: Mapping[str, list[FailureStreak]], successes: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """Destinations with a run of equal failures at the end of their outcomes.
+
+    Args:
+        streaks: destination to the streaks of partition numbers.
+        successes: destination to its last success on any partition number, milliseconds since 1970 UTC.
+
+    Returns:
+        `destination`, `reason`, `in_a_row`, `since_ms` of each, by destination.
+    """
+    found = []
+    for destination, its in sorted(streaks.items()):
+        run = failure_run(its, successes.get(destination, 0))
+        if run is not None:
+            found.append({"destination": destination} | run._asdict())
+    return found
+
+
+def failure_run(streaks: Iterable[FailureStreak], success_ms: int) -> FailureRun | None:
+    """The run of equal failures since the last success on any partition number; None: there is none."""
+    live = [streak for streak in streaks if streak.last_ms >= success_ms]
+    if not live:
+        return None
+    reason = _current_reason(live)
+    same = [streak for streak in live if streak.reason in (reason, *REFUSED)]
+    start_ms = _start_ms(live, same, success_ms)
+    counted = [found for streak in same if (found := _since(streak, start_ms)) is not None]
+    if not counted:
+        return None
+    return FailureRun(reason, sum(count for count, _ in counted), min(since_ms for _, since_ms in counted))
+
+
+def _current_reason(streaks: list[FailureStreak]) -> str:
+    """The newest failure; one that was answered goes before a delivery without a request."""
+    return max(streaks, key=lambda one: (one.reason not in REFUSED, one.last_ms)).reason
+
+
+def _start_ms(streaks: list[FailureStreak], same: list[FailureStreak], success_ms: int) -> int:
+    """The time of the last outcome that was anything else."""
+    others = [one.last_ms for one in streaks if one not in same]
+    return max([success_ms, *others, *(one.previous_failure_ms for one in same)])
+
+
+def _since(streak: FailureStreak, start_ms: int) -> tuple[int, int] | None:
+    """How many outcomes of a streak came since a time, and the first of them; None: none did."""
+    times = [at_ms for at_ms in streak.times_ms if at_ms >= start_ms]
+    if not times:
+        return None
+    if streak.since_ms >= start_ms:
+        return streak.count, streak.since_ms
+    return len(times), times[0]

@@ -1,0 +1,182 @@
+"""Momentary figures: published for each partition number by the instance that holds its ledger, then added up. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hifi_observe.ledger import stage
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.ledger.recent_activity import FailureStreak
+from hifi_observe.ledger.sketch import Sketch
+from hifi_observe.live.breaker_state import breaker_state
+from hifi_observe.live.failing_destinations import failing_destinations
+from hifi_observe.minutes.merged_minute import summary
+
+
+def of_ledger(ledger: PartitionLedger, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, Any]:
+    """The figures of a partition number as JSON for the topic `minutes`."""
+    live = ledger.live
+    return {
+        "at": now_us,
+        "reached": ledger.reached_us,
+        "newest": live.newest_ms,
+        "counts": {pipe: dict(counts) for pipe, counts in live.counts.items()},
+        "dead_letters": live.recent_dead_letters(now_us // 1_000_000),
+        "lags": {pipe: sketch.dump() for pipe, sketch in lags.items() if len(sketch)},
+        "waiting": [[*key, number] for key, number in sorted(_waiting(ledger).items())],
+        "backlogs": _backlogs(ledger, now_us // 1000),
+        "streaks": [[*key, *streak.dump()] for key, streak in sorted(live.streaks.items())],
+        "successes": [[*key, last_ms] for key, last_ms in sorted(live.successes.items())],
+        "breakers": [[*key, reports.dump()] for key, reports in sorted(live.breakers.items())],
+        "skipped": dict(live.skipped),
+        "skipped_at": live.skipped_us,
+        "ack_reported": ledger.ingest.last_ms,
+        "foreign": sum(ledger.foreign.values()),
+        "too_late": sum(ledger.too_late.values()),
+        "pipe_minutes": len(ledger.pipe_minutes),
+    }
+
+
+def _waiting(ledger: PartitionLedger) -> Counter[tuple[str, str, str]]:
+    """Pipe, topic and destination to records that are not committed past."""
+    waiting: Counter[tuple[str, str, str]] = Counter()
+    for topic, backlog in ledger.backlogs.items():
+        for (pipe, destination), number in backlog.waiting.items():
+            if number > 0:
+                waiting[pipe, topic, destination] += number
+    return waiting
+
+
+def _backlogs(ledger: PartitionLedger, now_ms: int) -> dict[str, dict[str, Any]]:
+    found = {}
+    for topic, backlog in sorted(ledger.backlogs.items()):
+        state = backlog.state(now_ms)
+        found[topic] = {
+            "records": state.records,
+            "uncommitted": state.uncommitted,
+            "seconds": round(state.seconds, 3),
+            "committed": backlog.committed,
+            "processed": backlog.processed_raw_offset,
+        }
+    return found
+
+
+class LagWindow:
+    """The lags of the last few intervals, so that a momentary p95 has enough values."""
+
+    def __init__(self, intervals: int) -> None:
+        self._intervals = intervals
+        self._kept: list[dict[str, Sketch]] = []
+
+    def put(self, taken: dict[str, Sketch]) -> dict[str, Sketch]:
+        """Add one interval; returns the lags of the last few, merged."""
+        self._kept = [*self._kept, taken][-self._intervals :]
+        merged: defaultdict[str, Sketch] = defaultdict(Sketch)
+        for one in self._kept:
+            for pipe, sketch in one.items():
+                merged[pipe].merge(sketch)
+        return dict(merged)
+
+
+@dataclass(slots=True)
+class _PipeFigures:
+    """One pipe's figures, added up over partition numbers."""
+
+    lags: Sketch = field(default_factory=Sketch)
+    rates: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Kind of stage to records per second."""
+    dead_letters: int = 0
+    waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Topic and destination to records that are not committed past."""
+    streaks: defaultdict[str, list[FailureStreak]] = field(default_factory=lambda: defaultdict(list))
+    successes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, pipe: str, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
+        """Add the figures of a partition number; `before` are its previous ones, for rates."""
+        if pipe in now["lags"]:
+            self.lags.merge(Sketch.load(now["lags"][pipe]))
+        if before is not None and now["at"] > before["at"]:
+            seconds = (now["at"] - before["at"]) / 1e6
+            counts, old = now["counts"].get(pipe, {}), before["counts"].get(pipe, {})
+            for kind, count in counts.items():
+                self.rates[kind] += max(0, count - old.get(kind, 0)) / seconds
+        self.dead_letters += now["dead_letters"].get(pipe, 0)
+        for name, topic, destination, number in now["waiting"]:
+            if name == pipe:
+                self.waiting[topic, destination] += number
+        for name, destination, *row in now["streaks"]:
+            streak = FailureStreak.load(row) if name == pipe else None
+            if streak is not None:
+                self.streaks[destination].append(streak)
+        for name, destination, last_ms in now["successes"]:
+            if name == pipe:
+                self.successes[destination] = max(self.successes[destination], last_ms)
+
+
+def of_pipe(
+    pipe: str, live: Mapping[int, dict[str, Any]], before: Mapping[int, dict[str, Any]]
+) -> dict[str, Any]:
+    """A pipe's figures over all partition numbers.
+
+    Args:
+        pipe: its name.
+        live: partition number to what `of_ledger` returned.
+        before: the same, one interval earlier.
+
+    Returns:
+        `rate_in`, `rate_out`, `rate_dead` per second; `dead_last_minute`: dead letters of the last 60 s; `lag`: summary
+        of the momentary end-to-end lags; `retrying`, `in_flight`: deliveries; `waiting`: records that are not committed
+        past, by topic and destination; `failing`: see `failing_destinations`.
+    """
+    found = _PipeFigures()
+    for partition, now in live.items():
+        found.add(pipe, now, before.get(partition))
+    retrying = sum(
+        number for (topic, _), number in found.waiting.items() if stage.kind_of(topic) == stage.RETRY_IN
+    )
+    return {
+        "rate_in": round(found.rates[stage.RAW], 1),
+        "rate_out": round(found.rates["delivered"], 1),
+        "rate_dead": round(found.rates["dead-event"] + found.rates["dead-delivery"], 2),
+        "dead_last_minute": found.dead_letters,
+        "lag": summary(found.lags),
+        "retrying": retrying,
+        "in_flight": found.waiting.total() - retrying,
+        "waiting": [
+            {"topic": topic, "destination": destination, "records": number}
+            for (topic, destination), number in sorted(found.waiting.items())
+        ],
+        "failing": failing_destinations(found.streaks, found.successes),
+    }
+
+
+def breakers_of(
+    pipe: str, destinations: Iterable[str], live: Mapping[int, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Destination to the state of its circuit breaker over all partition numbers; see `breaker_state`."""
+    published: defaultdict[str, list[list[list[Any]]]] = defaultdict(list)
+    for now in live.values():
+        for name, destination, rows in now["breakers"]:
+            if name == pipe:
+                published[destination].append(rows)
+    return {destination: breaker_state(published[destination]) for destination in destinations}
+
+
+def groups(live: Mapping[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Backlogs of the services' consumer groups by topic, over all partition numbers.
+
+    Returns:
+        `topic`, `service`, `records`: not processed yet, `uncommitted`: processed, but their offsets are not committed
+        yet (enrich commits at the end of a Spark batch), `seconds`: age of the oldest that is not processed.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for now in live.values():
+        for topic, backlog in now["backlogs"].items():
+            service = stage.READERS[stage.kind_of(topic)]
+            new = {"topic": topic, "service": service, "records": 0, "uncommitted": 0, "seconds": 0.0}
+            group = found.setdefault(topic, new)
+            group["records"] += backlog["records"]
+            group["uncommitted"] += backlog["uncommitted"]
+            group["seconds"] = max(group["seconds"], backlog["seconds"])
+    return [found[topic] for topic in sorted(found)]

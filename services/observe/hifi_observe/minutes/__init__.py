@@ -1,0 +1,1 @@
+"""Closed minutes: merged over partitions, judged, kept and expired."""

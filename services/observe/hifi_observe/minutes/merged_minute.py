@@ -1,0 +1,257 @@
+"""Merge a minute of a pipe over its partitions: what the console, the API and the command line show. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hifi_observe.ledger.closing import MinuteResult
+from hifi_observe.ledger.id_set import IdSet
+from hifi_observe.ledger.pipe_minute import Count, PipeMinute
+from hifi_observe.ledger.sketch import Sketch
+from hifi_observe.ledger.stage import Stage
+from hifi_observe.minutes.availability import IngestHealth, Judgement, SloLimits, judge
+
+LISTED = 100_000
+"""Lost identities listed for a minute and partition; further ones are only counted."""
+_OUTPUT = {"ingest": "raw", "normalize": "normalized", "enrich": "enriched"}
+
+
+@dataclass(slots=True)
+class MinuteShare:
+    """One partition's share of a minute, as published on the topic `minutes`."""
+
+    pipe: str
+    minute: int
+    partition: int
+    at_us: int
+    counts: Counter[Count]
+    left: list[tuple[str, str, str, int]]
+    """Hop, destination, state (in_flight, waiting, lost) and how many."""
+    lost: list[tuple[str, str, IdSet]]
+    unreported: tuple[int, int]
+    copies: Counter[tuple[str, str]]
+    late: int
+    sketches: dict[str, Sketch]
+    lasts: dict[str, list[int]] = field(default_factory=dict)
+    """Topic to first and last offset of the minute there."""
+
+
+def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
+    """JSON of a closed minute: the state from which a restart continues, and the counts that are merged."""
+    pipe_minute = result.pipe_minute
+    return {
+        "pipe": pipe_minute.pipe,
+        "minute": pipe_minute.minute,
+        "partition": partition,
+        "at": at_us,
+        "counts": [[*count, number] for count, number in sorted(result.counts.items()) if number],
+        "left": [[one.hop, one.destination, one.state, len(one.ids)] for one in result.unresolved],
+        "lost": [
+            [one.hop, one.destination, _some(one.ids).dump()]
+            for one in result.unresolved
+            if one.state == "lost"
+        ],
+        "pipe_minute": pipe_minute.dump(),
+    }
+
+
+def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
+    """The share in what `dump` returned, without what only a restart needs."""
+    pipe_minute = dumped["pipe_minute"]
+    copies: Counter[tuple[str, str]] = Counter()
+    for kind, destination, _, number in pipe_minute["copies"]:
+        copies[kind, destination] += number
+    counts = Counter(
+        {(hop, destination, name): number for hop, destination, name, number in dumped["counts"]}
+    )
+    for name, ids in pipe_minute["replayed"].items():
+        counts["egest", name, "replayed"] = len(IdSet.load(ids))
+    return MinuteShare(
+        dumped["pipe"],
+        dumped["minute"],
+        dumped["partition"],
+        dumped["at"],
+        counts,
+        [(hop, destination, state, number) for hop, destination, state, number in dumped["left"]],
+        [(hop, destination, IdSet.load(ids)) for hop, destination, ids in dumped["lost"]],
+        (pipe_minute["unreported"][0], pipe_minute["unreported"][1]),
+        copies,
+        pipe_minute["late"],
+        {name: Sketch.load(one) for name, one in pipe_minute["sketches"].items()},
+        {
+            topic: [pipe_minute["firsts"].get(topic, last), last]
+            for topic, last in pipe_minute["lasts"].items()
+        },
+    )
+
+
+def load_pipe_minute(dumped: Mapping[str, Any]) -> PipeMinute:
+    """The pipe minute in what `dump` returned, to continue after a restart."""
+    return PipeMinute.load(dumped["pipe"], dumped["minute"], dumped["pipe_minute"])
+
+
+def merge(
+    pipe: str, minute: int, parts: Iterable[MinuteShare], limits: SloLimits, intake: IngestHealth
+) -> dict[str, Any]:
+    """The merged minute as JSON.
+
+    Args:
+        pipe: its name.
+        minute: minutes since 1970 UTC.
+        parts: one for each partition that saw events of it.
+        limits: of the pipe's SLO.
+        intake: health of ingest in the minute.
+    """
+    parts = list(parts)
+    counts: Counter[Count] = Counter()
+    left: Counter[tuple[str, str, str]] = Counter()
+    copies: Counter[tuple[str, str]] = Counter()
+    sketches: dict[str, Sketch] = {}
+    for part in parts:
+        counts.update(part.counts)
+        copies.update(part.copies)
+        for hop, destination, state, number in part.left:
+            left[hop, destination, state] += number
+        for name, sketch in part.sketches.items():
+            sketches.setdefault(name, Sketch()).merge(sketch)
+    at_us = max((part.at_us for part in parts), default=0)
+    hops = [_hop(hop, destination, counts, left, copies) for hop, destination in _rows(counts, left)]
+    destinations = [_destination(name, counts, left, copies) for name in _names(counts)]
+    lost = sum(number for (_, _, state), number in left.items() if state == "lost")
+    judgement = _judge(minute, at_us, left, sketches, lost, limits, intake)
+    return {
+        "pipe": pipe,
+        "minute": minute,
+        "at_us": at_us,
+        "state": judgement.state,
+        "causes": judgement.causes,
+        "intake": asdict(intake),
+        "p95_us": judgement.p95_us,
+        "slo_p95_us": limits.p95_us,
+        "in": counts["ingest", "", "in"],
+        "acknowledged": counts["ingest", "", "accepted"],
+        "delivered": sum(one["delivered"] for one in destinations),
+        "duplicates": sum(one["repeats"] for one in destinations),
+        "dead": sum(one["dead"] for one in hops),
+        "waiting": sum(number for (_, _, state), number in left.items() if state == "waiting"),
+        "in_flight": sum(number for (_, _, state), number in left.items() if state == "in_flight"),
+        "lost": lost,
+        "late": sum(part.late for part in parts),
+        "unacknowledged": sum(part.unreported[0] for part in parts),
+        "ack_report_incomplete": sum(part.unreported[1] for part in parts),
+        "hops": hops,
+        "destinations": destinations,
+        "lags": {name: summary(sketch) for name, sketch in sorted(sketches.items()) if len(sketch)},
+        "lost_ids": [
+            {
+                "hop": hop,
+                "destination": destination,
+                "partition": part.partition,
+                "count": len(ids),
+                "ids": ids.dump(),
+            }
+            for part in parts
+            for hop, destination, ids in part.lost
+        ],
+        "offsets": {str(part.partition): part.lasts for part in parts},
+    }
+
+
+def summary(sketch: Sketch) -> dict[str, float]:
+    """Count, mean, quantiles and maximum of a distribution, microseconds."""
+    return {
+        "count": len(sketch),
+        "mean": round(sketch.mean_us),
+        "p50": round(sketch.quantile_us(0.5)),
+        "p95": round(sketch.quantile_us(0.95)),
+        "p99": round(sketch.quantile_us(0.99)),
+        "max": sketch.max_us,
+    }
+
+
+def _judge(
+    minute: int,
+    at_us: int,
+    left: Counter[tuple[str, str, str]],
+    sketches: Mapping[str, Sketch],
+    lost: int,
+    limits: SloLimits,
+    intake: IngestHealth,
+) -> Judgement:
+    lags = Sketch()
+    for name, sketch in sketches.items():
+        if name.startswith("end.accepted/"):
+            lags.merge(sketch)
+    undelivered = sum(left.values())
+    age_us = max(0, at_us - (minute + 1) * 60_000_000)
+    return judge(lags, undelivered, age_us, lost, limits, intake)
+
+
+def _rows(counts: Mapping[Count, int], left: Mapping[tuple[str, str, str], int]) -> list[tuple[str, str]]:
+    order = ["ingest", "normalize", "enrich", "egest", "retrier", "retry"]
+    found = {(hop, destination) for hop, destination, _ in counts} | {
+        (hop, destination) for hop, destination, _ in left
+    }
+    return sorted(found, key=lambda one: (order.index(one[0]), one[1]))
+
+
+def _names(counts: Mapping[Count, int]) -> list[str]:
+    return sorted({destination for hop, destination, _ in counts if hop in ("egest", "retrier")})
+
+
+def _hop(
+    hop: str,
+    destination: str,
+    counts: Counter[Count],
+    left: Counter[tuple[str, str, str]],
+    copies: Counter[tuple[str, str]],
+) -> dict[str, Any]:
+    duplicates = (
+        copies["delivered", destination]
+        if hop == "egest"
+        else copies[Stage(_OUTPUT.get(hop, "retry-out")).kind, destination]
+    )
+    return {
+        "hop": hop,
+        "destination": destination,
+        "in": counts[hop, destination, "in"],
+        "out": counts[hop, destination, "out"],
+        "in_flight": left[hop, destination, "in_flight"],
+        "waiting": left[hop, destination, "waiting"],
+        "lost": left[hop, destination, "lost"],
+        "duplicates": duplicates,
+        "dead": counts[hop, destination, "dead"],
+    }
+
+
+def _destination(
+    name: str, counts: Counter[Count], left: Counter[tuple[str, str, str]], copies: Counter[tuple[str, str]]
+) -> dict[str, Any]:
+    hops = ("egest", "retrier", "retry")
+    replayed = counts["egest", name, "replayed"]
+    return {
+        "destination": name,
+        "wanted": counts["egest", name, "in"],
+        "delivered": counts["egest", name, "delivered"],
+        "filtered": counts["egest", name, "filtered"],
+        "duplicate": counts["egest", name, "duplicate"],
+        "dead": counts["egest", name, "dead"],
+        "replayed": replayed,
+        "retried": counts["retrier", name, "in"],
+        "waiting": sum(left[hop, name, "waiting"] for hop in hops),
+        "in_flight": sum(left[hop, name, "in_flight"] for hop in hops),
+        "lost": sum(left[hop, name, "lost"] for hop in hops),
+        "repeats": copies["delivered", name],
+    }
+
+
+def _some(ids: IdSet) -> IdSet:
+    if len(ids) <= LISTED:
+        return ids
+    kept = IdSet()
+    for number, (epoch, sequence) in enumerate(ids):
+        if number == LISTED:
+            break
+        kept.add(epoch, (sequence,))
+    return kept

@@ -1,0 +1,124 @@
+"""Merge the partitions' shares of the pipes that this instance owns, and delete what is past its retention. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+
+from hifi_observe.minutes import record_keys
+from hifi_observe.minutes.availability import DAY_MINUTES, DOWN, UNKNOWN, UP, IngestHealth, SloLimits
+from hifi_observe.minutes.merged_minute import load_part, merge
+from hifi_observe.minutes.minute_store import MinuteStore
+
+Records = list[tuple[bytes, dict[str, Any] | None]]
+_BACK = 1440
+"""Minutes that a new owner goes back to merge what was not merged yet."""
+
+
+class MinuteMerger:
+    """Decides which records to write for a pipe."""
+
+    def __init__(
+        self,
+        store: MinuteStore,
+        partitions: int,
+        limits: Callable[[str], SloLimits | None],
+        *,
+        keep_h: float,
+        amend_s: float,
+    ) -> None:
+        """Set up.
+
+        Args:
+            store: the topic `minutes`.
+            partitions: of the stream.
+            limits: returns the SLO limits of a pipe; None: the pipe was deleted.
+            keep_h: how long minutes are kept, hours.
+            amend_s: how long minutes are amended, seconds.
+        """
+        self._store = store
+        self._partitions = partitions
+        self._limits = limits
+        self._keep = int(keep_h * 60)
+        self._amend = int(amend_s // 60) + 10
+        self._merged_to: dict[str, int] = {}
+
+    def owned(self, pipes: Iterable[str], mine: set[int]) -> list[str]:
+        """The pipes that belong to partition numbers of this instance."""
+        return [pipe for pipe in pipes if record_keys.partition_of(pipe, self._partitions) in mine]
+
+    def merge(self, pipe: str) -> Records:
+        """Records to write for the minutes of a pipe that were closed or amended."""
+        closed, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
+        if not changed and self._merged_to.get(pipe) == closed:
+            return []
+        promised = self._limits(pipe)
+        limits = promised or SloLimits(2**62, 2**62)
+        due = {minute for minute in changed if minute <= closed}
+        if closed >= 0 and promised is not None:
+            known = self._store.minutes.get(pipe, {})
+            last = self._merged_to.get(pipe, max(known, default=closed - 1))
+            due.update(
+                minute for minute in range(max(last + 1, closed - _BACK), closed + 1) if minute not in known
+            )
+            self._merged_to[pipe] = closed
+        records: Records = []
+        moved: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        for minute in sorted(due):
+            # Minutes past their retention are neither merged nor counted again.
+            merged = self._merged(pipe, minute, limits) if minute >= closed - self._keep else None
+            if merged is not None:
+                records.append((record_keys.minute(pipe, minute), merged))
+                before = self._store.states[pipe].get(minute)
+                moved[minute // DAY_MINUTES][merged["state"]] += 1
+                if before is not None:
+                    moved[minute // DAY_MINUTES][before] -= 1
+                self._store.take(record_keys.minute(pipe, minute), orjson.dumps(merged))
+            changed.discard(minute)
+        for number, states in sorted(moved.items()):
+            records.append(
+                (record_keys.day(pipe, number), self._day(pipe, number, states, closed - self._keep))
+            )
+        return records + self._old(pipe, closed)
+
+    def _merged(self, pipe: str, minute: int, limits: SloLimits) -> dict[str, Any] | None:
+        parts = [load_part(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()]
+        before = self._store.minute(pipe, minute)
+        if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
+            return None
+        intake = self._store.intake(minute)
+        if before is not None:
+            # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
+            intake = intake.worst(IngestHealth(**before.get("intake", {})))
+        return merge(pipe, minute, parts, limits, intake)
+
+    def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
+        """Minutes of a day by state; if its first minutes were deleted, the last known counts plus changes since."""
+        known = self._store.days[pipe].get(number)
+        if known is not None and number * DAY_MINUTES < oldest:
+            made = {state: max(0, count + moved[state]) for state, count in known.items()}
+        else:
+            states = self._store.states[pipe]
+            day = range(number * DAY_MINUTES, (number + 1) * DAY_MINUTES)
+            counted = Counter(states[minute] for minute in day if minute in states)
+            made = {state: counted[state] for state in (UP, DOWN, UNKNOWN)}
+        self._store.days[pipe][number] = made
+        return made
+
+    def _old(self, pipe: str, closed: int) -> Records:
+        """Deletions of minutes and shares past their retention."""
+        deletions: Records = []
+        if closed < 0:
+            return deletions
+        for minute in [
+            minute for minute in self._store.minutes.get(pipe, {}) if minute < closed - self._keep
+        ]:
+            deletions.append((record_keys.minute(pipe, minute), None))
+            self._store.take(record_keys.minute(pipe, minute), None)
+        for minute in [minute for minute in self._store.parts[pipe] if minute < closed - self._amend]:
+            for partition, value in list(self._store.parts[pipe][minute].items()):
+                if minute < closed - self._keep or not orjson.loads(value)["pipe_minute"]["unresolved"]:
+                    deletions.append((record_keys.part(pipe, minute, partition), None))
+                    self._store.take(record_keys.part(pipe, minute, partition), None)
+        return deletions

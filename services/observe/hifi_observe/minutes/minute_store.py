@@ -1,0 +1,151 @@
+"""In-memory view of the topic `minutes`: merged minutes, shares, markers and momentary figures. Pure."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from hifi_observe.minutes import record_keys
+from hifi_observe.minutes.availability import DOWN, IngestHealth
+from hifi_observe.minutes.open_minute import OpenMinutes
+
+
+@dataclass(frozen=True, slots=True)
+class DownMinute:
+    """A minute that is down, when it last became worse."""
+
+    at_us: int
+    """When that was found, microseconds since 1970 UTC."""
+    lost: int
+    causes: frozenset[str]
+
+
+class MinuteStore:
+    """A view of the topic, updated record by record. Merged minutes stay JSON until they are requested."""
+
+    def __init__(self) -> None:
+        self.minutes: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
+        """Pipe to minute to merged minute."""
+        self.states: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        """Pipe to minute to up, down or unknown."""
+        self.downs: defaultdict[str, dict[int, DownMinute]] = defaultdict(dict)
+        """Pipe to minutes that are down."""
+        self.days: defaultdict[str, dict[int, dict[str, int]]] = defaultdict(dict)
+        """Pipe to day to minutes up, down and unknown."""
+        self.parts: defaultdict[str, dict[int, dict[int, bytes]]] = defaultdict(dict)
+        """Pipe to minute to partition to its share."""
+        self.markers: dict[int, dict[str, Any]] = {}
+        """Partition number to its newest marker."""
+        self.gaps: dict[int, dict[int, int]] = defaultdict(dict)
+        """Minute to partition number to the longest gap in ingest's heartbeat, seconds."""
+        self.answers: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+        """Minute to partition number to ingest's answers: 5xx, and all."""
+        self.losses: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        """Pipe to minute to events lost in it, where any were."""
+        self.open_minutes = OpenMinutes()
+        self.live: dict[int, dict[str, Any]] = {}
+        """Partition number to its momentary figures."""
+        self.before: dict[int, dict[str, Any]] = {}
+        """Partition number to its previous momentary figures, for rates."""
+        self.changed: defaultdict[str, set[int]] = defaultdict(set)
+        """Pipe to minutes whose shares changed since they were last merged."""
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """Apply one record of the topic."""
+        kind, *rest = record_keys.split(key or b"")
+        match kind, rest:
+            case "minute", [pipe, minute]:
+                self._minute(pipe, int(minute), value)
+            case "part", [pipe, minute, partition]:
+                self._part(pipe, int(minute), int(partition), value)
+            case "day", [pipe, number]:
+                if value is None:
+                    self.days[pipe].pop(int(number), None)
+                else:
+                    self.days[pipe][int(number)] = orjson.loads(value)
+            case "closed", [partition] if value is not None:
+                self._marker(int(partition), orjson.loads(value))
+            case "open", [partition] if value is not None:
+                rows = orjson.loads(value)["rows"]
+                still_open = [row for row in rows if row["minute"] not in self.minutes.get(row["pipe"], ())]
+                self.open_minutes.take(int(partition), still_open)
+            case "live", [partition] if value is not None:
+                self._live(int(partition), orjson.loads(value))
+            case _:
+                pass  # written by a later version
+
+    def _minute(self, pipe: str, minute: int, value: bytes | None) -> None:
+        if value is None:
+            self.minutes[pipe].pop(minute, None)
+            self.states[pipe].pop(minute, None)
+            self.downs[pipe].pop(minute, None)
+            self.losses[pipe].pop(minute, None)
+            return
+        merged = orjson.loads(value)
+        self.minutes[pipe][minute] = value
+        self.states[pipe][minute] = merged["state"]
+        self.open_minutes.close(pipe, minute)
+        if merged["lost"]:
+            self.losses[pipe][minute] = merged["lost"]
+        else:
+            self.losses[pipe].pop(minute, None)
+        if merged["state"] != DOWN:
+            self.downs[pipe].pop(minute, None)
+            return
+        down = DownMinute(merged["at_us"], merged["lost"], frozenset(merged["causes"]))
+        known = self.downs[pipe].get(minute)
+        if known is None or down.lost > known.lost or down.causes - known.causes:
+            self.downs[pipe][minute] = down
+
+    def _part(self, pipe: str, minute: int, partition: int, value: bytes | None) -> None:
+        shares = self.parts[pipe].setdefault(minute, {})
+        if value is None:
+            shares.pop(partition, None)
+            if not shares:
+                del self.parts[pipe][minute]
+                self.changed[pipe].discard(minute)
+        elif shares.get(partition) != value:
+            shares[partition] = value
+            self.changed[pipe].add(minute)
+
+    def _marker(self, partition: int, marker: dict[str, Any]) -> None:
+        self.markers[partition] = marker
+        for minute, gap_s in marker.get("gaps", {}).items():
+            self.gaps[int(minute)][partition] = gap_s
+        for minute, (failed, answered) in marker.get("answers", {}).items():
+            self.answers[int(minute)][partition] = (failed, answered)
+        for kept in (self.gaps, self.answers):
+            for old in [minute for minute in kept if minute < marker["minute"] - 3000]:
+                del kept[old]
+
+    def _live(self, partition: int, value: dict[str, Any]) -> None:
+        old = self.live.get(partition)
+        if old is not None and old["at"] != value["at"]:
+            self.before[partition] = old
+        self.live[partition] = value
+
+    def closed_minute(self, partitions: int) -> int:
+        """The newest minute that all partition numbers have closed; -1: none yet."""
+        if not self.markers or len(self.markers) < partitions:
+            return -1
+        return min(int(marker["minute"]) for marker in self.markers.values())
+
+    def intake(self, minute: int) -> IngestHealth:
+        """Health of ingest in a minute, over all partition numbers."""
+        answers = self.answers.get(minute, {}).values()
+        return IngestHealth(
+            max(self.gaps.get(minute, {}).values(), default=None),
+            sum(failed for failed, _ in answers),
+            sum(answered for _, answered in answers),
+        )
+
+    def minute(self, pipe: str, minute: int) -> dict[str, Any] | None:
+        """A merged minute; None if it is not known."""
+        value = self.minutes.get(pipe, {}).get(minute)
+        return None if value is None else orjson.loads(value)
+
+    def latest(self, pipe: str) -> dict[str, Any] | None:
+        """The newest merged minute of a pipe; None: it has none."""
+        known = self.minutes.get(pipe)
+        return self.minute(pipe, max(known)) if known else None

@@ -1,0 +1,190 @@
+"""Minutes that are still open, as they stand: provisional figures until a minute closes. Pure.
+
+Loss is judged when the minute closes: an event that has not arrived yet may still be on its way.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.ledger.sketch import Sketch
+from hifi_observe.ledger.stage import ACCEPTED, RAW, Stage
+from hifi_observe.minutes.merged_minute import summary
+
+PROVISIONAL: Final = "provisional"
+MOST_ROWS: Final = 500
+"""Rows of one report, so that thousands of pipes do not make one large record; the rest is in the next report."""
+_FULL_REPORT_EVERY: Final = 30
+_END: Final = "end.accepted/"
+_STEP_SUFFIXES: Final = (".process", ".transit")
+
+
+@dataclass(slots=True)
+class OpenMinute:
+    """The figures of one open minute of a pipe, of one partition or merged over several."""
+
+    pipe: str
+    minute: int
+    events_in: int = 0
+    delivered: int = 0
+    dead: int = 0
+    duplicates: int = 0
+    lags: Sketch = field(default_factory=Sketch)
+    """End-to-end lag of every delivery so far, from accepted time, microseconds."""
+    steps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Step of the event path to the number of its measurements and their sum, microseconds."""
+
+    @classmethod
+    def of(cls, pipe_minute: PipeMinute) -> "OpenMinute":
+        """The figures of one partition's minute."""
+        events_in = pipe_minute.seen.get(Stage(RAW)), pipe_minute.seen.get(Stage(ACCEPTED))
+        sizes = [len(ids) for ids in events_in if ids is not None]
+        found = cls(pipe_minute.pipe, pipe_minute.minute, max(sizes, default=0))
+        for stage, ids in pipe_minute.seen.items():
+            if stage.kind == "delivered":
+                found.delivered += len(ids)
+                found.duplicates += pipe_minute.copies[stage]
+            elif stage.kind in ("dead-event", "dead-delivery"):
+                found.dead += len(ids)
+        for name, sketch in pipe_minute.sketches.items():
+            if name.startswith(_END):
+                found.lags.merge(sketch)
+            elif name.endswith(_STEP_SUFFIXES) or name.startswith("expel/"):
+                count = len(sketch)
+                found.steps[name] = count, round(sketch.mean_us * count)
+        return found
+
+    def add(self, other: "OpenMinute") -> None:
+        """Merge another partition's figures of the same minute."""
+        self.events_in += other.events_in
+        self.delivered += other.delivered
+        self.dead += other.dead
+        self.duplicates += other.duplicates
+        self.lags.merge(other.lags)
+        for name, (count, sum_us) in other.steps.items():
+            known_count, known_sum_us = self.steps.get(name, (0, 0))
+            self.steps[name] = known_count + count, known_sum_us + sum_us
+
+    def dump(self) -> dict[str, Any]:
+        """JSON for the topic `minutes`."""
+        return {
+            "pipe": self.pipe,
+            "minute": self.minute,
+            "in": self.events_in,
+            "delivered": self.delivered,
+            "dead": self.dead,
+            "duplicates": self.duplicates,
+            "lags": self.lags.dump(),
+            "steps": self.steps,
+        }
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> "OpenMinute":
+        """What `dump` wrote."""
+        steps = {name: (count, sum_us) for name, (count, sum_us) in dumped["steps"].items()}
+        return cls(
+            dumped["pipe"],
+            dumped["minute"],
+            dumped["in"],
+            dumped["delivered"],
+            dumped["dead"],
+            dumped["duplicates"],
+            Sketch.load(dumped["lags"]),
+            steps,
+        )
+
+    def json(self, slo_p95_us: int) -> dict[str, Any]:
+        """The minute in the form of a closed one; what is judged at closing is None."""
+        lags = {
+            name: {"count": count, "mean": sum_us / count}
+            for name, (count, sum_us) in sorted(self.steps.items())
+            if count
+        }
+        lags |= {_END: summary(self.lags)} if len(self.lags) else {}
+        return {
+            "pipe": self.pipe,
+            "minute": self.minute,
+            "state": PROVISIONAL,
+            "causes": [],
+            "in": self.events_in,
+            "delivered": self.delivered,
+            "dead": self.dead,
+            "duplicates": self.duplicates,
+            "lost": None,
+            "waiting": None,
+            "in_flight": None,
+            "late": None,
+            "p95_us": round(self.lags.quantile_us(0.95)) if len(self.lags) else None,
+            "slo_p95_us": slo_p95_us,
+            "lags": lags,
+        }
+
+
+class OpenMinuteReporter:
+    """Chooses the open minutes of one partition that have changed since they were last reported."""
+
+    def __init__(self) -> None:
+        self._reported: dict[tuple[str, int], int] = {}
+        self._reports = 0
+
+    def report(self, pipe_minutes: Iterable[PipeMinute]) -> list[dict[str, Any]]:
+        """The rows to publish now, the newest minutes first; now and then also those that have not changed.
+
+        An instance that starts late has read only the newest report, so every 30th one is complete.
+        """
+        self._reports += 1
+        if self._reports % _FULL_REPORT_EVERY == 0:
+            self._reported.clear()
+        marks = {
+            (pipe_minute.pipe, pipe_minute.minute): (sum(pipe_minute.lasts.values()), pipe_minute)
+            for pipe_minute in pipe_minutes
+            if pipe_minute.open
+        }
+        changed = [
+            (key, mark, pipe_minute)
+            for key, (mark, pipe_minute) in marks.items()
+            if self._reported.get(key) != mark
+        ]
+        changed.sort(key=lambda one: one[0][1], reverse=True)
+        self._reported = {key: mark for key, mark in self._reported.items() if key in marks}
+        rows = []
+        for key, mark, pipe_minute in changed[:MOST_ROWS]:
+            self._reported[key] = mark
+            rows.append(OpenMinute.of(pipe_minute).dump())
+        return rows
+
+
+class OpenMinutes:
+    """The open minutes of all pipes and partitions, kept from the reports on the topic `minutes`."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, dict[int, dict[int, Mapping[str, Any]]]] = {}
+        """Pipe to minute to partition to its row."""
+
+    def take(self, partition: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """One report of a partition."""
+        for row in rows:
+            minutes = self._parts.setdefault(row["pipe"], {})
+            minutes.setdefault(row["minute"], {})[partition] = row
+
+    def close(self, pipe: str, minute: int) -> None:
+        """The merged minute is known: it is no longer provisional."""
+        minutes = self._parts.get(pipe)
+        if minutes is not None:
+            for old in [one for one in minutes if one <= minute]:
+                del minutes[old]
+
+    def known(self, pipe: str) -> set[int]:
+        """The minutes of a pipe that are open and have events."""
+        return set(self._parts.get(pipe, ()))
+
+    def of(self, pipe: str) -> list[OpenMinute]:
+        """The open minutes of a pipe, merged over the partitions, oldest first."""
+        made = []
+        for minute, parts in sorted(self._parts.get(pipe, {}).items()):
+            merged = OpenMinute(pipe, minute)
+            for row in parts.values():
+                merged.add(OpenMinute.load(row))
+            made.append(merged)
+        return made

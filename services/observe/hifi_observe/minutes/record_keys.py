@@ -1,0 +1,43 @@
+"""Record keys of the compacted topic `minutes`, and the partition of a pipe's records."""
+
+from zlib import crc32
+
+
+def partition_of(pipe: str, partitions: int) -> int:
+    """The partition of `minutes` that holds a pipe; the instance that observes it owns the merged minutes."""
+    return crc32(pipe.encode()) % partitions
+
+
+def part(pipe: str, minute: int, partition: int) -> bytes:
+    """One partition's share of a minute."""
+    return f"part/{pipe}/{minute}/{partition}".encode()
+
+
+def minute(pipe: str, minute: int) -> bytes:
+    """A merged minute."""
+    return f"minute/{pipe}/{minute}".encode()
+
+
+def day(pipe: str, number: int) -> bytes:
+    """Availability of a day, numbered since 1970 UTC."""
+    return f"day/{pipe}/{number}".encode()
+
+
+def closed(partition: int) -> bytes:
+    """The marker of one partition number: its newest closed minute, and where to read on after a restart."""
+    return f"closed/{partition}".encode()
+
+
+def live(partition: int) -> bytes:
+    """Momentary figures of one partition number."""
+    return f"live/{partition}".encode()
+
+
+def open_minutes(partition: int) -> bytes:
+    """The open minutes of one partition number that have changed."""
+    return f"open/{partition}".encode()
+
+
+def split(key: bytes) -> list[str]:
+    """The parts of a key, the kind first."""
+    return key.decode("utf-8", "replace").split("/")

@@ -1,0 +1,1 @@
+"""Spans of sampled events, exported to OpenTelemetry."""

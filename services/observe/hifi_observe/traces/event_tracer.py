@@ -1,0 +1,121 @@
+"""Choose the sampled events and pass their records to their traces.
+
+Whether an event is sampled depends on its trace id alone, so all hops and all instances make the same decision.
+`event_trace` makes the spans, `otlp_exporter` exports them.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from hifi.clock import monotonic_s
+from hifi.event import REPLAY, SEQ
+from hifi.topics import Topics
+from hifi_observe import metrics
+from hifi_observe.ledger import stage
+from hifi_observe.ledger.record_batch import ConsumedRecord
+from hifi_observe.traces.event_trace import EventTrace
+from hifi_observe.traces.span import Span, context, sampled
+
+KEPT: Final = 10_000
+"""Sampled events that are followed at the same time, at most."""
+KEPT_S: Final = 900.0
+"""Time for which each is followed, seconds."""
+_CAPPED: Final = 50_000
+
+
+class EventTracer:
+    """Receives every record and follows the sampled events."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        share: float,
+        max_per_s: int,
+        put: Callable[[Span], None],
+        hides_id: Callable[[str], bool],
+        clock: Callable[[], float] = monotonic_s,
+    ) -> None:
+        """Create a tracer.
+
+        Args:
+            topics: of the stream.
+            share: sampled share of the traces that their sender does not sample, 0 to 1.
+            max_per_s: newly sampled events per second, at most.
+            put: called with each span; must not block.
+            hides_id: whether the event ids of a pipe come from a masked field.
+            clock: monotonic, seconds.
+        """
+        self._topics = topics
+        self._share = share
+        self._max_per_s = max_per_s
+        self._put = put
+        self._hides_id = hides_id
+        self._clock = clock
+        self._traces: dict[bytes, tuple[float, EventTrace]] = {}
+        """Identity to start time and trace, oldest first."""
+        self._capped: dict[bytes, None] = {}
+        """Identities over the limit a second: they are left out at every hop."""
+        self._second = 0
+        self._begun = 0
+
+    def take(self, topic: str, partition: int, records: Sequence[ConsumedRecord]) -> None:
+        """Add records of a topic (named without the stream) and a partition."""
+        self._forget()
+        kind = stage.kind_of(topic)
+        if kind == stage.ACCEPTED:
+            return
+        stages_of = stage.stage_reader(kind)
+        for record in records:
+            headers = dict(record.headers)
+            if headers.get(REPLAY, b"0") != b"0":
+                continue
+            with contextlib.suppress(
+                KeyError, ValueError
+            ):  # the ledger counts records without hifi's headers
+                trace = self._trace(headers, partition)
+                if trace is not None:
+                    trace.take(topic, stages_of(headers), headers, record)
+
+    def keep(self, partitions: Collection[int]) -> None:
+        """Drop the traces of all other partitions: another instance follows them."""
+        self._traces = {seq: one for seq, one in self._traces.items() if one[1].partition in partitions}
+
+    def _trace(self, headers: Mapping[str, bytes], partition: int) -> EventTrace | None:
+        seq = headers[SEQ]
+        if seq in self._traces:
+            trace = self._traces[seq][1]
+        elif seq in self._capped or not self._chosen(headers):
+            return None
+        else:
+            trace = EventTrace(headers, self._topics, partition, self._put)
+            self._traces[seq] = (self._clock(), trace)
+        if "ce_id" in headers and not self._hides_id(trace.pipe):
+            trace.name(headers["ce_id"])
+        return trace
+
+    def _chosen(self, headers: Mapping[str, bytes]) -> bool:
+        trace, _, flagged = context(headers)
+        if not flagged and not sampled(trace, self._share):
+            return False
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._begun = second, 0
+        self._begun += 1
+        if self._begun <= self._max_per_s:
+            return True
+        metrics.TRACES_CAPPED.inc()
+        self._capped[headers[SEQ]] = None
+        if len(self._capped) > _CAPPED:
+            del self._capped[next(iter(self._capped))]
+        return False
+
+    def _forget(self) -> None:
+        """Give up the oldest traces beyond the limits."""
+        now_s = self._clock()
+        while self._traces:
+            seq, (born_s, trace) = next(iter(self._traces.items()))
+            if len(self._traces) <= KEPT and now_s - born_s < KEPT_S:
+                return
+            del self._traces[seq]
+            trace.give_up()

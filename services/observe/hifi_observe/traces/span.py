@@ -1,0 +1,66 @@
+"""Spans of sampled events, and the trace that an event belongs to. Pure; `otlp_exporter` exports them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, Literal, NamedTuple
+
+from hifi.event import SEQ, TRACEPARENT
+
+_PARENT: Final = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
+)
+_RANDOM: Final = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A step of an event's path; times in microseconds since 1970 UTC."""
+
+    name: str
+    service: str
+    """Service that did it; empty: the mesh as a whole."""
+    trace: int
+    id: int
+    parent: int
+    """0: none."""
+    start_us: int
+    end_us: int
+    kind: Literal["internal", "producer", "consumer", "client"] = "internal"
+    failed: bool = False
+    remote: bool = False
+    """Whether the parent is the sender's span."""
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+class TraceContext(NamedTuple):
+    """The trace of an event."""
+
+    trace: int
+    parent: int
+    """The sender's span; 0: it has none."""
+    flagged: bool
+    """Whether the sender samples this trace."""
+
+
+def context(headers: Mapping[str, bytes]) -> TraceContext:
+    """The trace in an event's headers (W3C Trace Context), else one derived from its identity.
+
+    Raises:
+        KeyError: it has no identity.
+    """
+    match = _PARENT.fullmatch(headers.get(TRACEPARENT, b""))
+    if match is None:
+        return TraceContext(number(16, headers[SEQ]), 0, flagged=False)
+    return TraceContext(int(match[1], 16), int(match[2], 16), flagged=bool(int(match[3], 16) & 1))
+
+
+def sampled(trace: int, share: float) -> bool:
+    """Whether a trace is in a sampled share, by its lower 64 bits as in OpenTelemetry's `TraceIdRatioBased`."""
+    return trace % _RANDOM < round(share * _RANDOM)
+
+
+def number(size_bytes: int, *parts: bytes) -> int:
+    """A deterministic id of these parts; never 0."""
+    return int.from_bytes(blake2b(b"|".join(parts), digest_size=size_bytes).digest(), "big") or 1

@@ -1,0 +1,194 @@
+"""What API and console answer with, made from an instance's state."""
+
+from typing import Any
+
+from hifi.clock import monotonic_s, now_us
+from hifi.errors import Retryable
+from hifi.http.problem import Problem
+from hifi_observe.kafka import record_lookup
+from hifi_observe.live import figures
+from hifi_observe.observatory import Observatory
+from hifi_observe.web import views
+from hifi_observe.web.request import minute_of
+
+
+def known_pipe(observatory: Observatory, name: str) -> str:
+    """The name of a pipe that is in force or has minutes.
+
+    Raises:
+        Problem: there is none.
+    """
+    if observatory.registry.get(name) is None and name not in observatory.store.minutes:
+        raise Problem(404, f"There is no pipe {name!r}; /api/v1/pipes lists them.", title="No such pipe")
+    return name
+
+
+def known_minute(observatory: Observatory, pipe: str, text: str) -> dict[str, Any]:
+    """A closed minute.
+
+    Raises:
+        Problem: it is not closed yet, or no longer kept.
+    """
+    merged = observatory.store.minute(pipe, minute_of(text))
+    if merged is None:
+        raise Problem(
+            404, f"The minute {text} of {pipe} is not closed yet, or no longer kept.", title="No such minute"
+        )
+    return merged
+
+
+def status_of(observatory: Observatory) -> dict[str, Any]:
+    """What an instance observes and how old its knowledge is."""
+    live = observatory.store.live
+    reached = min((one["reached"] for one in live.values()), default=0)
+    return {
+        "stream": observatory.settings.stream,
+        "instance": observatory.settings.instance,
+        "partitions": observatory.partitions,
+        "observing": sorted(observatory.mine),
+        "closed_minute": observatory.store.closed_minute(observatory.partitions),
+        "reached_us": reached,
+        "behind_s": round((now_us() - reached) / 1e6, 1) if reached else None,
+        "kafka_silent_s": round(observatory.silent_s, 1),
+        "settle_s": observatory.settings.observe_settle_s,
+        "groups": figures.groups(live),
+        "foreign": sum(one["foreign"] for one in live.values()),
+        "too_late": sum(one["too_late"] for one in live.values()),
+    }
+
+
+def pipes_of(observatory: Observatory) -> list[dict[str, Any]]:
+    """One row a pipe."""
+    return views.overview(
+        observatory.store,
+        {known.pipe.pipe: round(known.pipe.slo.p95 * 1e6) for known in observatory.registry.all()},
+        observatory.alarms(),
+        now_us() // 60_000_000,
+        observatory.settings.observe_target,
+    )
+
+
+def overview_of(observatory: Observatory) -> dict[str, Any]:
+    """All pipes, their totals, and whether everything is all right."""
+    status, rows, alarms = status_of(observatory), pipes_of(observatory), observatory.alarms()
+    return {
+        "verdict": views.verdict(rows, alarms, status["behind_s"]),
+        "totals": views.totals(rows, len(alarms)),
+        "pipes": rows,
+        "status": status,
+    }
+
+
+def slo_p95_us(observatory: Observatory, name: str) -> int:
+    """The p95 lag that a pipe promises, microseconds; 0: it was deleted."""
+    known = observatory.registry.get(name)
+    return round(known.pipe.slo.p95 * 1e6) if known is not None else 0
+
+
+def recent_minutes(observatory: Observatory, name: str) -> list[dict[str, Any]]:
+    """The last hour of a pipe, newest first: open minutes as provisional, then closed ones."""
+    store = observatory.store
+    closed = views.minutes(store, name, max(store.minutes.get(name, {}), default=0) - 59, 2**40)
+    rows = {row["minute"]: row for row in views.provisional(store, name, slo_p95_us(observatory, name))}
+    rows |= {row["minute"]: row for row in closed}
+    for row in rows.values():
+        hops = row.get("hops", ())
+        row["lost_at"] = ", ".join(sorted({hop["hop"] for hop in hops if hop["lost"]}))
+    return [rows[minute] for minute in sorted(rows, reverse=True)]
+
+
+def recent_of(observatory: Observatory, name: str) -> dict[str, Any]:
+    """The last five minutes of a pipe, second by second."""
+    observatory.recent.watch(name, monotonic_s())
+    slo_us = slo_p95_us(observatory, name)
+    return {"pipe": name, "slo_p95_ms": slo_us / 1000 or None} | observatory.recent.columns(name)
+
+
+def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
+    """One pipe now."""
+    store = observatory.store
+    known = observatory.registry.get(name)
+    latest = store.latest(name)
+    declared = known.pipe.destinations if known else []
+    told = figures.breakers_of(name, [one.name for one in declared], store.live)
+    return {
+        "pipe": name,
+        "seen": any(name in one["counts"] for one in store.live.values()) or bool(latest and latest["in"]),
+        "description": known.pipe.description if known else "This pipe was deleted.",
+        "slo": {"p95_s": known.pipe.slo.p95, "loss": known.pipe.slo.loss} if known else None,
+        "destinations": [
+            {"name": one.name, "host": one.url.host, "breaker": told[one.name]} for one in declared
+        ],
+        "now": figures.of_pipe(name, store.live, store.before),
+        "groups": figures.groups(store.live),
+        "latest": {key: value for key, value in latest.items() if key not in ("lost_ids", "offsets")}
+        if latest
+        else None,
+        "availability": views.availability(
+            store, name, now_us() // 60_000_000, observatory.settings.observe_target
+        ),
+        "alarms": [one.json() for one in observatory.alarms() if one.pipe == name],
+    }
+
+
+async def lost_of(
+    observatory: Observatory, merged: dict[str, Any], limit: int, *, resolved: bool
+) -> dict[str, Any]:
+    """The lost events of a minute.
+
+    Raises:
+        Problem: Kafka does not answer.
+    """
+    listed = views.lost(merged)[:limit]
+    hidden = observatory.hides_id(merged["pipe"])
+    if resolved and listed and not hidden:
+        try:
+            names = await record_lookup.ce_ids(observatory.settings, observatory.topics, merged, listed)
+        except Retryable as error:
+            raise Problem(503, str(error), title="Kafka does not answer") from None
+        for one in listed:
+            one["ce_id"] = names.get((one["epoch"], one["sequence"]))
+    return {
+        "pipe": merged["pipe"],
+        "minute": merged["minute"],
+        "count": merged["lost"],
+        "hidden": hidden,
+        "lost": listed,
+    }
+
+
+async def dead_of(
+    observatory: Observatory, name: str, limit: int, wanted: dict[str, str]
+) -> list[dict[str, Any]]:
+    """The newest dead letters of a pipe.
+
+    Raises:
+        Problem: Kafka does not answer.
+    """
+    known = observatory.registry.get(name)
+    masks = known is None or bool(known.pipe.normalize.mask)
+    try:
+        return await record_lookup.dead_letters(
+            observatory.settings,
+            observatory.topics,
+            observatory.partitions,
+            name,
+            limit=limit,
+            masks=masks,
+            hides_id=observatory.hides_id(name),
+            wanted=wanted,
+        )
+    except Retryable as error:
+        raise Problem(503, str(error), title="Kafka does not answer") from None
+
+
+def alarms_of(observatory: Observatory) -> dict[str, Any]:
+    """Active alarms, past ones and silences."""
+    return {
+        "active": [one.json() for one in observatory.alarms()],
+        "past": [body for body in reversed(observatory.notifier.history) if body["ended_us"] is not None],
+        "silences": [
+            {name: getattr(one, name) for name in one.__dataclass_fields__}
+            for one in observatory.notifier.alarms.silences.values()
+        ],
+    }

@@ -1,0 +1,213 @@
+"""The web console: pages made on the server, charts by plotly.js from its own wheel. Nothing comes from elsewhere."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Route
+
+from hifi.http.problem import Problem
+from hifi_observe.alarms import runbooks
+from hifi_observe.alarms.alarm import KINDS
+from hifi_observe.minutes.open_minute import PROVISIONAL
+from hifi_observe.observatory import Observatory
+from hifi_observe.web.answers import (
+    alarms_of,
+    dead_of,
+    known_minute,
+    known_pipe,
+    lost_of,
+    overview_of,
+    pipe_of,
+    recent_minutes,
+    status_of,
+)
+
+_HEADERS: Final = {
+    # plotly.js puts style elements into the page; scripts come from here alone.
+    "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+_STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript", "pipe.js": "text/javascript"}
+_SHOWN: Final = 1000
+_UNKNOWN: Final = "\N{EN DASH}"
+"""Shown where a figure is not known."""
+
+
+class Console:
+    """The pages."""
+
+    def __init__(self, observatory: Observatory) -> None:
+        self._observatory = observatory
+        self._operator = bool(observatory.settings.observe_token)
+        self._pages = jinja2.Environment(
+            loader=jinja2.PackageLoader("hifi_observe.web", "pages"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+        )
+        self._pages.filters |= {
+            "clock": _clock,
+            "duration": _duration,
+            "iso": _iso,
+            "strip_label": _strip_label,
+            "strip_paths": _strip_paths,
+            "moment": _moment,
+            "ms": _ms,
+            "number": _number,
+            "breaker": _breaker,
+            "spans": runbooks.spans,
+        }
+
+    def routes(self) -> list[Route]:
+        """Pages and their assets."""
+        return [
+            Route("/", self.overview),
+            Route("/alarms", self.alarms),
+            Route(runbooks.PATH, self.runbooks),
+            Route("/pipes/{pipe}", self.pipe),
+            Route("/pipes/{pipe}/dead", self.dead),
+            Route("/pipes/{pipe}/minutes/{minute}", self.minute),
+            Route("/static/plotly.min.js", self.plotly),
+            Route("/static/{name}", self.static),
+        ]
+
+    async def overview(self, _: Request) -> Response:
+        """All pipes."""
+        found = overview_of(self._observatory)
+        return self._page(
+            "overview.html", "Pipes", pipes=found["pipes"], verdict=found["verdict"], totals=found["totals"]
+        )
+
+    async def pipe(self, request: Request) -> Response:
+        """One pipe."""
+        try:
+            name = known_pipe(self._observatory, request.path_params["pipe"])
+        except Problem as error:
+            return self._failed(error)
+        one, recent = pipe_of(self._observatory, name), recent_minutes(self._observatory, name)
+        return self._page("pipe.html", name, one=one, recent=recent)
+
+    async def minute(self, request: Request) -> Response:
+        """One minute of a pipe, with what was lost in it."""
+        try:
+            name = known_pipe(self._observatory, request.path_params["pipe"])
+            merged = known_minute(self._observatory, name, request.path_params["minute"])
+            lost = await lost_of(self._observatory, merged, _SHOWN, resolved=True)
+        except Problem as error:
+            return self._failed(error)
+        return self._page("minute.html", f"{name}, {_clock(merged['minute'])}", minute=merged, lost=lost)
+
+    async def dead(self, request: Request) -> Response:
+        """Dead letters of a pipe."""
+        wanted = {one: request.query_params.get(one, "") for one in ("service", "reason", "destination")}
+        try:
+            name = known_pipe(self._observatory, request.path_params["pipe"])
+            letters = await dead_of(self._observatory, name, 200, wanted)
+        except Problem as error:
+            return self._failed(error)
+        return self._page(
+            "dead.html",
+            f"Dead letters of {name}",
+            pipe=name,
+            letters=letters,
+            wanted=wanted,
+            operator=self._operator,
+        )
+
+    async def alarms(self, _: Request) -> Response:
+        """Alarms and silences."""
+        return self._page(
+            "alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=self._operator
+        )
+
+    async def runbooks(self, _: Request) -> Response:
+        """What to do about each kind of alarm."""
+        return self._page("runbooks.html", "Runbooks", books=runbooks.RUNBOOKS)
+
+    async def plotly(self, _: Request) -> Response:
+        """plotly.js of the installed wheel."""
+        file = Path(str(resources.files("plotly") / "package_data" / "plotly.min.js"))
+        return FileResponse(file, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+
+    async def static(self, request: Request) -> Response:
+        """Style and scripts of the console."""
+        name = request.path_params["name"]
+        if name not in _STATIC:
+            return self._failed(Problem(404, f"There is no {name!r} here.", title="No such file"))
+        return FileResponse(
+            Path(__file__).parent / "static" / name,
+            media_type=_STATIC[name],
+            headers={"cache-control": "no-cache"},
+        )
+
+    def _page(self, template: str, title: str, status: int = 200, **values: Any) -> Response:
+        about = status_of(self._observatory)
+        active = alarms_of(self._observatory)["active"]
+        body = self._pages.get_template(template).render(title=title, about=about, active=active, **values)
+        return HTMLResponse(body, status, headers=_HEADERS)
+
+    def _failed(self, error: Problem) -> Response:
+        return self._page("error.html", error.title, error.status, detail=error.detail)
+
+
+def _clock(minute: int) -> str:
+    return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"
+
+
+def _iso(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _strip_paths(states: Sequence[str]) -> list[tuple[str, str]]:
+    """An SVG path for each state: one bar a minute. console.js draws the same."""
+    paths: dict[str, str] = {}
+    for index, state in enumerate(states):
+        paths[state] = paths.get(state, "") + f"M{index * 5} 0h4v16h-4z"
+    return list(paths.items())
+
+
+def _strip_label(states: Sequence[str]) -> str:
+    counts = Counter(states)
+    parts = [f"{counts[state]} {state}" for state in ("up", "down", PROVISIONAL, "unknown") if counts[state]]
+    return f"Last {len(states)} minutes: {', '.join(parts) or 'no events'}"
+
+
+def _moment(us: int | None) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else _UNKNOWN
+
+
+def _breaker(told: dict[str, Any]) -> str:
+    """What is known of a breaker beyond its state; pipe.js says the same."""
+    if told["since_ms"] is None:
+        return ""
+    said = [f"since {_moment(told['since_ms'] * 1000)} UTC"]
+    if told["answer"]:
+        said.append(f"answer {told['answer']}")
+    if told["open_partitions"] < told["partitions"]:
+        said.append(f"on {told['open_partitions']} of {told['partitions']} partitions")
+    return ", ".join(said)
+
+
+def _ms(us: float | None) -> str:
+    if us is None:
+        return _UNKNOWN
+    return f"{us / 1000:.1f} ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.2f} s"
+
+
+def _number(value: float | None, digits: int = 0) -> str:
+    return _UNKNOWN if value is None else f"{value:,.{digits}f}"

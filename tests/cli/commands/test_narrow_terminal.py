@@ -1,0 +1,148 @@
+"""What `hifi minutes`, `top`, `status` and `dead list` print in 80 columns, without a terminal."""
+
+import io
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from rich.console import Console
+
+from hifi.dead_letters.letter import DeadLetter
+from hifi_cli.commands.dead import dead_letter_table
+from hifi_cli.commands.status import print_status
+from hifi_cli.display.tables import print_table
+
+MINUTE = 29_730_000  # 2026-07-11T20:00Z
+BIG = {
+    "in": 1_234_567, "delivered": 2_469_134, "lost": 12_345, "in_flight": 23_456, "waiting": 34_567,
+    "dead": 45_678, "duplicates": 56_789, "late": 67_890, "p95_us": 9_876_543,
+}  # fmt: skip
+MINUTES = [
+    {"minute": MINUTE, "state": "up", "causes": []} | dict.fromkeys(BIG, 0),
+    {"minute": MINUTE + 1, "state": "down", "causes": ["loss", "lag", "ingest"]} | BIG,
+]
+PIPES = {
+    "pipes": [
+        {
+            "pipe": "orders-of-the-shop", "state": "alarm", "alarms": ["availability", "destination-failing"],
+            "rate_in": 12345.6, "rate_out": 23456.7, "p95_us": 9_876_543, "lost": 12_345, "dead": 45_678,
+            "retrying": 34_567, "in_flight": 23_456, "share_day": 0.99987,
+        }
+    ],
+    "status": {
+        "behind_s": 0.4,
+        "groups": [{"service": "egest", "topic": "hifi.enriched", "records": 4348, "seconds": 1.5}],
+    },
+}  # fmt: skip
+
+
+class FakeObserve(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({"minutes": MINUTES} if "/minutes" in self.path else PIPES).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def observe():
+    with ThreadingHTTPServer(("127.0.0.1", 0), FakeObserve) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def assert_whole(text, *wanted):
+    """Every number and every word of a heading is there, nothing is cut, and every line fits."""
+    words = set(re.split(r"\s+", text))
+    assert "…" not in text, text
+    assert all(word in words for part in wanted for word in part.split()), text
+    assert max(map(len, text.splitlines())) <= 80, text
+
+
+def test_minutes_are_readable(hifi, observe):
+    code, text, errors = hifi("minutes", "orders", "--url", observe, COLUMNS="80")
+    assert code == 0, errors
+    assert_whole(
+        text, "minute UTC state accepted events delivered deliveries lost dead letters lag p95",
+        "2026-07-11T20:01 1,234,567 2,469,134 12,345 45,678 9,877 ms", "up down",
+    )  # fmt: skip
+    code, text, _ = hifi("minutes", "orders", "--url", observe, "--wide", COLUMNS="80")
+    for number in (
+        "1,234,567",
+        "2,469,134",
+        "12,345",
+        "23,456",
+        "34,567",
+        "45,678",
+        "56,789",
+        "67,890",
+        "9,877 ms",
+    ):
+        assert number in text, text
+    assert "…" not in text
+
+
+def test_top_is_readable(hifi, observe):
+    code, text, errors = hifi("top", "--once", "--url", observe, COLUMNS="80")
+    assert code == 0, errors
+    assert_whole(
+        text, "pipe state in out ev/s lag p95 lost events dead letters up today",
+        "12,345.6 23,456.7 9,877 ms 12,345 45,678 99.99", "4,348 records",
+    )  # fmt: skip
+    assert "34,567" in hifi("top", "--once", "--wide", "--url", observe, COLUMNS="80")[1]
+
+
+def test_dead_letters_are_readable():
+    headers = {
+        "ce_id": "b5f0c2f0-5e8a-4b0c-9a55-0d6c1e0f7a11", "hifi_pipe": "orders-of-the-shop",
+        "hifi_service": "egest", "hifi_destination": "warehouse", "hifi_reason": "status-404",
+        "hifi_detail": "the destination answered 404", "hifi_pointer": "",
+    }  # fmt: skip
+    letter = DeadLetter(
+        12,
+        1_234_567,
+        1_783_728_060_123,
+        None,
+        b"",
+        [(name, text.encode()) for name, text in headers.items()],
+        True,
+    )
+    text = on_paper(lambda console: print_table(dead_letter_table([letter]), console))
+    assert_whole(text, "id time pipe event refused by reason replayed", "12:1234567 yes")
+    assert re.search(r"\d\d-\d\d \d\d:\d\d:\d\d", text), text
+    wide = on_paper(lambda console: print_table(dead_letter_table([letter], wide=True), console), 200)
+    assert "the destination answered 404" in wide
+
+
+def test_status_is_readable():
+    instance = {
+        "name": "normalize-12", "service": "normalize", "pid": 4_194_304, "port": 65535, "ready": False,
+        "state": "starting", "waiting": ["the pipe registry is not loaded yet"], "rate_per_s": 12_345.6,
+        "log": "/srv/hifi/logs/normalize-12.log",
+    }  # fmt: skip
+    found = {
+        "stream": "hifi", "kafka": "127.0.0.1:9092", "url": "http://127.0.0.1:8080", "trigger": "real-time",
+        "console": "http://127.0.0.1:8090", "problem": None, "instances": [instance],
+        "backlog": {"normalize": 1_234_567, "enrich": 12}, "uncommitted": {"enrich": 4_348},
+        "pipes": [{"pipe": "orders", "version": 17, "destinations": ["warehouse"], "description": "Orders " * 20}],
+    }  # fmt: skip
+    text = on_paper(lambda console: print_status(found, console))
+    assert_whole(
+        text, "instance state rate ev/s waiting for records in running batch pipe version destinations description",
+        "normalize-12 starting 12,346 1,234,567 12 4,348 17",
+    )  # fmt: skip
+    assert "4194304" not in text
+    assert "4194304" in on_paper(lambda console: print_status(found, console, wide=True))
+
+
+def on_paper(write, width=80):
+    console = Console(width=width, file=io.StringIO(), record=True)
+    write(console)
+    return console.export_text()

@@ -1,0 +1,65 @@
+"""Variables, metrics, headers and modules that the pages name exist."""
+
+import re
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCES = ("libs", "services", "infra", "cli")
+ENDINGS = {".py", ".yaml", ".sh", ".html"}
+
+
+@cache
+def source():
+    files = chain.from_iterable((ROOT / folder).rglob("*") for folder in SOURCES)
+    return "\n".join(file.read_text("utf-8") for file in files if file.suffix in ENDINGS)
+
+
+def names(page, pattern):
+    return sorted(set(re.findall(pattern, page.read_text("utf-8"))))
+
+
+def module_exists(dotted):
+    """Whether a module, or an attribute of one, is in the tree: `hifi.topics`, `hifi.kafka.consumer.Consumer`."""
+    package, *rest = dotted.split(".")
+    roots = [ROOT / "libs", ROOT / "infra", ROOT / "cli", *(ROOT / "services").iterdir()]
+    for root in roots:
+        place = root / package
+        for index, part in enumerate(rest):
+            if (place / part).is_dir():
+                place /= part
+            elif (file := place / f"{part}.py").is_file():
+                left = rest[index + 1 :]
+                return not left or re.search(rf"\b{left[0]}\b", file.read_text("utf-8")) is not None
+            else:
+                break
+        else:
+            if place.is_dir():
+                return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_variable_on_a_page_exists(page):
+    settings = (ROOT / "docs/settings.md").read_text("utf-8")
+    for name in names(page, r"\bHIFI_[A-Z0-9_]*[A-Z0-9]"):
+        field = name.removeprefix("HIFI_").lower()  # of a settings model that has no page
+        assert name in settings or re.search(rf"\b{name}\b|^    {field}: ", source(), re.MULTILINE), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_metric_and_header_on_a_page_exists(page):
+    for name in names(
+        page, r"\bhifi_(?!kafka\b)[a-z_]*[a-z]"
+    ):  # hifi_kafka is a volume of the compose project
+        assert re.search(rf"\b{name.removesuffix('_total')}", source()), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_on_a_page_exists(page):
+    for name in names(page, r"`(hifi(?:_[a-z]+)?(?:\.\w+)+)`"):
+        assert module_exists(name) or f'"{name}"' in source(), name  # or an attribute of spans

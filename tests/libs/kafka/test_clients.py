@@ -1,0 +1,71 @@
+"""Clients are connected with patience and closed within a bound."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+
+from aiokafka_cooperative import IncompatibleAiokafkaError
+from hifi.errors import Misconfigured
+from hifi.kafka import clients
+from hifi.settings import ServiceSettings
+
+
+class StoppableClient:
+    def __init__(self, stop: Callable[[], Awaitable[None]]) -> None:
+        self.stop = stop
+
+
+async def test_a_client_that_hangs_is_left_after_the_bound() -> None:
+    cancelled = False
+
+    async def hang() -> None:
+        nonlocal cancelled
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled = True
+
+    async with asyncio.timeout(10):
+        await clients.close(StoppableClient(hang), timeout_s=0.05)
+    assert cancelled
+
+
+async def test_a_task_of_the_client_that_was_cancelled_does_not_cancel_the_caller() -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    await clients.close(StoppableClient(cancelled))
+
+
+async def test_errors_of_kafka_are_ignored_and_others_are_not() -> None:
+    async def away() -> None:
+        raise KafkaConnectionError
+
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    await clients.close(StoppableClient(away))
+    with pytest.raises(ZeroDivisionError):
+        await clients.close(StoppableClient(broken))
+
+
+async def test_connecting_goes_on_until_a_broker_answers_and_tells_each_failure() -> None:
+    failures: list[Exception] = []
+
+    async def start() -> None:
+        if len(failures) < 3:
+            raise KafkaConnectionError
+
+    await clients.connect(start, failures.append)
+    assert len(failures) == 3
+
+
+async def test_an_aiokafka_that_does_not_fit_is_a_misconfiguration(monkeypatch: pytest.MonkeyPatch) -> None:
+    def differs() -> None:
+        raise IncompatibleAiokafkaError("Fetcher._proc_fetch_request has no highwater")
+
+    monkeypatch.setattr(clients, "check_fetcher", differs)
+    with pytest.raises(Misconfigured, match="highwater"):
+        clients.group_consumer(ServiceSettings(), "g")

@@ -1,0 +1,174 @@
+"""Conditions are found in minutes and momentary figures, and end when their cause ends."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hifi import event
+from hifi_observe.alarms.alarm import Key
+from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
+from hifi_observe.ledger.closing import ClosingRules
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.ledger.stage import Stage
+from hifi_observe.live import figures
+from hifi_observe.minutes import record_keys
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.minute_store import MinuteStore
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from simulated_mesh import Row
+
+MINUTE = 28_333_333
+MINUTE_US = 60_000_000
+NOW_US = (MINUTE + 66) * MINUTE_US
+THRESHOLDS = Thresholds(15, 10)
+
+
+def merged(store: MinuteStore, minute: int, at_us: int, lost: int) -> None:
+    hops = [{"hop": "egest", "destination": "crm", "lost": lost}]
+    causes = ["loss"] if lost else []
+    value = {
+        "state": "down" if lost else "up", "at_us": at_us, "lost": lost, "causes": causes, "hops": hops
+    }  # fmt: skip
+    store.take(record_keys.minute("flights", minute), orjson.dumps(value))
+
+
+def look(store: MinuteStore, now_us: int = NOW_US) -> dict[Key, str]:
+    limits = {"flights": SloLimits(1_000_000, 0)}
+    return find_conditions(store, limits, {"flights": {"crm"}}, now_us, 1, THRESHOLDS)
+
+
+def closed(minute: int) -> MinuteStore:
+    store = MinuteStore()
+    marker: dict[str, Any] = {"minute": minute, "gaps": {}}
+    store.take(record_keys.closed(0), orjson.dumps(marker))
+    return store
+
+
+def test_a_loss_in_an_older_minute_is_reported_for_a_while() -> None:
+    store = closed(MINUTE + 60)
+    merged(store, MINUTE, (MINUTE + 6) * MINUTE_US, 0)
+    assert ("loss", "flights", "") not in look(store)
+    merged(store, MINUTE, NOW_US, 2)
+    assert "lost 2 events at egest crm" in look(store)["loss", "flights", ""]
+    assert look(store, NOW_US + (RECENT_MINUTES + 1) * MINUTE_US) == {}
+
+
+def test_a_reported_loss_is_not_reported_again_when_its_minute_is_amended_otherwise() -> None:
+    store = closed(MINUTE + 60)
+    merged(store, MINUTE, (MINUTE + 6) * MINUTE_US, 2)
+    merged(store, MINUTE, NOW_US, 2)
+    assert look(store) == {}
+    merged(store, MINUTE, NOW_US, 3)
+    assert ("loss", "flights", "") in look(store)
+
+
+def test_of_many_minutes_that_close_at_once_none_goes_unseen() -> None:
+    store = closed(MINUTE + 60)
+    for minute in range(MINUTE, MINUTE + 61):
+        merged(store, minute, NOW_US, 1 if minute == MINUTE else 0)
+    assert ("loss", "flights", "") in look(store)
+
+
+def tell(store: MinuteStore, partition: int, ledger: PartitionLedger) -> None:
+    ledger.reached_us = NOW_US
+    store.take(record_keys.live(partition), orjson.dumps(figures.of_ledger(ledger, NOW_US, {})))
+
+
+def fail(ledger: PartitionLedger, at_ms: range, destination: str = "crm") -> None:
+    for append_ms in at_ms:
+        ledger.live.outcome("flights", Stage("failed", destination), "503", append_ms)
+
+
+def test_a_failing_destination_is_reported_until_a_later_success_on_any_partition() -> None:
+    store = closed(MINUTE)
+    failing, other = PartitionLedger(0, ClosingRules()), PartitionLedger(1, ClosingRules())
+    fail(failing, range(100, 112))
+    other.live.success("flights", "crm", 90)
+    tell(store, 0, failing)
+    tell(store, 1, other)
+    assert "12 outcomes in a row were 503" in look(store)["destination", "flights", "crm"]
+    other.live.success("flights", "crm", 120)
+    tell(store, 1, other)
+    assert look(store) == {}
+
+
+def test_a_success_is_seen_from_its_receipt() -> None:
+    ledger = PartitionLedger(0, ClosingRules())
+    receipt = {
+        event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SEQ: b"a:0", event.DESTINATION: b"crm",
+        event.OUTCOME: b"delivered",
+    }  # fmt: skip
+    ledger.take("receipts", [Row(0, 7, list(receipt.items()))])
+    assert ledger.live.successes == {("flights", "crm"): 7}
+
+
+def test_a_destination_that_the_pipe_no_longer_declares_is_not_reported() -> None:
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    fail(ledger, range(12), "gone")
+    tell(store, 0, ledger)
+    assert look(store) == {}
+
+
+def test_deleted_records_are_reported_for_a_while_whichever_partition_missed_them() -> None:
+    store = closed(MINUTE)
+    for partition in range(2):
+        ledger = PartitionLedger(partition, ClosingRules())
+        if partition:
+            ledger.live.skip("raw", 5, NOW_US)
+        tell(store, partition, ledger)
+    assert look(store)["offsets-lost", "", ""] == "5 records of raw"
+    assert ("offsets-lost", "", "") not in look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)
+
+
+def dead_letters(ledger: PartitionLedger, count: int) -> None:
+    headers = {
+        event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SERVICE: b"normalize",
+        event.REASON: b"schema",
+    }  # fmt: skip
+    first = ledger.positions.get("dead-letter", 0)
+    rows = [
+        Row(offset, NOW_US // 1000 - 1000, list((headers | {event.SEQ: b"a:%d" % offset}).items()))
+        for offset in range(first, first + count)
+    ]
+    ledger.take("dead-letter", rows)
+
+
+def test_dead_letters_are_reported_as_a_count_and_not_as_a_rate() -> None:
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    ledger.reached_us = NOW_US
+    store.take(record_keys.live(0), orjson.dumps(figures.of_ledger(ledger, NOW_US - 1_000_000, {})))
+    dead_letters(ledger, 1)
+    tell(store, 0, ledger)
+    assert look(store)["dead-letters", "flights", ""] == "1 dead letter in the last minute"
+    dead_letters(ledger, 2)
+    tell(store, 0, ledger)
+    assert look(store)["dead-letters", "flights", ""] == "3 dead letters in the last minute"
+
+
+def test_enrich_makes_no_progress_only_if_it_neither_commits_nor_writes() -> None:
+    def row(offset: int) -> Row:
+        headers = {
+            event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SEQ: b"a:%d" % offset,
+            event.RAW: b"%d" % offset,
+        }  # fmt: skip
+        return Row(offset, NOW_US // 1000 - 10_000, list(headers.items()))
+
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    ledger.take("normalized", [row(offset) for offset in range(10)])
+
+    def published(at_us: int, enriched: int) -> dict[Key, str]:
+        ledger.take("enriched", [row(enriched)])
+        ledger.reached_us = NOW_US
+        store.take(record_keys.live(0), orjson.dumps(figures.of_ledger(ledger, at_us, {})))
+        return look(store)
+
+    published(NOW_US - 4_000_000, 3)
+    assert ("no-progress", "", "enrich") not in published(NOW_US - 2_000_000, 5), "it writes"
+    told = published(NOW_US, 5)["no-progress", "", "enrich"]
+    assert told == "enrich committed nothing on normalized[0]; 4 records are waiting"

@@ -1,0 +1,91 @@
+"""Every kind of alarm has a runbook that opens offline, in the console as in the documentation."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hifi.health import Health
+from hifi_observe.alarms import runbooks
+from hifi_observe.alarms.alarm import KINDS, Alarm
+from hifi_observe.alarms.runbooks import RUNBOOKS, Runbook, link, markdown, spans
+from hifi_observe.observatory import Observatory
+from hifi_observe.settings import ObserveSettings
+from hifi_observe.web.api import application
+from hifi_observe.web.operations import OPERATIONS
+
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+@pytest.fixture
+async def page() -> str:
+    """The console's page, as an instance serves it that has reached nothing, not even Kafka."""
+    settings = ObserveSettings(kafka="127.0.0.1:1", stream="s")
+    app = application(Observatory(settings, Health("observe", "i")))
+    sent: list[dict] = []
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": runbooks.PATH, "headers": [], "query_string": b""}
+    await app(scope, None, send)
+    assert sent[0]["status"] == 200
+    return sent[1]["body"].decode()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_says_what_it_means_its_causes_and_what_to_do(kind: str) -> None:
+    book = RUNBOOKS[kind]
+    assert book.means
+    assert book.causes
+    assert any(code for step in book.steps for code, _ in spans(step)), "a command or a name to look for"
+
+
+def test_there_is_no_runbook_without_an_alarm() -> None:
+    assert list(RUNBOOKS) == list(KINDS)
+
+
+async def test_the_link_of_every_alarm_leads_to_its_section(page: str) -> None:
+    for kind in KINDS:
+        path, _, anchor = Alarm("i", kind, "", "", "", 0).json()["runbook"].partition("#")
+        assert path == runbooks.PATH
+        assert f'<h2 id="{anchor}"' in page
+
+
+async def test_page_and_documentation_say_the_same(page: str) -> None:
+    documented = (DOCS / "runbooks.md").read_text()
+    assert markdown() in documented, "run: python -m hifi_cli.reference docs"
+
+    def words(text: str) -> str:
+        return re.sub(r"[\s`]+", " ", text)
+
+    shown = words(re.sub(r"</?code>", "`", page).replace("&#39;", "'"))
+    for book in RUNBOOKS.values():
+        for text in (book.means, *book.causes, *book.steps):
+            assert words(text) in shown
+            assert words(text) in words(documented)
+
+
+def test_the_documentation_of_observe_names_every_kind() -> None:
+    text = (DOCS / "observe.md").read_text()
+    assert re.findall(r"\]\(runbooks\.md#([a-z-]+)\)", text) == list(KINDS)
+
+
+def test_a_link_is_whole_where_the_address_of_the_console_is_known() -> None:
+    assert link("lag") == "/runbooks#lag"
+    assert link("lag", "https://observe.example/") == "https://observe.example/runbooks#lag"
+
+
+def test_code_is_never_broken_over_lines() -> None:
+    long = Runbook("word " * 40 + "`kafka-configs.sh --bootstrap-server KAFKA --describe`", ("x",), ("y",))
+    made = runbooks._section("kind", long)
+    assert "`kafka-configs.sh --bootstrap-server KAFKA --describe`" in made
+
+
+def test_the_document_of_the_api_promises_breaker_and_runbook() -> None:
+    results = {one.name: one.result for one in OPERATIONS}
+    destination = results["pipe"]["properties"]["destinations"]["items"]
+    assert destination["properties"]["breaker"]["properties"]["state"]["enum"] == [
+        "open", "half-open", "closed", "unknown",
+    ]  # fmt: skip
+    assert "runbook" in results["alarms"]["properties"]["active"]["items"]["required"]

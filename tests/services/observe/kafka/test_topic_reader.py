@@ -1,0 +1,48 @@
+"""A reader that cannot take what it was given fails, so that another joins anew."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaError
+
+from hifi.topics import Topics
+from hifi_observe.kafka import topic_reader
+from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.kafka.topic_reader import TopicReader
+from hifi_observe.settings import ObserveSettings
+
+
+class Nothing:
+    """Stands for what talks to Kafka, and answers nothing."""
+
+    async def start(self) -> None:
+        """Nothing to do."""
+
+    async def stop(self) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.parametrize("error", [KafkaError("no leader"), TimeoutError(), OSError("gone")])
+async def test_a_ledger_that_cannot_be_loaded_ends_the_reader(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def load_ledger(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(topic_reader, "load_ledger", load_ledger)
+    settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
+    topics = Topics("s")
+    made = TopicReader(settings, topics, Publisher(None, topics, 1))  # type: ignore[arg-type]
+    joined = made._membership
+
+    class Joining(Nothing):
+        async def start(self) -> None:
+            with contextlib.suppress(Exception):  # as the group's coordinator, which logs it and goes on
+                await joined._changed({0}, set())
+
+    made._membership, made._snapshots, made._consumer = Joining(), Nothing(), Nothing()  # type: ignore[assignment]
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(made.run(), 5)
+    assert raised.value.exceptions == (error,)

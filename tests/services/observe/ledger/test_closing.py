@@ -1,0 +1,185 @@
+"""Single rules of closing, each with the smallest case that needs it."""
+
+import sys
+from pathlib import Path
+
+import orjson
+
+from hifi import event
+from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.ledger.stage import Stage
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from simulated_mesh import TOPICS, Row
+
+EPOCH = "0" * 15 + "a"
+MINUTE = 28_333_333
+CLOSED_US = (MINUTE + 1) * 60_000_000 + 60_000_000
+RULES = ClosingRules(settle_s=10)
+
+
+def row(offset: int, sequence: int, **more: bytes) -> Row:
+    headers = {
+        event.PIPE: b"flights",
+        event.MINUTE: b"%d" % MINUTE,
+        event.SEQ: f"{EPOCH}:{sequence}".encode(),
+        event.ACCEPTED: b"%d" % (MINUTE * 60_000_000),
+        event.IN: b"%d" % (MINUTE * 60_000_000),
+    }
+    headers |= {f"hifi_{name}": value for name, value in more.items()}
+    return Row(offset, MINUTE * 60_000, list(headers.items()))
+
+
+def ledger() -> PartitionLedger:
+    made = PartitionLedger(0, RULES)
+    made.positions = dict.fromkeys(TOPICS, 0)
+    return made
+
+
+def judge(made: PartitionLedger, **committed: int) -> MinuteResult:
+    at = {name.replace("_", "-"): offset for name, offset in committed.items()}
+    made.begin(OffsetSnapshot(CLOSED_US, 0, at, dict(made.positions)))
+    made.settle()
+    return made.look(made.pipe_minutes["flights", MINUTE])
+
+
+def told(result: MinuteResult) -> dict[tuple[str, str], int]:
+    return {(one.hop, one.state): len(one.ids) for one in result.unresolved}
+
+
+def test_what_is_committed_past_without_a_successor_is_lost_and_the_rest_in_flight() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0), row(1, 1), row(2, 2)])
+    made.take("normalized", [row(0, 0)])
+    assert told(judge(made, raw=2)) == {
+        ("normalize", "lost"): 1, ("normalize", "in_flight"): 1, ("enrich", "in_flight"): 1,
+    }  # fmt: skip
+
+
+def test_an_event_whose_second_copy_is_still_to_be_read_is_not_lost() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0), row(1, 0)])
+    assert told(judge(made, raw=1)) == {("normalize", "in_flight"): 1}
+    assert told(judge(made, raw=2)) == {("normalize", "lost"): 1}
+
+
+def test_nothing_is_judged_before_everything_up_to_the_snapshot_was_read() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0)])
+    made.begin(OffsetSnapshot(CLOSED_US, 0, {"raw": 1}, {"raw": 1, "normalized": 1}))
+    assert not made.reached
+    made.take("normalized", [row(0, 0)])
+    assert made.reached
+
+
+def test_a_dead_letter_that_is_read_before_its_event_ends_it_all_the_same() -> None:
+    made = ledger()
+    made.take("dead-letter", [row(0, 0, service=b"normalize")])
+    assert told(judge(made)) == {}
+    made.take("raw", [row(0, 0)])
+    result = judge(made, raw=1)
+    assert told(result) == {}
+    assert result.counts["ingest", "", "in"] == 1
+    assert not result.pipe_minute.copies
+
+
+def test_a_retry_that_is_not_due_waits_and_one_that_the_retrier_skipped_is_lost() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0)])
+    made.take("normalized", [row(0, 0)])
+    made.take("enriched", [row(0, 0, to=b"crm")])
+    made.take("retry-in.5s", [row(0, 0, destination=b"crm", **{"pass": b"0"})])
+    done = {"raw": 1, "normalized": 1, "enriched": 1}
+    assert told(judge(made, **done)) == {("retrier", "waiting"): 1}
+    made.begin(OffsetSnapshot(CLOSED_US, 0, done | {"retry-in.5s": 1}, dict(made.positions)))
+    made.settle()
+    assert told(made.look(made.pipe_minutes["flights", MINUTE])) == {("retrier", "lost"): 1}
+    made.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"1"})])
+    assert told(judge(made, **done)) == {("retry", "in_flight"): 1}
+    made.take("retry-in.30s", [row(0, 0, destination=b"crm", **{"pass": b"1"})])
+    assert told(judge(made, **done, retry_out=1)) == {("retrier", "waiting"): 1}
+    made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"delivered")])
+    assert told(judge(made, **done, retry_out=1)) == {}
+
+
+def test_the_receipt_of_a_dead_letter_does_not_stand_for_the_dead_letter() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0)])
+    made.take("normalized", [row(0, 0)])
+    made.take("enriched", [row(0, 0, to=b"crm")])
+    made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"dead-letter")])
+    done = {"raw": 1, "normalized": 1, "enriched": 1}
+    assert told(judge(made, **done)) == {("egest", "lost"): 1}
+    made.take("dead-letter", [row(0, 0, destination=b"crm", service=b"egest")])
+    assert told(judge(made, **done)) == {}
+
+
+def test_a_replayed_dead_letter_moves_to_replayed_and_is_no_copy() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0)])
+    made.take("dead-letter", [row(0, 0, service=b"normalize")])
+    judge(made, raw=1)
+    made.take("normalized", [row(0, 0, replay=b"1")])
+    made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"delivered", replay=b"1")])
+    result = judge(made, raw=1)
+    assert len(result.pipe_minute.replayed["crm"]) == 1
+    assert not result.pipe_minute.copies
+    assert told(result) == {}
+
+
+def test_what_is_no_event_of_ours_is_counted_and_hurts_nothing() -> None:
+    made = ledger()
+    made.take(
+        "raw",
+        [
+            Row(0, 0, []),
+            Row(1, 0, [("hifi_seq", b"x"), ("hifi_pipe", b"p"), ("hifi_minute", b"1")]),
+            row(2, 0),
+        ],
+    )
+    made.take("accepted", [Row(0, 0, [], b"not json")])
+    assert (made.foreign["raw"], made.foreign["accepted"]) == (2, 1)
+    assert judge(made).counts["ingest", "", "in"] == 1
+
+
+def test_an_epoch_that_ends_without_a_closing_ack_report_leaves_its_minute_incomplete() -> None:
+    for closed, expected in ((True, (1, 0)), (False, (0, 1))):
+        made = ledger()
+        made.take("raw", [row(0, 0)])
+        report = {"epoch": EPOCH, "pipes": {}, "closed": closed}
+        made.take("accepted", [Row(0, MINUTE * 60_000, [], orjson.dumps(report))])
+        made.begin(OffsetSnapshot(CLOSED_US, 1, {}, dict(made.positions)))
+        (result,) = made.settle()
+        assert (result.unacknowledged, result.ack_report_incomplete) == expected
+
+
+def test_a_closed_minute_survives_json_and_continues() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0), row(1, 1)])
+    made.take("normalized", [row(0, 0)])
+    judge(made, raw=1)
+    pipe_minute = made.pipe_minutes["flights", MINUTE]
+    again = PartitionLedger.resume(
+        0,
+        RULES,
+        orjson.loads(orjson.dumps(made.marker())),
+        [PipeMinute.load("flights", MINUTE, orjson.loads(orjson.dumps(pipe_minute.dump())))],
+    )
+    start = again.positions["raw"]
+    again.take("raw", [one for one in (row(0, 0), row(1, 1)) if one.offset >= start])
+    assert told(judge(again, raw=2)) == {("normalize", "lost"): 1, ("enrich", "in_flight"): 1}
+    assert judge(again, raw=2).counts["ingest", "", "in"] == 2
+
+
+def test_a_copy_of_an_event_that_came_to_its_end_is_a_copy_after_closing_too() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0)])
+    made.take("dead-letter", [row(0, 0, service=b"normalize")])
+    judge(made, raw=1)
+    made.take("raw", [row(1, 0), row(2, 7)])
+    result = judge(made, raw=1)
+    assert (result.pipe_minute.copies[Stage("raw")], result.pipe_minute.late) == (1, 1)
+    assert result.counts["ingest", "", "in"] == 2
+    assert told(result) == {("normalize", "in_flight"): 1}

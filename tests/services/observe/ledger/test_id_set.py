@@ -1,0 +1,38 @@
+"""Identity sets behave like Python's sets and survive the trip through JSON."""
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi_observe.ledger.id_set import IdSet, union
+
+IDS = st.sets(st.tuples(st.sampled_from(["0" * 16, "f" * 16]), st.integers(0, 2**40)), max_size=60)
+
+
+@given(IDS, IDS)
+def test_the_algebra_is_that_of_sets(one: set[tuple[str, int]], other: set[tuple[str, int]]) -> None:
+    a, b = IdSet.of(one), IdSet.of(other)
+    assert set(a - b) == one - other
+    assert set(a & b) == one & other
+    assert set(a | b) == set(union([a, b])) == one | other
+    assert (len(a), bool(a)) == (len(one), bool(one))
+    assert all(identity in a for identity in one)
+    assert (a == b) == (one == other)
+
+
+@given(IDS)
+def test_a_set_survives_json(ids: set[tuple[str, int]]) -> None:
+    assert IdSet.load(orjson.loads(orjson.dumps(IdSet.of(ids).dump()))) == IdSet.of(ids)
+
+
+@given(IDS, st.lists(st.integers(0, 1000), unique=True))
+def test_adding_says_how_many_were_new(ids: set[tuple[str, int]], more: list[int]) -> None:
+    made = IdSet.of(ids)
+    assert made.add("0" * 16, more) == len({("0" * 16, one) for one in more} - ids)
+
+
+def test_a_million_dense_events_take_little_memory() -> None:
+    made = IdSet()
+    made.add("a" * 16, range(1_000_000))
+    made.compress()
+    assert made.size_bytes() < 1000

@@ -1,0 +1,93 @@
+"""Ingest's heartbeat: the gap of a minute; minutes that were not observed are unknown."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hifi_observe.ledger.ack_report import AckReport
+from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
+from hifi_observe.ledger.ingest_activity import IngestActivity
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.live import figures
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from simulated_mesh import Row
+
+MINUTE = 28_333_333
+RULES = ClosingRules(settle_s=0)
+
+
+def beat(made: PartitionLedger, seconds: Iterable[int], **more: Any) -> None:
+    """One tally in each of these seconds, counted from the start of MINUTE."""
+    value = orjson.dumps({"epoch": "a", "pipes": {}, "closed": False, **more})
+    first = made.positions.get("accepted", 0)
+    rows = [Row(first + n, (MINUTE * 60 + s) * 1000, [], value) for n, s in enumerate(seconds)]
+    made.take("accepted", rows)
+
+
+def close(made: PartitionLedger, minute: int) -> dict[str, Any]:
+    """The marker after closing minutes up to this one, as it is read again."""
+    made.begin(OffsetSnapshot((minute + 1) * 60_000_000, 0, {}, dict(made.positions)))
+    made.settle()
+    marker: dict[str, Any] = orjson.loads(orjson.dumps(made.marker()))
+    return marker
+
+
+def resume(marker: dict[str, Any]) -> PartitionLedger:
+    return PartitionLedger.resume(0, RULES, marker, [])
+
+
+def test_a_gap_is_the_longest_time_without_an_ack_report() -> None:
+    made = IngestActivity()
+    for second in (*range(60), 70, 100):
+        made.add(0, (MINUTE * 60 + second) * 1000, AckReport("a"))
+    assert [made.gap_s(MINUTE + one) for one in (0, 1, 2)] == [0, 29, 60]
+
+
+def test_the_time_before_the_first_ack_report_is_unknown() -> None:
+    made = PartitionLedger(0, RULES)
+    beat(made, range(40, 120))
+    assert close(made, MINUTE + 1)["gaps"] == {str(MINUTE): 0, str(MINUTE + 1): 0}
+
+
+def test_after_a_restart_nothing_is_said_of_minutes_that_were_closed_before() -> None:
+    made = PartitionLedger(0, RULES)
+    beat(made, range(180))
+    marker = close(made, MINUTE + 1)
+    again = resume(marker)
+    beat(again, range(120, 180))
+    assert close(again, MINUTE + 1)["gaps"] == {}
+    assert close(again, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
+
+
+def test_answers_are_published_for_the_minutes_that_closed() -> None:
+    made = PartitionLedger(0, RULES)
+    beat(made, (1, 2), answers={"202": 97, "400": 1, "503": 1})
+    beat(made, (61,), answers={"202": 10})
+    beat(made, (121,))
+    assert close(made, MINUTE)["answers"] == {str(MINUTE): [2, 198]}
+    assert close(made, MINUTE + 2)["answers"] == {str(MINUTE + 1): [0, 10]}
+
+
+def test_ingest_that_is_silent_across_a_restart_stays_silent() -> None:
+    made = PartitionLedger(0, RULES)
+    beat(made, range(60))
+    again = resume(close(made, MINUTE + 2))
+    assert figures.of_ledger(again, 0, {})["ack_reported"] == (MINUTE * 60 + 59) * 1000
+    assert close(again, MINUTE + 4)["gaps"] == {str(MINUTE + 3): 60, str(MINUTE + 4): 60}
+    once_more = resume(close(again, MINUTE + 5))
+    beat(once_more, range(7 * 60, 8 * 60))
+    assert close(once_more, MINUTE + 7)["gaps"] == {str(MINUTE + 6): 60, str(MINUTE + 7): 0}
+
+
+def test_a_marker_of_before_is_read_too() -> None:
+    made = PartitionLedger(0, RULES)
+    beat(made, range(60))
+    marker = close(made, MINUTE)
+    del marker["ack_reported"], marker["answers"]
+    again = resume(marker)
+    beat(again, range(120, 180))
+    assert close(again, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}

@@ -1,0 +1,66 @@
+"""Quantiles are within the stated error of the true ones, however the values were split before merging."""
+
+import math
+
+import orjson
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hifi_observe.ledger.sketch import _BOUNDS, RELATIVE_ERROR, Sketch, _key, _key_of_usual
+
+VALUES = st.lists(st.integers(-(10**7), 10**13), min_size=1, max_size=300)
+SHARES = st.sampled_from([0.0, 0.5, 0.9, 0.95, 0.99, 1.0])
+
+
+def sketch(values: list[int]) -> Sketch:
+    made = Sketch()
+    made.extend(values)
+    return made
+
+
+@given(VALUES, SHARES)
+def test_a_quantile_is_within_the_stated_error_of_the_value_of_that_rank(
+    values: list[int], share: float
+) -> None:
+    true = sorted(values)[math.floor(share * (len(values) - 1))]
+    assert abs(sketch(values).quantile_us(share) - true) <= RELATIVE_ERROR * abs(true) * 1.0001
+
+
+@given(VALUES, VALUES, SHARES)
+def test_merging_is_the_same_as_having_seen_everything(
+    one: list[int], other: list[int], share: float
+) -> None:
+    merged = sketch(one)
+    merged.merge(Sketch.load(orjson.loads(orjson.dumps(sketch(other).dump()))))
+    whole = sketch(one + other)
+    assert merged.dump() == whole.dump()
+    assert merged.quantile_us(share) == whole.quantile_us(share)
+    assert (merged.max_us, merged.sum_us, len(merged)) == (
+        max(one + other),
+        sum(one + other),
+        len(one + other),
+    )
+
+
+def test_one_value_many_times_counts_that_often() -> None:
+    made = sketch([100] * 95)
+    made.add_many(10_000_000, 6)
+    assert abs(made.quantile_us(0.5) - 100) <= 1
+    assert abs(made.quantile_us(0.95) - 10_000_000) < 100_000
+    assert len(made) == 101
+
+
+def test_an_empty_sketch_is_zero() -> None:
+    assert (Sketch().quantile_us(0.95), Sketch().mean_us, len(Sketch())) == (0.0, 0.0, 0)
+
+
+@given(st.integers(0, 2 * 86_400_000_000))
+def test_a_search_finds_the_bin_that_the_logarithm_gives(value: int) -> None:
+    assume(value <= _BOUNDS[-1])
+    assert _key_of_usual(value) == _key(value)
+
+
+def test_a_search_is_right_at_the_edge_of_every_bin() -> None:
+    for bound in _BOUNDS[:-1]:
+        for value in (bound, bound + 1):
+            assert _key_of_usual(value) == _key(value)

@@ -1,0 +1,100 @@
+"""Momentary figures add up what every partition number publishes; processed records do not count as waiting."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hifi import event
+from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.live import figures
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from simulated_mesh import Row
+
+NOW_MS = 28_333_333 * 60_000
+
+
+def row(offset: int, raw_offset: int | None = None, **more: bytes) -> Row:
+    """A record whose offset in `raw` is 100 higher than its own, if not given."""
+    headers = {
+        event.PIPE: b"flights",
+        event.MINUTE: b"28333333",
+        event.SEQ: b"a:%d" % offset,
+        event.RAW: b"%d" % (offset + 100 if raw_offset is None else raw_offset),
+    }
+    headers |= {f"hifi_{name}": value for name, value in more.items()}
+    return Row(offset, NOW_MS + offset, list(headers.items()))
+
+
+def ledger_of_enrich(normalized: int) -> PartitionLedger:
+    """Enrich has committed nothing yet, in the middle of a batch."""
+    made = PartitionLedger(0, ClosingRules())
+    made.begin(OffsetSnapshot(0, 0, {"normalized": 0}, {}))
+    made.take("normalized", [row(offset) for offset in range(normalized)])
+    return made
+
+
+def backlog(made: PartitionLedger) -> dict[str, Any]:
+    published = orjson.loads(orjson.dumps(figures.of_ledger(made, (NOW_MS + 10_000) * 1000, {})))
+    return next(one for one in figures.groups({0: published}) if one["topic"] == "normalized")
+
+
+def test_records_that_enrich_wrote_but_did_not_commit_yet_are_not_waiting() -> None:
+    made = ledger_of_enrich(6000)
+    assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (6000, 0)
+    made.take("enriched", [row(offset, to=b"crm") for offset in range(4348)])
+    made.take("enriched", [row(offset, to=b"crm") for offset in range(4348, 5990)])
+    told = backlog(made)
+    assert (told["records"], told["uncommitted"]) == (10, 5990)
+    assert told["seconds"] == 10 - 5.99
+    made.take("enriched", [row(offset, to=b"crm") for offset in range(5990, 6000)])
+    assert backlog(made) == {
+        "topic": "normalized", "service": "enrich", "records": 0, "uncommitted": 6000, "seconds": 0.0
+    }  # fmt: skip
+    made.begin(OffsetSnapshot(0, 0, {"normalized": 6000}, {}))
+    assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (0, 0)
+
+
+def test_it_does_not_matter_which_topic_is_read_first() -> None:
+    made = PartitionLedger(0, ClosingRules())
+    made.take("enriched", [row(offset, to=b"crm") for offset in range(8)])
+    made.take("normalized", [row(offset) for offset in range(10)])
+    assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (2, 8)
+
+
+def test_an_event_that_enrich_refused_does_not_wait() -> None:
+    made = ledger_of_enrich(3)
+    made.take("enriched", [row(0, to=b"crm"), row(1, to=b"crm")])
+    made.take("dead-letter", [row(0, 102, service=b"enrich", reason=b"too-large")])
+    assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (0, 3)
+
+
+def test_a_replay_and_a_dead_letter_of_another_service_show_no_progress_of_enrich() -> None:
+    made = ledger_of_enrich(3)
+    made.take("enriched", [row(0, 102, to=b"crm", replay=b"1")])
+    made.take("dead-letter", [row(0, 102, service=b"normalize", reason=b"schema")])
+    made.take("dead-letter", [row(1, 102, service=b"egest", destination=b"crm", reason=b"status-400")])
+    assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (3, 0)
+
+
+def test_a_record_without_an_offset_in_raw_waits_until_it_is_committed() -> None:
+    made = PartitionLedger(0, ClosingRules())
+    made.take("normalized", [row(0), Row(1, NOW_MS, [one for one in row(1).headers if one[0] != event.RAW])])
+    made.take("enriched", [row(0, to=b"crm"), row(1, to=b"crm")])
+    assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (1, 1)
+
+
+def test_dead_letters_of_the_last_minute_are_counted_over_all_partitions() -> None:
+    ledgers = [PartitionLedger(number, ClosingRules()) for number in range(2)]
+    for made, count in zip(ledgers, (1, 2), strict=True):
+        made.take("dead-letter", [row(offset, service=b"normalize") for offset in range(count)])
+
+    def counted(after_s: int) -> int:
+        now_us = (NOW_MS + after_s * 1000) * 1000
+        live = {one.partition: figures.of_ledger(one, now_us, {}) for one in ledgers}
+        return int(figures.of_pipe("flights", live, {})["dead_last_minute"])
+
+    assert (counted(1), counted(59), counted(60)) == (3, 3, 0)

@@ -1,0 +1,40 @@
+"""The last five minutes of a pipe are kept second by second, of no more pipes than are looked at."""
+
+from typing import Any
+
+from hifi_observe.live.recent_series import ALWAYS_WATCHED, KEEP_S, WATCH_S, RecentSeries
+
+
+def figures(rate_in: float, count: int = 1) -> dict[str, Any]:
+    return {"rate_in": rate_in, "rate_out": 1.0, "lag": {"count": count, "p50": 2000, "p95": 5000}}
+
+
+def test_the_last_five_minutes_are_kept() -> None:
+    recent = RecentSeries()
+    for second in range(KEEP_S + 10):
+        recent.add("flights", second, figures(float(second)))
+    columns = recent.columns("flights")
+    assert columns["at"] == list(range(10, KEEP_S + 10))
+    assert columns["rate_in"][-1] == KEEP_S + 9
+    assert columns["p95_ms"][-1] == 5
+
+
+def test_a_second_without_deliveries_has_no_lag() -> None:
+    recent = RecentSeries()
+    recent.add("flights", 1, figures(0.0, count=0))
+    assert recent.columns("flights")["p95_ms"] == [None]
+
+
+def test_few_pipes_are_all_sampled() -> None:
+    names = [f"pipe-{number}" for number in range(ALWAYS_WATCHED)]
+    assert RecentSeries().watched(names, 0) == names
+
+
+def test_of_many_pipes_only_those_that_are_looked_at_are_sampled() -> None:
+    recent, names = RecentSeries(), [f"pipe-{number}" for number in range(ALWAYS_WATCHED + 1)]
+    assert recent.watched(names, 0) == []
+    recent.watch("pipe-3", 10)
+    assert recent.watched(names, 10) == ["pipe-3"]
+    recent.add("pipe-3", 10, figures(1.0))
+    assert recent.watched(names, 10 + WATCH_S) == []
+    assert recent.columns("pipe-3")["at"] == []

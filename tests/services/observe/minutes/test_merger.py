@@ -1,0 +1,138 @@
+"""What the owner of a pipe writes: what was let go does not come back, and days keep what they counted."""
+
+from collections import Counter
+
+import orjson
+import pytest
+
+from hifi_observe.ledger.closing import MinuteResult
+from hifi_observe.ledger.hops import Unresolved
+from hifi_observe.ledger.id_set import IdSet
+from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.minutes import record_keys
+from hifi_observe.minutes.availability import DAY_MINUTES, SloLimits
+from hifi_observe.minutes.merged_minute import dump
+from hifi_observe.minutes.merger import MinuteMerger
+from hifi_observe.minutes.minute_store import MinuteStore
+
+DAY = 19_000
+FIRST = DAY * DAY_MINUTES
+LIMITS = SloLimits(p95_us=1_000_000, loss=0)
+
+
+def part(minute: int, *, lost: int = 0, at_us: int = 0) -> bytes:
+    pipe_minute = PipeMinute("flights", minute)
+    pipe_minute.measure("end.accepted/crm", [1000])
+    ids = IdSet()
+    ids.add("a" * 16, list(range(lost)))
+    left = [Unresolved("normalize", "", "lost", ids)] if lost else []
+    result = MinuteResult(pipe_minute, Counter({("ingest", "", "in"): 10}), left)
+    return orjson.dumps(dump(result, 0, at_us or (minute + 6) * 60_000_000))
+
+
+def close(store: MinuteStore, minute: int, **more: object) -> None:
+    store.take(record_keys.closed(0), orjson.dumps({"minute": minute, "gaps": {}, **more}))
+
+
+def owner(store: MinuteStore, keep_h: float = 48) -> MinuteMerger:
+    return MinuteMerger(store, 1, {"flights": LIMITS}.get, keep_h=keep_h, amend_s=3600)
+
+
+def follow(store: MinuteStore, records: list[tuple[bytes, dict | None]]) -> None:
+    """What another instance reads of what the owner wrote."""
+    for key, value in records:
+        store.take(key, None if value is None else orjson.dumps(value))
+
+
+def test_shares_that_were_let_go_are_not_merged_after_a_restart_and_the_day_stays() -> None:
+    store = MinuteStore()
+    old = record_keys.part("flights", FIRST, 0)
+    store.take(old, part(FIRST))
+    store.take(record_keys.day("flights", DAY), orjson.dumps({"up": 1, "down": 0, "unknown": 0}))
+    store.take(old, None)
+    close(store, FIRST + 3 * DAY_MINUTES)
+    assert not store.changed["flights"]
+    records = dict(owner(store).merge("flights"))
+    assert record_keys.minute("flights", FIRST) not in records
+    assert record_keys.day("flights", DAY) not in records
+    assert store.days["flights"][DAY] == {"up": 1, "down": 0, "unknown": 0}
+
+
+def test_an_instance_that_does_not_own_a_pipe_forgets_what_changed_with_the_shares() -> None:
+    mine, other = MinuteStore(), MinuteStore()
+    owning = owner(mine, keep_h=2)
+    for minute in range(FIRST, FIRST + 300):
+        for store in (mine, other):
+            store.take(record_keys.part("flights", minute, 0), part(minute))
+            close(store, minute)
+        follow(other, owning.merge("flights"))
+    assert not mine.changed["flights"]
+    assert len(other.changed["flights"]) <= 80
+
+
+def test_a_share_older_than_what_is_kept_is_not_merged() -> None:
+    store = MinuteStore()
+    store.take(record_keys.part("flights", FIRST, 0), part(FIRST, lost=1))
+    close(store, FIRST + 3 * DAY_MINUTES)
+    assert record_keys.minute("flights", FIRST) not in dict(owner(store).merge("flights"))
+    assert not store.changed["flights"]
+
+
+def test_a_day_counts_each_minute_once_when_minutes_are_let_go_before_its_end() -> None:
+    store = MinuteStore()
+    owning = owner(store, keep_h=1)
+    for minute in range(FIRST, FIRST + 300):
+        store.take(record_keys.part("flights", minute, 0), part(minute))
+        close(store, minute)
+        owning.merge("flights")
+    assert store.days["flights"][DAY] == {"up": 300, "down": 0, "unknown": 0}
+
+
+def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
+    store = MinuteStore()
+    owning = owner(store)
+    for minute in range(FIRST, FIRST + DAY_MINUTES):
+        store.take(record_keys.part("flights", minute, 0), part(minute))
+        close(store, minute)
+        owning.merge("flights")
+    late = FIRST + DAY_MINUTES - 1
+    store.take(record_keys.part("flights", late, 0), part(late, lost=3, at_us=(late + 60) * 60_000_000))
+    close(store, late + 50)
+    owning.merge("flights")
+    assert store.days["flights"][DAY] == {"up": DAY_MINUTES - 1, "down": 1, "unknown": 0}
+
+
+def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> None:
+    store = MinuteStore()
+    owning = MinuteMerger(store, 2, {"flights": LIMITS}.get, keep_h=48, amend_s=3600)
+    for failed, state in ((2, "up"), (3, "down")):
+        minute = FIRST + failed
+        close(store, minute, answers={str(minute): [failed, 100]})
+        store.take(
+            record_keys.closed(1), orjson.dumps({"minute": minute, "answers": {str(minute): [0, 150]}})
+        )
+        store.take(record_keys.part("flights", minute, 0), part(minute))
+        merged = dict(owning.merge("flights"))[record_keys.minute("flights", minute)]
+        assert merged is not None
+        assert (merged["state"], merged["causes"]) == (state, ["ingest"] if state == "down" else [])
+
+
+@pytest.mark.parametrize("ingest", [{"gaps": {str(FIRST): 30}}, {"answers": {str(FIRST): [5, 10]}}])
+def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_restart(ingest: dict) -> None:
+    store = MinuteStore()
+    share = record_keys.part("flights", FIRST, 0)
+    store.take(share, part(FIRST))
+    close(store, FIRST, **ingest)
+    written = owner(store).merge("flights")
+    before = dict(written)[record_keys.minute("flights", FIRST)]
+    assert (before["state"], before["causes"]) == ("down", ["ingest"])
+    # Of the markers the compacted topic has the newest alone; it does not name the minute.
+    after = MinuteStore()
+    follow(after, written)
+    close(after, FIRST + 10)
+    for turn in (1, 2):
+        after.take(share, part(FIRST, at_us=(FIRST + 20 + turn) * 60_000_000))
+        merged = dict(owner(after).merge("flights"))[record_keys.minute("flights", FIRST)]
+        assert merged["at_us"] > before["at_us"]
+        assert (merged["state"], merged["causes"]) == ("down", ["ingest"])
+        assert after.states["flights"][FIRST] == "down"

@@ -1,0 +1,259 @@
+"""A simulated mesh: lists instead of topics, random faults, and a record of what they lost."""
+
+import hashlib
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import orjson
+
+from hifi import event
+
+TIERS = ("5s", "30s")
+DESTINATIONS = ("a", "b")
+ENDING = 0.05
+"""Chance that normalize refuses an event, that it knows it as sent before, and that enrich refuses it."""
+READS = {"raw": "normalize", "normalized": "enrich", "enriched": "egest", "retry-out": "egest"} | {
+    f"retry-in.{tier}": "retrier" for tier in TIERS
+}
+TOPICS = (*READS, "dead-letter", "receipts", "accepted")
+Id = tuple[str, int]
+Headers = dict[str, bytes]
+
+
+@dataclass(slots=True)
+class Row:
+    offset: int
+    timestamp: int
+    headers: list[tuple[str, bytes]]
+    value: bytes | None = None
+
+
+def id_of(headers: Headers) -> Id:
+    epoch, _, sequence = headers[event.SEQ].partition(b":")
+    return epoch.decode(), int(sequence)
+
+
+@dataclass
+class Mesh:
+    """One partition of a mesh. `faults` are the chances of a record's misfortune at each step."""
+
+    seed: int
+    drop: float = 0.02
+    copy: float = 0.02
+    crash: float = 0.1
+    now_ms: int = 1_700_000_000_000
+    logs: dict[str, list[Row]] = field(default_factory=lambda: {topic: [] for topic in TOPICS})
+    position: dict[str, int] = field(default_factory=lambda: dict.fromkeys(READS, 0))
+    committed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(READS, 0))
+    dropped: defaultdict[tuple[str, str], set[Id]] = field(default_factory=lambda: defaultdict(set))
+    """(Hop, destination) to who was ever dropped there."""
+    acknowledged: set[tuple[str, int, Id]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self._epoch = ""
+        self._sequence = 0
+        self._untold: list[tuple[str, int, int]] = []
+        self.restart_ingest()
+
+    def append(self, topic: str, headers: Headers, value: bytes | None = None) -> None:
+        log = self.logs[topic]
+        log.append(Row(len(log), self.now_ms, list(headers.items()), value))
+
+    def restart_ingest(self, *, drained: bool = False) -> None:
+        if self._epoch:
+            self.tell(closed=drained)
+        self._epoch = f"{self.random.getrandbits(64):016x}"
+        self._sequence = 0
+
+    def accept(self, count: int) -> None:
+        for _ in range(count):
+            pipe = self.random.choice(("flights", "orders"))
+            accepted_ms = self.now_ms
+            minute = (accepted_ms - self.random.choice((0, 0, 0, 90_000))) // 60_000
+            identity = (self._epoch, self._sequence)
+            headers = {
+                event.PIPE: pipe.encode(),
+                event.PIPE_VERSION: b"1",
+                event.SEQ: event.seq_text(int(self._epoch, 16), self._sequence),
+                event.ACCEPTED: b"%d" % (accepted_ms * 1000),
+                event.MINUTE: b"%d" % minute,
+                event.IN: b"%d" % (accepted_ms * 1000 - 500),
+            }
+            self._sequence += 1
+            lost = self.random.random() < self.drop
+            if lost:
+                self.dropped["ingest", ""].add(identity)
+            else:
+                for _ in range(2 if self.random.random() < self.copy else 1):
+                    self.append("raw", headers)
+            if lost or self.random.random() > 0.02:
+                self._untold.append((pipe, minute, identity[1]))
+                self.acknowledged.add((pipe, minute, identity))
+
+    def tell(self, *, closed: bool = False) -> None:
+        pipes: dict[str, dict[str, list[list[int]]]] = {}
+        for pipe, minute, sequence in self._untold:
+            pipes.setdefault(pipe, {}).setdefault(str(minute), []).append([sequence, sequence])
+        self._untold.clear()
+        self.append("accepted", {}, orjson.dumps({"epoch": self._epoch, "pipes": pipes, "closed": closed}))
+
+    def work(self, topic: str, limit: int) -> None:
+        """The reader of a topic takes a batch; then it commits, or dies before that and begins again."""
+        first = self.position[topic]
+        batch = self.logs[topic][first : first + limit]
+        outputs: list[tuple[str, Headers]] = []
+        for row in batch:
+            outputs += self._outputs(topic, dict(row.headers))
+        if self.random.random() < 0.5 and READS[topic] == "egest":
+            self.random.shuffle(outputs)
+        dying = self.random.random() < self.crash
+        for target, headers in outputs[: self.random.randint(0, len(outputs))] if dying else outputs:
+            self.append(target, headers | {event.IN: b"%d" % (self.now_ms * 1000)})
+        if dying:
+            self.position[topic] = self.committed[topic]
+            return
+        self.position[topic] = first + len(batch)
+        if self.random.random() < 0.8:
+            self.committed[topic] = self.position[topic]
+
+    def _outputs(self, topic: str, headers: Headers) -> list[tuple[str, Headers]]:
+        service = READS[topic]
+        copies = 2 if self.random.random() < self.copy else 1
+        if service in ("normalize", "enrich"):
+            if self._drops(service, "", headers):
+                return []
+            if self._fate(headers, service) < ENDING:
+                return [("dead-letter", headers | {event.SERVICE: service.encode(), event.REASON: b"schema"})]
+            if service == "normalize":
+                again = self._fate(headers, "sent-before") < ENDING
+                repeated = ("receipts", headers | {event.OUTCOME: b"duplicate"})
+                return [repeated if again else ("normalized", headers)] * copies
+            to = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
+            return [("enriched", headers | {event.TO: to})] * copies
+        if service == "retrier":
+            name = headers[event.DESTINATION].decode()
+            back = headers | {event.PASS: b"%d" % (int(headers.get(event.PASS, b"0")) + 1)}
+            return [] if self._drops(service, name, headers) else [("retry-out", back)] * copies
+        names = (
+            [headers[event.DESTINATION].decode()]
+            if topic == "retry-out"
+            else headers[event.TO].decode().split(",")
+        )
+        made = []
+        for name in names:
+            if not self._drops("retry" if topic == "retry-out" else "egest", name, headers):
+                made += self._deliver(name, headers) * copies
+        return made
+
+    def _deliver(self, name: str, headers: Headers) -> list[tuple[str, Headers]]:
+        about = headers | {event.DESTINATION: name.encode()}
+        if not name:
+            return [("receipts", about | {event.OUTCOME: b"filtered"})]
+        trip = int(headers.get(event.PASS, b"0"))
+        luck = self._fate(headers, f"{name}{trip}")
+        if luck < 0.75:
+            times = {
+                event.SENT: b"%d" % (self.now_ms * 1000),
+                event.ANSWERED: b"%d" % (self.now_ms * 1000 + 700),
+            }
+            return [("receipts", about | times | {event.OUTCOME: b"delivered"})]
+        if luck < 0.8:
+            return [
+                ("dead-letter", about | {event.SERVICE: b"egest", event.REASON: b"status-400"}),
+                ("receipts", about | {event.OUTCOME: b"dead-letter"}),
+            ]
+        again = about | {event.PASS: b"%d" % trip}
+        return [
+            (f"retry-in.{self.random.choice(TIERS)}", again),
+            ("receipts", about | {event.OUTCOME: b"retry"}),
+        ]
+
+    def _drops(self, hop: str, name: str, headers: Headers) -> bool:
+        if self.random.random() >= self.drop:
+            return False
+        self.dropped[hop, name].add(id_of(headers))
+        return True
+
+    def _fate(self, headers: Headers, about: str) -> float:
+        """What becomes of an event is the same at every try: a copy ends like its original."""
+        text = b"%d %s %s" % (self.seed, headers[event.SEQ], about.encode())
+        return int.from_bytes(hashlib.blake2b(text, digest_size=6).digest(), "big") / 2**48
+
+    def ends_before_egest(self, sequence: int) -> bool:
+        """Whether normalize or enrich will refuse this event of the present epoch, or know it as sent before."""
+        headers = {event.SEQ: event.seq_text(int(self._epoch, 16), sequence)}
+        return any(self._fate(headers, about) < ENDING for about in ("normalize", "sent-before", "enrich"))
+
+    def drain(self) -> None:
+        """Every service works until nothing waits, and commits."""
+        self.crash = 0.0
+        while any(self.position[topic] < len(self.logs[topic]) for topic in READS):
+            for topic in READS:
+                self.work(topic, 1000)
+        for topic in READS:
+            self.committed[topic] = self.position[topic]
+
+    # The truth, by plain sets over the whole logs
+
+    def index(self) -> None:
+        """Read the whole logs once; call when nothing changes any more."""
+        self.found: defaultdict[tuple[object, ...], list[Id]] = defaultdict(list)
+        names = (event.DESTINATION, event.OUTCOME, event.SERVICE, event.PASS)
+        for topic, log in self.logs.items():
+            for row in log:
+                headers = dict(row.headers)
+                if not headers:
+                    continue
+                key = (headers[event.PIPE].decode(), int(headers[event.MINUTE]), topic)
+                about = [headers.get(name, b"").decode() for name in names]
+                self.found[key].append(id_of(headers))
+                self.found[*key, *about[:2]].append(id_of(headers))
+                self.found[*key, "service", about[0], about[2]].append(id_of(headers))
+                self.found[*key, "trip", about[0], int(about[3] or 0)].append(id_of(headers))
+                for name in headers.get(event.TO, b"").decode().split(",") if topic == "enriched" else ():
+                    self.found[*key, "to", name].append(id_of(headers))
+
+    def ids(self, pipe: str, minute: int, topic: str, *about: object) -> set[Id]:
+        return set(self.found.get((pipe, minute, topic, *about), ()))
+
+    def lost(self, pipe: str, minute: int) -> dict[tuple[str, str], set[Id]]:
+        """When everything was read and committed: who has no successor, by hop and destination."""
+        raw, normalized = self.ids(pipe, minute, "raw"), self.ids(pipe, minute, "normalized")
+        enriched = self.ids(pipe, minute, "enriched")
+        accepted = {identity for p, m, identity in self.acknowledged if (p, m) == (pipe, minute)}
+        truth = {
+            ("ingest", ""): accepted - raw,
+            ("normalize", ""): raw
+            - normalized
+            - self.ids(pipe, minute, "dead-letter", "service", "", "normalize")
+            - self.ids(pipe, minute, "receipts", "", "duplicate"),
+            ("enrich", ""): normalized
+            - enriched
+            - self.ids(pipe, minute, "dead-letter", "service", "", "enrich"),
+        }
+        for name in ("", *DESTINATIONS):
+            final = self.ids(pipe, minute, "receipts", name, "delivered")
+            final |= self.ids(pipe, minute, "receipts", name, "filtered")
+            final |= self.ids(pipe, minute, "dead-letter", "service", name, "egest") if name else set()
+            put = [
+                self._trip(pipe, minute, [f"retry-in.{tier}" for tier in TIERS], name, trip - 1)
+                for trip in range(40)
+            ]
+            out = [self._trip(pipe, minute, ["retry-out"], name, trip) for trip in range(40)]
+            truth["egest", name] = self.ids(pipe, minute, "enriched", "to", name) - final - set().union(*put)
+            truth["retrier", name], truth["retry", name] = set(), set()
+            for trip in range(1, 40):
+                later = set().union(*put[trip + 1 :], *out[trip + 1 :])
+                truth["retrier", name] |= put[trip] - out[trip] - final - later
+                truth["retry", name] |= out[trip] - final - later
+        return {where: ids for where, ids in truth.items() if ids}
+
+    def _trip(self, pipe: str, minute: int, topics: list[str], name: str, trip: int) -> set[Id]:
+        return set().union(*(self.ids(pipe, minute, topic, "trip", name, trip) for topic in topics))
+
+    def surplus(self, pipe: str, minute: int, topic: str) -> int:
+        """Records of a topic beyond the first of each event."""
+        found = self.found.get((pipe, minute, topic), [])
+        return len(found) - len(set(found))

@@ -1,0 +1,179 @@
+"""A stream on a real Kafka with a test double of the services that writes what they would, except for lost events."""
+
+import asyncio
+import secrets
+from collections.abc import Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+
+from hifi import event
+from hifi.clock import now_us
+from hifi.event import Headers, Record
+from hifi.health import Health
+from hifi.http import server
+from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import pipe_record, publish, stream_record
+from hifi.topics import Topics
+from hifi_observe.observatory import Observatory
+from hifi_observe.settings import ObserveSettings
+from hifi_observe.web.api import application
+
+PARTITIONS = 2
+
+
+def pipe(name: str = "flights", p95_s: float = 100_000) -> Pipe:
+    return Pipe.model_validate(
+        {
+            "pipe": name,
+            "source": {"keys": [{"env": "KEY"}]},
+            "destinations": [{"name": "crm", "url": "http://127.0.0.1:9/"}],
+            "slo": {"p95": p95_s, "loss": 0},
+        }
+    )
+
+
+def added(now: bytes) -> dict[str, Headers]:
+    """Each topic on the way of a delivered event to what its service adds; `now` in microseconds since 1970 UTC."""
+    return {
+        "raw": [],
+        "normalized": [],
+        "enriched": [(event.TO, b"crm")],
+        "receipts": [
+            (event.DESTINATION, b"crm"),
+            (event.OUTCOME, b"delivered"),
+            (event.SOURCE, b"enriched:0"),
+            (event.STATUS, b"200"),
+            (event.SENT, now),
+            (event.ANSWERED, now),
+        ],
+    }
+
+
+@dataclass
+class Stream:
+    """The topics of one stream and the double that fills them."""
+
+    kafka: str
+    topics: Topics
+    producer: Producer
+    epoch: str = field(default_factory=lambda: secrets.token_hex(8))
+    sequences: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+
+    def headers(self, partition: int, minute: int, name: str = "flights") -> Headers:
+        sequence = self.sequences[partition]
+        self.sequences[partition] += 1
+        now = b"%d" % now_us()
+        return [
+            (event.PIPE, name.encode()),
+            (event.PIPE_VERSION, b"1"),
+            (event.SEQ, f"{self.epoch}:{sequence}".encode()),
+            (event.ACCEPTED, now),
+            (event.MINUTE, b"%d" % minute),
+            (event.IN, now),
+            ("ce_id", f"id-{partition}-{sequence}".encode()),
+        ]
+
+    async def write(
+        self, name: str, partition: int, headers: list[Headers], values: list[bytes] | None = None
+    ) -> None:
+        records = [Record(b"k", values[n] if values else b"{}", one) for n, one in enumerate(headers)]
+        await self.producer.send_and_wait(f"{self.topics.stream}.{name}", partition, records)
+
+    async def size(self, name: str) -> int:
+        """Records that a topic took, named without the stream."""
+        tps = [TopicPartition(f"{self.topics.stream}.{name}", number) for number in range(PARTITIONS)]
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            return sum((await consumer.end_offsets(tps)).values())
+        finally:
+            await consumer.stop()
+
+    async def events(
+        self,
+        partition: int,
+        minute: int,
+        count: int,
+        *,
+        lose: dict[str, Collection[int]] | None = None,
+        name: str = "flights",
+    ) -> list[Headers]:
+        """Bring events to the destination; `lose`: topic to the positions of events that never reach it."""
+        lose = lose or {}
+        batch = [self.headers(partition, minute, name) for _ in range(count)]
+        first = int(dict(batch[0])[event.SEQ].partition(b":")[2])
+        tally = {
+            "epoch": self.epoch,
+            "pipes": {name: {str(minute): [[first, first + count - 1]]}},
+            "closed": False,
+        }
+        alive = list(range(count))
+        now = b"%d" % now_us()
+        for topic, more in added(now).items():
+            alive = [one for one in alive if one not in lose.get(topic, ())]
+            if alive:
+                await self.write(topic, partition, [batch[one] + more for one in alive])
+        await self.write("accepted", partition, [[]], [orjson.dumps(tally)])
+        return batch
+
+    async def commit(self, partition: int, *services: str) -> None:
+        """The services commit all that there is."""
+        reads = {"normalize": "raw", "enrich": "normalized", "egest": "enriched"}
+        for service in services or reads:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.kafka, group_id=self.topics.group(service), enable_auto_commit=False
+            )
+            await consumer.start()
+            tp = TopicPartition(f"{self.topics.stream}.{reads[service]}", partition)
+            consumer.assign([tp])
+            end = (await consumer.end_offsets([tp]))[tp]
+            await consumer.commit({tp: OffsetAndMetadata(end, "")})
+            await consumer.stop()
+
+    @asynccontextmanager
+    async def observing(self, **more: Any):
+        """A running instance of observe, with its URL."""
+        options = {
+            "observe_settle_s": 0,
+            "observe_snapshot_interval_s": 0.05,
+            "observe_amend_interval_s": 0.1,
+            "observe_live_interval_s": 0.2,
+            "observe_heartbeat_gap_s": 100,
+        }
+        settings = ObserveSettings(
+            kafka=self.kafka, stream=self.topics.stream, instance=secrets.token_hex(4), **options | more
+        )
+        observatory = Observatory(settings, Health("observe", settings.instance))
+        sock = server.listen("127.0.0.1", 0)
+        async with server.serve(application(observatory), sock, drain_s=1):
+            await observatory.start()
+            running = asyncio.create_task(observatory.run())
+            try:
+                yield observatory, f"http://127.0.0.1:{sock.getsockname()[1]}"
+            finally:
+                running.cancel()
+                await asyncio.wait([running])
+                await observatory.stop()
+
+
+@asynccontextmanager
+async def new_stream(kafka: str, *pipes: Pipe):
+    """A fresh stream with pipes, one by default."""
+    topics = Topics(f"t{secrets.token_hex(4)}")
+    await create_topics(kafka, topics, partitions=PARTITIONS, replication=1)
+    await publish(
+        kafka, topics, [stream_record(PARTITIONS), *(pipe_record(one) for one in pipes or (pipe(),))]
+    )
+    producer = Producer(kafka, "double")
+    await producer.start()
+    try:
+        yield Stream(kafka, topics, producer)
+    finally:
+        await producer.stop()

@@ -1,0 +1,504 @@
+"""Spans of sampled events: the way hop by hop, at a real OTLP receiver; sampling; and what a dead collector costs."""
+
+import asyncio
+import logging
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import CapturingLogger
+
+from hifi import event
+from hifi.pipe.model import Pipe
+from hifi.topics import Topics
+from hifi_observe import metrics
+from hifi_observe.observatory import Observatory
+from hifi_observe.traces import event_tracer, otlp_exporter
+from hifi_observe.traces.event_tracer import EventTracer
+from hifi_observe.traces.otlp_exporter import OtlpExporter
+from hifi_observe.traces.span import Span, context, sampled
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from stream_double import Stream, added, new_stream, pipe
+from tests.collector import collector
+
+TRACE = 0x0AF7651916CD43DD8448EB211C80319C
+SENDER = 0xB7AD6B7169203331
+PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+T0 = 1_700_000_000_000_000
+SECRET = b"4111-1111"
+
+
+@dataclass
+class Row:
+    offset: int
+    timestamp: int
+    headers: list[tuple[str, bytes]]
+    value: bytes | None = SECRET
+
+
+Records = list[tuple[str, Row]]
+
+
+def at(ms: float) -> bytes:
+    return b"%d" % (T0 + ms * 1000)
+
+
+def row(seq: bytes, append_ms: int, offset: int = 0, **headers: bytes) -> Row:
+    """A record with hifi's headers; the names of `headers` without `hifi_`."""
+    known = {
+        event.PIPE: b"flights",
+        event.SEQ: seq,
+        event.ACCEPTED: at(0),
+        event.MINUTE: b"1",
+        event.DETAIL: b"cannot cast " + SECRET,
+        **{name if name.startswith("ce_") else f"hifi_{name}": value for name, value in headers.items()},
+    }
+    return Row(offset, T0 // 1000 + append_ms, list(known.items()))
+
+
+def way(seq: bytes = b"%016x:1" % 7, to: bytes = b"crm", parent: bytes = PARENT) -> Records:
+    """An event's records up to `enriched`."""
+    given = {"ce_id": b"a-1"} | ({event.TRACEPARENT: parent} if parent else {})
+    return [
+        ("raw", row(seq, 5, 11, **given, **{"in": at(-1)})),
+        ("normalized", row(seq, 12, 12, **given, **{"in": at(8)})),
+        ("enriched", row(seq, 30, 13, to=to, **given, **{"in": at(20)})),
+    ]
+
+
+def receipt(
+    outcome: bytes,
+    *,
+    seq: bytes = b"%016x:1" % 7,
+    parent: bytes = PARENT,
+    to: bytes = b"crm",
+    times: tuple[float, float, float] = (33.5, 35, 50),
+    source: bytes = b"enriched:13",
+    **more: bytes,
+) -> tuple[str, Row]:
+    """A receipt; `times`: of fetch, sending and answer."""
+    given = {event.TRACEPARENT: parent} if parent else {}
+    known = {
+        "in": at(times[0]),
+        "sent": at(times[1]),
+        "answered": at(times[2]),
+        "status": b"200",
+        "pass": b"0",
+    }
+    return "receipts", row(
+        seq,
+        int(times[2]) + 2,
+        **given,
+        **known | {"destination": to, "outcome": outcome, "source": source} | more,
+    )
+
+
+def retried() -> Records:
+    """Refused once, brought back, delivered."""
+    here = {"ce_id": b"a-1", event.TRACEPARENT: PARENT, "destination": b"crm"}
+    return [
+        *way(),
+        (
+            "retry-in.5s",
+            row(b"%016x:1" % 7, 51, 4, **here, **{"in": at(33.5), "pass": b"0", "reason": b"status-503"}),
+        ),
+        receipt(b"retry", status=b"503", reason=b"status-503"),
+        ("retry-out", row(b"%016x:1" % 7, 5060, 6, **here, **{"in": at(60), "pass": b"1", "retry": b"5s:4"})),
+        receipt(b"delivered", times=(5061, 5062, 5070), source=b"retry-out:6", **{"pass": b"1"}),
+    ]
+
+
+def following(share: float = 0.0, most_per_s: int = 1000, **more: Any) -> tuple[EventTracer, list[Span]]:
+    spans: list[Span] = []
+    more = {"hides_id": lambda _: False} | more
+    return EventTracer(Topics("s"), share, most_per_s, spans.append, **more), spans
+
+
+def told(records: Records, share: float = 0.0, **more: Any) -> list[Span]:
+    made, spans = following(share, **more)
+    for topic, record in records:
+        made.take(topic, 3, [record])
+    return spans
+
+
+def ms(span: Span) -> tuple[float, float]:
+    return (span.start_us - T0) / 1000, (span.end_us - T0) / 1000
+
+
+def sections(spans: list[Span]) -> dict[str, tuple[float, float]]:
+    return {span.name: ms(span) for span in spans}
+
+
+def count(outcome: str) -> float:
+    return metrics.SPANS.labels(outcome)._value.get()
+
+
+def until(condition: Callable[[], Any], within_s: float = 20) -> None:
+    ends_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < ends_s, "it never came"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otlp_exporter, "_EVERY_S", 0.02)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "0.5")
+
+
+@pytest.fixture
+def dead() -> Iterator[socket.socket]:
+    """Holds a port on which nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        yield sock
+
+
+def test_a_receiver_gets_the_way_of_an_event_hop_by_hop() -> None:
+    before = count("exported")
+    with collector() as there:
+        exporter = OtlpExporter(there.url + "/", "s")
+        made, _ = following()
+        made._put = exporter.put
+        for topic, record in [*way(), receipt(b"delivered")]:
+            made.take(topic, 3, [record])
+        until(lambda: len(there.spans) == 9)
+        exporter.stop(5)
+    assert there.paths == {"/v1/traces"}
+    assert count("exported") - before == 9
+    root = next(one for one in there.spans if one.raw.name == "flights")
+    assert {one.raw.trace_id.hex() for one in there.spans} == {f"{TRACE:032x}"}
+    assert root.raw.parent_span_id.hex() == f"{SENDER:016x}"
+    assert {one.raw.parent_span_id for one in there.spans if one is not root} == {root.raw.span_id}
+    assert len({one.raw.span_id for one in there.spans}) == 9
+    in_order = sorted(there.spans, key=lambda one: (one.times_us[0], -one.times_us[1]))
+    assert [(one.service, one.raw.name, *((us - T0) / 1000 for us in one.times_us)) for one in in_order] == [
+        ("hifi", "flights", 0, 50),
+        ("hifi-ingest", "ingest", 0, 5),
+        ("hifi", "transit raw", 5, 8),
+        ("hifi-normalize", "normalize", 8, 12),
+        ("hifi", "transit normalized", 12, 20),
+        ("hifi-enrich", "enrich", 20, 30),
+        ("hifi", "transit enriched", 30, 33.5),
+        ("hifi-egest", "egest", 33.5, 35),
+        ("hifi-egest", "expel", 35, 50),
+    ]
+    by_name = {one.raw.name: one for one in there.spans}
+    ids = {"hifi.pipe": "flights", "hifi.seq": "0000000000000007:1", "hifi.ce_id": "a-1"}
+    assert by_name["enrich"].attributes == ids | {
+        "messaging.system": "kafka",
+        "messaging.destination.name": "s.normalized",
+        "messaging.destination.partition.id": "3",
+        "messaging.kafka.offset": 12,
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "enrich",
+        "messaging.consumer.group.name": "s.enrich",
+    }
+    assert by_name["expel"].attributes == {key: ids[key] for key in ids} | {
+        "hifi.destination": "crm",
+        "hifi.outcome": "delivered",
+        "hifi.attempt": 0,
+        "http.response.status_code": 200,
+    }
+    assert root.attributes == ids | {"hifi.destination": "crm", "hifi.outcome": "delivered"}
+    kinds = Counter(one.raw.SpanKind.Name(one.raw.kind) for one in there.spans)
+    assert kinds == {
+        "SPAN_KIND_INTERNAL": 4,
+        "SPAN_KIND_PRODUCER": 1,
+        "SPAN_KIND_CONSUMER": 3,
+        "SPAN_KIND_CLIENT": 1,
+    }
+    assert all(SECRET not in body and b"cannot cast" not in body for body in there.bodies)
+
+
+def test_the_order_in_which_topics_are_read_and_copies_change_nothing() -> None:
+    records = retried()
+    expected = {(one.name, one.id, one.parent, one.start_us, one.end_us, one.failed) for one in told(records)}
+    assert len(expected) == 14
+    for seed in range(50):
+        mixed = records * 2
+        random.Random(seed).shuffle(mixed)
+        spans = told(mixed)
+        found = [(one.name, one.id, one.parent, one.start_us, one.end_us, one.failed) for one in spans]
+        assert len(found) == 14
+        assert set(found) == expected
+        assert next(one for one in spans if one.name == "flights").attributes["hifi.ce_id"] == "a-1"
+
+
+def test_a_retry_is_shown_with_its_wait() -> None:
+    spans = told(retried())
+    expels = [(*ms(one), one.failed, one.attributes["hifi.outcome"]) for one in spans if one.name == "expel"]
+    assert expels == [(35, 50, True, "retry"), (5062, 5070, False, "delivered")]
+    failed = next(one for one in spans if one.name == "expel")
+    assert (failed.attributes["error.type"], failed.attributes["http.response.status_code"]) == (
+        "status-503",
+        503,
+    )
+    found = sections(spans)
+    assert found["transit retry-in"] == (51, 60)
+    assert found["retrier"] == (60, 5060)
+    assert found["transit retry-out"] == (5060, 5061)
+    assert found["flights"] == (0, 5070)
+    retrier = next(one for one in spans if one.name == "retrier")
+    assert retrier.attributes["messaging.destination.name"] == "s.retry-in.5s"
+    assert retrier.attributes["messaging.kafka.offset"] == 4
+
+
+def test_the_span_of_an_event_is_sent_when_all_its_deliveries_have_ended() -> None:
+    half = [*way(to=b"crm,erp"), receipt(b"delivered")]
+    assert "flights" not in sections(told(half))
+    dead = (
+        "dead-letter",
+        row(b"%016x:1" % 7, 70, service=b"egest", destination=b"erp", attempt=b"1", **{"in": at(34)}),
+    )
+    spans = told([*half, receipt(b"dead-letter", to=b"erp", times=(34, 36, 60), reason=b"status-410"), dead])
+    root = next(one for one in spans if one.name == "flights")
+    assert (root.attributes["hifi.outcome"], root.failed, ms(root)) == (
+        "dead-letter,delivered",
+        True,
+        (0, 60),
+    )
+    assert root.attributes["hifi.destination"] == "crm,erp"
+    assert sum(one.name == "expel" for one in spans) == 2
+
+
+@pytest.mark.parametrize(
+    ("last", "name", "outcome"),
+    [
+        (
+            ("receipts", row(b"%016x:1" % 7, 9, outcome=b"duplicate", **{"in": at(8)})),
+            "normalize",
+            "duplicate",
+        ),
+        (
+            ("dead-letter", row(b"%016x:1" % 7, 9, service=b"normalize", **{"in": at(8)})),
+            "normalize",
+            "dead-letter",
+        ),
+    ],
+)
+def test_an_event_may_end_before_its_destinations(last: tuple[str, Row], name: str, outcome: str) -> None:
+    found = told([way()[0], last])
+    assert sections(found) == {
+        "ingest": (0, 5), "transit raw": (5, 8), name: (8, 9), "flights": (0, 9)
+    }  # fmt: skip
+    assert next(one for one in found if one.name == "flights").attributes["hifi.outcome"] == outcome
+
+
+def test_an_event_that_no_destination_wants_has_a_span_too() -> None:
+    filtered = (
+        "receipts",
+        row(b"%016x:1" % 7, 34, outcome=b"filtered", source=b"enriched:13", **{"in": at(33)}),
+    )
+    spans = told([*way(to=b""), filtered])
+    assert sections(spans)["egest"] == (33, 34)
+    assert next(one for one in spans if one.name == "flights").attributes["hifi.outcome"] == "filtered"
+
+
+def test_an_event_that_never_ends_has_the_outcome_unfinished() -> None:
+    now_s = [0.0]
+    made, spans = following(clock=lambda: now_s[0])
+    for topic, record in way():
+        made.take(topic, 3, [record])
+    now_s[0] = event_tracer.KEPT_S
+    made.take("accepted", 3, [])
+    assert sections(spans)["flights"] == (0, 30)
+    assert spans[-1].attributes["hifi.outcome"] == "unfinished"
+    for topic, record in [way()[2], receipt(b"delivered")]:
+        made.take(topic, 3, [record])
+    assert sections(spans)["expel"] == (35, 50), "what comes later still has its spans"
+    now_s[0] *= 2
+    made.take("accepted", 3, [])
+    assert sum(one.name == "flights" for one in spans) == 1
+
+
+def test_another_instance_tells_of_partitions_that_were_handed_over() -> None:
+    made, spans = following()
+    for topic, record in way():
+        made.take(topic, 3, [record])
+    made.keep({1, 2})
+    made.take("receipts", 3, [receipt(b"delivered")[1]])
+    assert "flights" not in sections(spans)
+
+
+def test_sampling_depends_on_the_trace_alone() -> None:
+    chance = random.Random(1)
+    seqs = [b"%016x:%d" % (chance.getrandbits(64), number) for number in range(20_000)]
+    chosen = {seq for seq in seqs if sampled(context({event.SEQ: seq}).trace, 0.01)}
+    assert 150 < len(chosen) < 250
+    records = [
+        one
+        for seq in seqs[:1000]
+        for one in [*way(seq, parent=b""), receipt(b"delivered", seq=seq, parent=b"")]
+    ]
+    chance.shuffle(records)
+    spans = told(records, share=0.01)
+    whole = Counter(one.attributes["hifi.seq"].encode() for one in spans)
+    assert whole == dict.fromkeys(chosen & set(seqs[:1000]), 9), "all hops of an event or none"
+    assert {one.trace for one in spans} == {context({event.SEQ: seq}).trace for seq in whole}
+    assert {one.parent for one in spans if one.name == "flights"} == {0}
+    assert not sampled(TRACE, 0)
+    assert sampled((1 << 128) - 1, 1)
+
+
+def test_the_senders_flag_samples_and_a_malformed_trace_is_none() -> None:
+    assert len(told([*way(), receipt(b"delivered")])) == 9
+    unflagged = PARENT[:-2] + b"00"
+    assert told([*way(parent=unflagged), receipt(b"delivered", parent=unflagged)]) == []
+    flagged = PARENT[:-2] + b"03"
+    assert {one.trace for one in told(way(parent=flagged))} == {TRACE}
+    for bad in (PARENT.upper(), PARENT[:-3], b"ff" + PARENT[2:], b"00-" + b"0" * 32 + PARENT[35:]):
+        assert told(way(parent=bad)) == [], bad
+
+
+def test_a_second_begins_a_bounded_number_of_events_and_each_with_all_its_hops() -> None:
+    now_s = [100.0]
+    before = metrics.TRACES_CAPPED._value.get()
+    made, spans = following(most_per_s=10, clock=lambda: now_s[0])
+    seqs = [b"%016x:%d" % (7, number) for number in range(100)]
+    for group in range(3):
+        for seq in seqs:
+            topic, record = way(seq)[group]
+            made.take(topic, 3, [record])
+        now_s[0] += 1
+    assert Counter(one.attributes["hifi.seq"].encode() for one in spans) == dict.fromkeys(seqs[:10], 5)
+    assert metrics.TRACES_CAPPED._value.get() - before == 90
+
+
+def test_an_id_that_the_pipe_masks_is_left_out() -> None:
+    spans = told([*way(), receipt(b"delivered")], hides_id=lambda pipe: pipe == "flights")
+    assert len(spans) == 9
+    assert not any("hifi.ce_id" in one.attributes for one in spans)
+
+
+@pytest.mark.parametrize(
+    ("taken", "masked", "hidden"),
+    [
+        (None, "email", False),
+        ("id", "email", False),
+        ("email", "email", True),
+        ("a.b", "a", True),
+        ("ab", "a", False),
+    ],
+)
+def test_an_id_is_hidden_where_its_field_is_masked(taken: str | None, masked: str, hidden: bool) -> None:
+    declared = Pipe.model_validate(
+        pipe().model_dump(exclude_unset=True)
+        | {"source": {"keys": [{"env": "KEY"}], "id": taken}, "normalize": {"mask": {masked: "drop"}}}
+    )
+    registry = SimpleNamespace(get={"flights": SimpleNamespace(pipe=declared)}.get)
+    here: Any = SimpleNamespace(registry=registry)
+    assert Observatory.hides_id(here, "flights") is hidden
+    assert Observatory.hides_id(here, "deleted"), "nobody knows what it masked"
+
+
+@pytest.fixture(params=[logging.WARNING, logging.CRITICAL])
+def _root_level(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = logging.root.level
+    logging.root.setLevel(request.param)
+    yield
+    logging.root.setLevel(before)
+
+
+@pytest.mark.usefixtures("_root_level")
+def test_a_dead_collector_costs_spans_and_one_line(
+    dead: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1.3")  # enough for one more try
+    logger = CapturingLogger()
+    monkeypatch.setattr(otlp_exporter, "logger", logger)
+    spans = told([*way(), receipt(b"delivered")])
+    before, port = count("dropped"), dead.getsockname()[1]
+    exporter = OtlpExporter(f"http://127.0.0.1:{port}", "s")
+    for number in range(1, 4):
+        for span in spans:
+            exporter.put(span)
+        until(lambda number=number: count("dropped") - before == 9 * number)
+    assert [(call.method_name, *call.args) for call in logger.calls] == [("warning", "spans-dropped")]
+    assert "refused" in logger.calls[0].kwargs["cause"]
+    assert not caplog.records, "not another line for each"
+    dead.close()
+    with collector(port) as there:
+        exporter.put(spans[0])
+        until(lambda: there.spans)
+        until(lambda: len(logger.calls) == 2)
+        assert logger.calls[1].args == ("span-export-resumed",)
+        exporter.stop(5)
+
+
+def test_a_collector_that_does_not_answer_blocks_nothing() -> None:
+    span = told(way())[0]
+    before = count("dropped")
+    with collector() as there:
+        there.answers.clear()
+        exporter = OtlpExporter(there.url, "s")
+        began_s = time.monotonic()
+        for _ in range(otlp_exporter.QUEUED * 3):
+            exporter.put(span)
+        assert time.monotonic() - began_s < 2
+        assert count("dropped") - before >= otlp_exporter.QUEUED
+        there.answers.set()
+        exporter.stop(5)
+
+
+def test_nothing_of_opentelemetry_is_imported_unless_it_is_on() -> None:
+    program = """
+import asyncio, sys
+from hifi.health import Health
+from hifi_observe import __main__
+from hifi_observe.observatory import Observatory
+from hifi_observe.settings import ObserveSettings
+
+async def main():
+    off = Observatory(ObserveSettings(), Health("observe", "i"))
+    assert off.traces is None and not any(name.startswith("opentelemetry") for name in sys.modules)
+    on = Observatory(ObserveSettings(observe_otlp_endpoint="http://127.0.0.1:9"), Health("observe", "i"))
+    assert on.traces is not None and "opentelemetry" in sys.modules
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
+    minute = time.time_ns() // 60_000_000_000
+    with collector() as there:
+        async with (
+            new_stream(kafka) as stream,
+            stream.observing(observe_otlp_endpoint=there.url, observe_otlp_share=1.0),
+        ):
+            await stream.events(1, minute, 20)
+            await traced(stream, minute)
+
+            def roots() -> list[Any]:
+                return [one for one in there.spans if one.raw.name == "flights"]
+
+            async with asyncio.timeout(60):
+                while len(roots()) < 21:
+                    await asyncio.sleep(0.05)
+        ours = [one for one in there.spans if one.raw.trace_id.hex() == f"{TRACE:032x}"]
+        assert {one.raw.parent_span_id.hex() for one in ours if one.raw.name == "flights"} == {
+            f"{SENDER:016x}"
+        }
+        assert {one.service for one in ours} == {
+            "hifi",
+            *(f"hifi-{service}" for service in ("ingest", "normalize", "enrich", "egest")),
+        }
+        assert {one.attributes["hifi.outcome"] for one in roots()} == {"delivered"}
+
+
+async def traced(stream: Stream, minute: int) -> None:
+    """One event that its sender traces."""
+    headers = [*stream.headers(1, minute), (event.TRACEPARENT, PARENT)]
+    for topic, more in added(headers[3][1]).items():
+        await stream.write(topic, 1, [headers + more])

@@ -1,0 +1,260 @@
+"""In a real browser: what the console shows is what the API says, in both themes, at any width, for everybody."""
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, async_playwright, expect
+
+from hifi import event
+from hifi.clock import now_us
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from stream_double import Stream, new_stream, pipe
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SHOTS = os.environ.get("HIFI_TEST_SHOTS")
+"""A folder to put screenshots of every page into."""
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture
+async def page() -> AsyncIterator[Page]:
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page = await browser.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        yield page
+        await browser.close()
+        assert errors == []
+
+
+async def ask(url: str, path: str):
+    async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
+        return await answer.json(content_type=None)
+
+
+async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_violation(
+    kafka: str, page: Page
+) -> None:
+    async with new_stream(kafka, pipe("flights", 1), pipe("orders", 1)) as stream:
+        now = now_us() // 60_000_000
+        minutes = list(range(now - 8, now - 1))
+        for minute in minutes:
+            await stream.events(0, minute, 40, lose={"normalized": [3, 5]} if minute == minutes[5] else None)
+        letters = [stream.headers(0, minutes[3]) for _ in range(3)]
+        await stream.write("raw", 0, letters)
+        why = [
+            (event.SERVICE, b"normalize"),
+            (event.REASON, b"schema"),
+            (event.DETAIL, b"a field is missing"),
+            (event.POINTER, b"/from"),
+        ]
+        await stream.write("dead-letter", 0, [one + why for one in letters])
+        await stream.commit(0)
+        async with stream.observing(observe_token="secret") as (observatory, url):
+            async with asyncio.timeout(120):
+                while len(observatory.store.minutes["flights"]) < 7 or not observatory.alarms():
+                    await asyncio.sleep(0.05)
+            pages = {
+                "overview": "/",
+                "pipe": "/pipes/flights",
+                "minute": f"/pipes/flights/minutes/{minutes[5]}",
+                "dead": "/pipes/flights/dead",
+                "alarms": "/alarms",
+                "runbooks": "/runbooks",
+                "missing": "/pipes/nothing",
+            }
+            for name, path in pages.items():
+                for theme, width in (("light", 1280), ("dark", 400)):
+                    await look(page, url + path, name, theme, width)
+            await agrees(page, url, minutes[5])
+            await tells_breaker_and_runbook(page, url, stream)
+
+
+async def look(page: Page, url: str, name: str, theme: str, width: int) -> None:
+    await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    await page.set_viewport_size({"width": width, "height": 900})
+    if name == "missing":
+        answer = await page.request.get(url)
+        assert answer.status == 404
+        return
+    await page.goto(url)
+    if name == "pipe":
+        await page.wait_for_selector("#events .main-svg")
+    if width == 1280:
+        for region in await page.locator(".scroll").all():
+            assert await region.evaluate("one => one.scrollWidth <= one.clientWidth"), (
+                f"a table of {name} is cut"
+            )
+    found = await Axe().run(page)
+    assert found.violations_count == 0, f"{name}, {theme}, {width}: {found.generate_report()}"
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width, (
+        f"{name} is wider than {width}"
+    )
+    if SHOTS:
+        await page.screenshot(path=Path(SHOTS) / f"{name}-{theme}-{width}.png", full_page=True)
+
+
+async def agrees(page: Page, url: str, lossy: int) -> None:
+    await page.set_viewport_size({"width": 1280, "height": 900})
+    await page.goto(f"{url}/pipes/flights/minutes/{lossy}")
+    shown = await page.locator("#lost tbody th").all_inner_texts()
+    told = await ask(url, f"/api/v1/pipes/flights/minutes/{lossy}/lost")
+    assert shown == [one["ce_id"] for one in told["lost"]]
+    assert len(shown) == 2
+    await page.goto(url + "/")
+    (row,) = [one for one in (await ask(url, "/api/v1/pipes"))["pipes"] if one["pipe"] == "flights"]
+    cells = page.locator('tr[data-pipe="flights"]')
+    assert await cells.locator('[data-is="lost_hour"]').inner_text() == str(row["lost_hour"])
+    assert "alarm" in await cells.locator('[data-is="state"]').inner_text()
+    # Keyboard: the first stop skips to the content.
+    await page.keyboard.press("Tab")
+    assert await page.evaluate("document.activeElement.textContent") == "Skip to content"
+    await page.goto(url + "/pipes/flights/dead")
+    assert await page.locator("tbody tr").count() == 3
+    await replays(page)
+
+
+async def tells_breaker_and_runbook(page: Page, url: str, stream: Stream) -> None:
+    """The breaker as text, and anew without loading the page; an alarm leads to what to do about it."""
+    await page.goto(url + "/pipes/flights")
+    cell = page.locator('[data-destination="crm"] [data-is="breaker"]')
+    await expect(cell).to_have_text("closed")
+    headers = stream.headers(0, now_us() // 60_000_000)
+    headers += [(event.DESTINATION, b"crm"), (event.OUTCOME, b"retry"), (event.REASON, b"timeout")]
+    await stream.write("receipts", 0, [[*headers, (event.BREAKER, b"open:egest-1")]])
+    await expect(cell).to_contain_text("open since 20", timeout=15_000)
+    moving = await cell.inner_text()
+    assert moving.endswith(", answer timeout")
+    await page.reload()
+    await expect(cell).to_have_text(moving)
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    await page.goto(url + "/alarms")
+    await page.get_by_role("link", name="What to do about loss").first.click()
+    await expect(page).to_have_url(url + "/runbooks#loss")
+    await expect(page.get_by_role("heading", name="loss", exact=True)).to_be_in_viewport()
+
+
+async def replays(page: Page) -> None:
+    """By keyboard alone; what is told is told to a screen reader too, and repeating is harmless."""
+    state = page.get_by_role("status").and_(page.locator("#replay-state"))
+    await page.get_by_label("Operator token").focus()
+    await page.keyboard.type("secret")
+    await page.keyboard.press("Enter")
+    await expect(state).to_have_text("Select at least one dead letter first.")
+    for key in ("Tab", "Tab", "Tab", "Tab", "Space", "Tab"):
+        await page.keyboard.press(key)
+    assert await page.locator("input[name=ids]:checked").count() == 1
+    await page.get_by_label("Operator token").focus()
+    await page.keyboard.press("Enter")
+    await expect(state).to_have_text("1 replayed.")
+    assert await page.locator("[data-replayed]").all_inner_texts() == ["yes", "", ""]
+    await page.get_by_label("Which").select_option("all")
+    await page.get_by_role("button", name="Replay").click()
+    await expect(state).to_have_text("2 replayed; 1 were replayed before.")
+    await page.get_by_role("button", name="Replay").click()
+    await expect(state).to_have_text("0 replayed; 3 were replayed before.")
+
+
+async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_second(
+    kafka: str, page: Page
+) -> None:
+    names = [f"pipe-{number}" for number in range(50)]
+    async with (
+        new_stream(kafka, *(pipe(name) for name in names)) as stream,
+        stream.observing() as (observatory, url),
+    ):
+        minute = now_us() // 60_000_000 - 2
+        await stream.events(0, minute, 10, name="pipe-0")
+        await stream.commit(0)
+        async with asyncio.timeout(120):
+            while minute not in observatory.store.minutes["pipe-0"]:
+                await asyncio.sleep(0.05)
+        value = observatory.store.minutes["pipe-0"][minute]
+        for name in names:
+            for back in range(1440):
+                observatory.store.minutes[name][minute - back] = value
+                observatory.store.states[name][minute - back] = "up"
+        best = 9.0
+        for _ in range(3):  # the machine may be busy with something else
+            started = time.perf_counter()
+            await page.goto(url + "/")
+            assert await page.locator("tr[data-pipe]").count() == 50
+            best = min(best, time.perf_counter() - started)
+        assert best < 1
+
+
+async def test_events_are_shown_from_the_first_seconds_on_although_no_minute_has_closed(
+    kafka: str, page: Page
+) -> None:
+    async with (
+        new_stream(kafka) as stream,
+        stream.observing(observe_settle_s=300) as (_, url),
+    ):
+        await page.goto(url + "/pipes/flights")
+        await expect(page.locator("#waiting")).to_contain_text("To see something here, send an event")
+        minute = now_us() // 60_000_000
+        await stream.events(0, minute, 40)
+        await stream.events(1, minute, 2)
+        await expect(page.locator("#waiting")).to_be_hidden(timeout=15_000)
+        async with asyncio.timeout(30):
+            while True:
+                series = await ask(url, "/api/v1/pipes/flights/series")
+                if series["delivered"][-1:] == [42]:
+                    break
+                await asyncio.sleep(0.05)
+        assert (series["minute"][-1], series["state"][-1]) == (minute, "provisional")
+        assert series["lost"][-1] is None
+        await page.reload()
+        await expect(page.locator("#minutes tbody tr").first).to_contain_text("provisional")
+        for chart in ("recent-events", "recent-lag", "lag", "events", "parts"):
+            await page.wait_for_selector(f"#{chart} .main-svg")
+            titles = await page.locator(f"#{chart} .ytitle, #{chart} .xtitle").all_inner_texts()
+            assert len(titles) == 2, f"{chart} has an axis without a unit: {titles}"
+        await page.goto(url + "/")
+        assert (await ask(url, "/api/v1/pipes"))["pipes"][0]["states"][-1] == "provisional"
+        await expect(page.locator("#pipes svg.strip")).to_have_attribute(
+            "aria-label", re.compile("1 provisional"), timeout=15_000
+        )
+
+
+async def test_times_are_in_the_viewers_zone_and_utc_is_a_tooltip(kafka: str) -> None:
+    async with (
+        new_stream(kafka) as stream,
+        stream.observing() as (observatory, url),
+        async_playwright() as driver,
+    ):
+        minute = now_us() // 60_000_000 - 2
+        await stream.events(0, minute, 10)
+        await stream.commit(0)
+        async with asyncio.timeout(120):
+            while minute not in observatory.store.minutes["flights"]:
+                await asyncio.sleep(0.05)
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page = await (await browser.new_context(timezone_id="Asia/Tokyo")).new_page()
+        await page.goto(url + "/pipes/flights")
+        shown = page.locator(f'#minutes a[href$="/{minute}"] time')
+        utc = time.strftime("%Y-%m-%d %H:%M", time.gmtime(minute * 60))
+        tokyo = time.strftime("%Y-%m-%d %H:%M", time.gmtime(minute * 60 + 9 * 3600))
+        await expect(shown).to_have_text(tokyo)
+        await expect(shown).to_have_attribute("title", f"{utc} UTC")
+        await browser.close()
