@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
-from hifi_observe.sketch import RELATIVE_ERROR
 from rich.console import Console
 from tests.closed_minutes import closed_minutes
 
@@ -31,6 +30,7 @@ from hifi_cli.options import TriggerOf
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import FLOW, Plan
 from hifi_infra.ports import free_port
+from hifi_observe.ledger.sketch import RELATIVE_ERROR
 
 SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0
@@ -164,7 +164,7 @@ async def _restart(demo: Demo, restarts: list[str]) -> None:
 
 
 async def _roll(demo: Demo, restarts: list[str]) -> None:
-    """Do what an upgrade does: SIGTERM to one instance after another; then scale each asyncio service to 3, 1 and back."""
+    """Restart like an upgrade: SIGTERM to each instance in turn; then scale each asyncio service to 3, 1 and back."""
 
     async def done(what: str, began_s: float) -> None:
         await demo.mesh.wait_ready(90)
@@ -254,10 +254,12 @@ def _compared(
         ]
         if reported["delivered"] != requests - numbers["duplicates"]:
             failures.append(
-                f"observe reports delivered {reported['delivered']:,}, the request logs {requests - numbers['duplicates']:,}"
+                f"observe reports delivered {reported['delivered']:,}, "
+                f"the request logs {requests - numbers['duplicates']:,}"
             )
         failures += [
-            f"minute {one['minute']}: observe reports {one['of']} {one['observe_ms']} ms, the request logs {one['books_ms']}"
+            f"minute {one['minute']}: observe reports {one['of']} {one['observe_ms']} ms, "
+            f"the request logs {one['books_ms']}"
             for one in percentiles
             if one["n"][0] == one["n"][1]
             and abs(one["books_ms"] - one["observe_ms"]) > 2 * RELATIVE_ERROR * one["books_ms"] + CLOCKS_MS
