@@ -1,4 +1,4 @@
-"""What is rated against what: each case a whole run of its own, in a temporary folder, with nothing beside it."""
+"""The rated cases. Each one is a run of its own in a temporary folder, with no other work beside it."""
 
 import asyncio
 import os
@@ -26,12 +26,12 @@ from hifi_infra.ports import free_port
 
 T = TypeVar("T")
 ONE_STEP_S = 240.0
-"""Start, warm-up and one step are over by then, or something hangs."""
+"""Bound on start, warm-up and one step."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """`kind` is the mesh's trigger, or the chain's form."""
+    """A rated case. `kind`: the trigger of the mesh, or the form of the chain."""
 
     kind: str
     batch: int = 1
@@ -44,7 +44,7 @@ class Case:
 
 
 LASTING: Final = {"HIFI_ENRICH_COMPILE": "throughput"}
-"""As a mesh is set that is to carry much for hours, which is what a rating is of."""
+"""Settings for high throughput over hours, which is what a rating measures."""
 CASES = {
     "mesh, micro-batch, single events": Case("micro-batch", env=LASTING),
     "mesh, micro-batch, batches of 100": Case("micro-batch", 100, first=1000, env=LASTING),
@@ -63,7 +63,7 @@ CASES = {
 
 
 def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
-    """Run a case; gives the report of `hifi rate`."""
+    """Run a case; returns the report of `hifi rate`."""
 
     async def work(made: LoadTest) -> dict[str, Any]:
         ladder = RateSearch(case.first, case.factor, case.max_tries)
@@ -77,7 +77,7 @@ def rate(case: Case, seconds: float, slo_ms: float = 1000) -> dict[str, Any]:
 def scene(
     case: Case, folder: Path, secrets: Mapping[str, str] | None = None, stage: Workspace | None = None
 ) -> LoadTest:
-    """What is rated, not started."""
+    """The load test of a case, not started."""
     stage = stage or Workspace.at(folder)
     log_to(folder / "mesh.log")
     if case.kind in ("single", "batch"):
@@ -99,7 +99,7 @@ def scene(
 
 
 def one_step(case: Case, seconds: float, warm_up_s: float) -> RateStep:
-    """Run a case at its first rate alone, warmed up before."""
+    """Run a case at its first rate only, after a warm-up."""
 
     async def work(made: LoadTest) -> RateStep:
         rating = Rating(
@@ -114,7 +114,7 @@ def one_step(case: Case, seconds: float, warm_up_s: float) -> RateStep:
 def in_scene(
     make: Callable[[Path], LoadTest], work: Callable[[LoadTest], Awaitable[T]], limit_s: float | None = None
 ) -> T:
-    """Do something with a scene in a temporary folder; nothing of it is left.
+    """Run a measurement with a load test in a temporary folder, which is removed at the end.
 
     Raises:
         HifiError: it failed, or was not over within the limit, seconds.
@@ -145,7 +145,7 @@ async def _in_scene(
 
 
 def show_logs(folder: Path) -> None:
-    """The end of each log, for whoever asks why it failed; the folder is gone afterwards."""
+    """Print the end of each log of a failed run, since its folder is removed."""
     for log in sorted((folder / "logs").glob("*.log")):
         print(
             f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-8:], sep="\n", file=sys.stderr

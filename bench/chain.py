@@ -1,4 +1,4 @@
-"""The FastStream chain in the place of a mesh, so that it is rated by the same code."""
+"""Runs the FastStream chain with the interface of a mesh, so that the same code rates both."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ PARTITIONS = 4
 
 
 class Chain:
-    """What `LoadTest` and `Rating` ask of a mesh. `form` is `single` or `batch`."""
+    """The chain with the interface that `LoadTest` and `Rating` use. `form` is `single` or `batch`."""
 
     def __init__(self, stage: Workspace, form: str, batch: int = 1, *, ack: str = "") -> None:
         self.plan = SimpleNamespace(trigger=f"faststream-{form}")
@@ -99,6 +99,6 @@ class ChainScene(LoadTest):
 
 
 def needed() -> None:
-    """Ends the program when the chain's environment is not there."""
+    """Exit when the chain's environment is missing."""
     if not PYTHON.exists():
         sys.exit("the environment of the peers is missing: `make .venv-bench/.installed`")

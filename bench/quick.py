@@ -7,7 +7,7 @@ above what was seen when this was written: that is a mistake, not noise. A lost 
 import sys
 from dataclasses import replace
 
-import raw
+import kafka_baseline
 from cases import CASES, one_step, tell
 from chain import needed
 
@@ -16,7 +16,7 @@ from hifi_cli.rate.step import failure_reason
 MESH, CHAIN = "mesh, real-time, single events", "FastStream, tuned batches, single events"
 RATE, SECONDS, WARM_UP_S, SLO_MS = 500.0, 8.0, 20.0, 60_000.0
 WORSE = 3.0
-# From separate runs of docs/benchmarks.md at this rate: the services pay for small requests, aiokafka alone does not.
+# From separate runs at this rate (docs/benchmarks.md). At low rates the services' cost is dominated by small requests.
 SEEN = {
     "CPU of an event: mesh over FastStream chain": 1.3,
     "CPU of an event: normalize over aiokafka's send and getmany": 38.0,
@@ -26,7 +26,7 @@ SEEN = {
 
 
 def main() -> None:
-    """Measure, tell, judge; what is too high is measured once more, and only what is so twice fails."""
+    """Measure and compare; a ratio that is too high is measured again and fails only when it is too high twice."""
     needed()
     bad = set(SEEN)
     for _ in range(2):
@@ -38,8 +38,8 @@ def main() -> None:
 
 
 def _too_high() -> set[str]:
-    """One comparison; the ratios above their bounds."""
-    alone = raw.measure(20_000)
+    """Run one comparison; returns the ratios above their bounds."""
+    alone = kafka_baseline.measure(20_000)
     found = {}
     for name in (CHAIN, MESH):
         print(f"{name}, {RATE:,.0f} ev/s", flush=True)
@@ -55,7 +55,7 @@ def _too_high() -> set[str]:
         "CPU of an event: mesh over FastStream chain": sum(mesh.values()) / sum(chain.values()),
         "CPU of an event: normalize over aiokafka's send and getmany": mesh["normalize"] / service,
         "CPU of an event: egest over aiokafka's send and getmany": mesh["egest"] / service,
-        # Not p95: at 8 s that is how real time's pause of every 30 s falls.
+        # Not p95: in 8 s it depends on whether a pause of real-time mode, one every 30 s, falls into the step.
         "p50: mesh over FastStream chain": lags[0] / lags[1],
     }
     print("\nCPU-seconds a million events")

@@ -1,4 +1,4 @@
-"""How costs grow, what a failing destination costs, and how long starts and restarts take.
+"""Measures growth of cost, the cost of a failing destination, and the time of starts and restarts.
 
 `python bench/rows.py KIND... [--runs N] [--into FILE] [--fresh]`: functions of this file and of those that it names.
 Each row goes into the file of results as soon as it is there, so that an interrupted run keeps what it has. `--fresh`
@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import machine
+import benchmarks_page
+import machine_info
 import orjson
-import tables
-from backlog import backlog
+from backlog_drain import backlog
 from cases import Case
-from dead import dead
-from growth import trouble
-from killed import restart
-from many import Many
-from measure import Keep, row
-from start import start
+from dead_destination import dead
+from growth_sections import trouble
+from kill_recovery import restart
+from larger_load import LargerLoad
+from mesh_row import Keep, row
+from start_time import start
 
 from hifi_cli.rate.event_load import EventLoad
 
@@ -38,48 +38,53 @@ ASYNCIO = ("ingest", "normalize", "egest", "retrier", "observe")
 
 
 def lag(keep: Keep) -> None:
-    """Single events at 500 a second, no setting changed; each chain in turn."""
+    """Single events at 500 a second with default settings; then each chain."""
     for name, kind in LAGS.items():
         row(keep, name, EventLoad(), Case(kind, first=500), count=2, seconds=20)
 
 
 def partitions(keep: Keep) -> None:
-    """Micro-batch, one rate, more and more partitions."""
+    """Micro-batch, one rate, growing number of partitions."""
     for count in (4, 16, 64):
-        row(keep, f"{count} partitions", Many(), Case("micro-batch", first=RATE, plan={"partitions": count}))
+        row(
+            keep,
+            f"{count} partitions",
+            LargerLoad(),
+            Case("micro-batch", first=RATE, plan={"partitions": count}),
+        )
 
 
 def pipes(keep: Keep) -> None:
-    """One rate, more and more pipes declared; the load is one pipe's."""
+    """One rate, growing number of pipes; one of them gets the load."""
     for count in (1, 100, 1000):
-        load = Many(pipes=count)
+        load = LargerLoad(pipes=count)
         row(keep, f"{count:,} pipes", load, Case("real-time", first=RATE), load.secrets())
 
 
 def destinations(keep: Keep) -> None:
-    """One rate, more and more destinations; one of them wants an event."""
+    """One rate, growing number of destinations; each event is for one of them."""
     for count in (1, 10, 100):
-        row(keep, f"{count} destinations", Many(sharing=count), Case("real-time", first=RATE))
+        row(keep, f"{count} destinations", LargerLoad(sharing=count), Case("real-time", first=RATE))
 
 
 def lookups(keep: Keep) -> None:
-    """One rate, a larger and larger table that is joined; Spark's heap is 2 GiB for each of them."""
+    """One rate, growing lookup table; Spark's heap is 2 GiB in all cases."""
     case = Case("real-time", first=RATE)
     for rows in (1_000, 100_000, 1_000_000):
-        row(keep, f"{rows:,} rows to join", Many(rows=rows), case, {"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
+        row(keep, f"{rows:,} rows to join", LargerLoad(rows=rows), case, {"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
 
 
 def brokers(keep: Keep) -> None:
-    """One rate, one broker with one copy and three with three."""
+    """One rate, one broker with one copy, then three with three."""
     for count in (1, 3):
-        row(keep, f"{count} brokers", Many(), Case("real-time", first=RATE, plan={"brokers": count}))
+        row(keep, f"{count} brokers", LargerLoad(), Case("real-time", first=RATE, plan={"brokers": count}))
 
 
 def instances(keep: Keep) -> None:
-    """One rate, more and more instances on the same cores. Of enrich one works, so a second one is all there is."""
+    """One rate, growing number of instances on the same cores. Enrich has at most two, one of them a standby."""
     for count in (1, 2, 4):
         scale = dict.fromkeys(ASYNCIO, count) | {"enrich": min(2, count)}
-        row(keep, f"{count} instances", Many(), Case("real-time", first=RATE, plan={"scale": scale}))
+        row(keep, f"{count} instances", LargerLoad(), Case("real-time", first=RATE, plan={"scale": scale}))
 
 
 KINDS = {
@@ -101,7 +106,7 @@ KINDS = {
 
 
 def main() -> None:
-    """See the top of the file."""
+    """Run the kinds given on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -113,7 +118,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     results: dict[str, Any] = orjson.loads(options.into.read_bytes()) if options.into.exists() else {}
-    results.setdefault("machine", []).append(machine.describe())
+    results.setdefault("machine", []).append(machine_info.describe())
     if options.fresh:
         results.pop("notes", None)
         for kind in options.kind:
@@ -125,7 +130,7 @@ def main() -> None:
             began_s = time.monotonic()
             bad += _run(kind, results, options.into)
             print(f"== {kind}: {time.monotonic() - began_s:.0f} s", flush=True)
-    (ROOT / "docs/benchmarks.md").write_text(tables.page(results, options.into.name))
+    (ROOT / "docs/benchmarks.md").write_text(benchmarks_page.page(results, options.into.name))
     if bad:
         sys.exit("no figures of:\n" + "\n".join(bad))
 
@@ -135,7 +140,7 @@ def _now() -> str:
 
 
 def _run(kind: str, results: dict[str, Any], into: Path) -> list[str]:
-    """One run of a kind; gives the rows that went wrong."""
+    """Run a kind once; returns the rows that failed."""
     points: dict[str, Any] = {}
     bad = []
     results.setdefault("rows", {}).setdefault(kind, []).append({"at": _now(), "points": points})

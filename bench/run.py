@@ -1,4 +1,4 @@
-"""make bench: every case side by side on this machine; keeps the raw results and writes docs/benchmarks.md.
+"""make bench: measures every case on this machine, keeps the raw results and writes docs/benchmarks.md.
 
 `python bench/run.py [--only TEXT] [--runs N] [--seconds S] [--into FILE] [--fresh]`. Cases whose name does not
 fit TEXT (`*` stands for anything) are left out; what the file of results has already is kept, so that a long run
@@ -13,23 +13,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import ack
-import machine
+import benchmarks_page
+import destination_outage
+import kafka_baseline
+import machine_info
 import orjson
-import passing
-import raw
-import tables
+import pass_through
 from cases import CASES, rate
 from chain import needed
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench/results"
-ALONE = {"raw": ("aiokafka", raw.measure), "passing": ("services", passing.measure)}
-"""What is measured without a mesh: kind to the name of its results and the measurement."""
+ALONE = {"raw": ("aiokafka", kafka_baseline.measure), "passing": ("services", pass_through.measure)}
+"""Measurements without a mesh: kind to the name of its results and the function."""
 
 
 def main() -> None:
-    """See the top of the file."""
+    """Run the cases selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="PATTERN")
     parser.add_argument("--runs", type=int, default=3)
@@ -41,7 +41,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     if options.into.exists():
         results = orjson.loads(options.into.read_bytes())
-    results.setdefault("machine", []).append(machine.describe())
+    results.setdefault("machine", []).append(machine_info.describe())
 
     def wanted(name: str) -> bool:
         return not options.only or any(fnmatch.fnmatch(name, pattern) for pattern in options.only)
@@ -54,11 +54,11 @@ def main() -> None:
             if wanted(name):
                 print(name, flush=True)
                 _keep(results, options.into, "rates", name, rate(case, options.seconds))
-    for way in ack.WAYS:
+    for way in destination_outage.WAYS:
         if wanted(f"ack: {way}"):
             print(f"destination down for 6 s: {way}", flush=True)
-            _keep(results, options.into, "ack", way, ack.measure(way))
-    (ROOT / "docs/benchmarks.md").write_text(tables.page(results, options.into.name))
+            _keep(results, options.into, "ack", way, destination_outage.measure(way))
+    (ROOT / "docs/benchmarks.md").write_text(benchmarks_page.page(results, options.into.name))
 
 
 def _alone(results: dict[str, Any], into: Path, wanted: Callable[[str], bool]) -> None:
@@ -69,7 +69,7 @@ def _alone(results: dict[str, Any], into: Path, wanted: Callable[[str], bool]) -
 
 
 def _forget(results: dict[str, Any], wanted: Callable[[str], bool]) -> None:
-    """Earlier results of what is measured now, those with other settings too, as in `NAME (SETTINGS)`."""
+    """Drop earlier results of the selected cases, also those with other settings, as in `NAME (SETTINGS)`."""
     results.pop("notes", None)
     for kind in ALONE:
         if wanted(kind):

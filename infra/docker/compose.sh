@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs Docker Compose v2 with the arguments given: the installed one, else one built from source through Go's
-# module proxy (a few minutes, once; kept in the user's cache folder). Compose v1 cannot wait for health (`--wait`).
+# Runs Docker Compose v2: the installed one, else one built from source through Go's module proxy (a few minutes,
+# once; kept in the user's cache folder). Compose v1 cannot wait for health (`--wait`).
 #
 #   infra/docker/compose.sh -f infra/compose.yaml ps
 #   infra/docker/compose.sh --which          # prints the command, runs nothing

@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Finds a Docker engine that answers, or brings one up, and prints its address:
+# Finds a running Docker engine, or starts one, and prints its address:
 #
 #   export DOCKER_HOST="$(infra/docker/engine.sh)"      # use or start
-#   infra/docker/engine.sh stop                         # end the one that this script started
+#   infra/docker/engine.sh stop                         # stop the one that this script started
 #
-# An engine that answers is used as it is (DOCKER_HOST, the current context, the usual sockets). Where none
-# does, and we are root on Debian or Ubuntu, the system's docker.io is installed where missing and dockerd is
-# started by hand with nothing that touches the machine's network: no default bridge, no iptables, no
-# forwarding. Such an engine has user networks, names and ports published on 127.0.0.1 by docker-proxy, and
+# A running engine is used unchanged (DOCKER_HOST, the current context, the usual sockets). Without one, as root on
+# Debian or Ubuntu, the script installs docker.io if it is missing and starts dockerd in a way that leaves the
+# machine's network unchanged: no default bridge, no iptables, no forwarding. Such an engine has user networks, names and ports published on 127.0.0.1 by docker-proxy, and
 # containers that reach each other and nothing else; a build that downloads needs `--network host`.
 #
-# Exit status: 0 with the address on standard output; 3 with one sentence on standard error where no engine
-# can be had here.
+# Exit status: 0 with the address on standard output; 3 with one sentence on standard error when no engine is
+# available.
 set -euo pipefail
 
 RUN=/run/hifi-engine
@@ -21,7 +20,7 @@ WAIT_S=60
 say() { echo "engine.sh: $*" >&2; }
 give_up() { say "$*"; exit 3; }
 
-# A connection proves nothing (the socket is there before the engine is): only a version is an answer.
+# The socket exists before the engine answers, so a connection is no proof: ask for the version.
 answers() { DOCKER_HOST=$1 timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
 known_hosts() {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the images: all of them, or those that are named.
+# Builds all images, or the ones named as arguments.
 #
 #   infra/docker/images.sh                      # hifi-ingest:latest, hifi-normalize:latest, ...
 #   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
 #
-# BASE_IMAGE and JDK_IMAGE name other base images. Where they are not set and the public ones can neither be found nor
-# pulled, base images are made of this machine's own Python (HIFI_BASE_PYTHON names another) and JDK.
-# HIFI_BUILD_ARGS are further arguments of every `docker build`, such as "--build-arg PIP_INDEX_URL=…" in a network
+# BASE_IMAGE and JDK_IMAGE choose other base images. When they are not set and the public ones cannot be pulled, base
+# images are made from this machine's Python (HIFI_BASE_PYTHON chooses another) and JDK.
+# HIFI_BUILD_ARGS are additional arguments of every `docker build`, such as "--build-arg PIP_INDEX_URL=…" in a network
 # with a package mirror.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -24,7 +24,7 @@ there() { docker image inspect "$1" >/dev/null 2>&1; }
 
 can_have() { there "$1" || timeout 60 docker pull --quiet "$1" >/dev/null 2>&1; }
 
-# Of the Pythons here the one of the public image's version, else the next that hifi runs on.
+# A Python of the public image's version, else the next supported one.
 own_python() {
     local candidate
     for candidate in "${HIFI_BASE_PYTHON:-}" python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python3.12 \
@@ -34,7 +34,7 @@ own_python() {
             return
         fi
     done
-    say "no Python 3.11 or newer was found to make a base image of"
+    say "no Python 3.11 or newer was found to make a base image from"
     exit 3
 }
 
@@ -67,13 +67,13 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' libs/pyproject.toml)
 options=(--build-arg "BASE_IMAGE=$BASE_IMAGE" --build-arg "COMMIT=${HIFI_COMMIT:-$commit}")
 read -r -a further <<<"${HIFI_BUILD_ARGS:-}"
 options+=("${further[@]}")
-# An engine without a default bridge reaches the network only as the host does.
+# An engine without a default bridge reaches the network only through the host's.
 docker network inspect bridge >/dev/null 2>&1 || options+=(--network host)
 docker buildx version >/dev/null 2>&1 || export DOCKER_BUILDKIT=0
 
 for image in ${*:-$ALL}; do
     file=$(dockerfile "$image")
-    [ -f "$file" ] || { say "there is no image called $image; there are $ALL"; exit 2; }
+    [ -f "$file" ] || { say "unknown image $image; expected one of $ALL"; exit 2; }
     own=("${options[@]}")
     grep -q '^ARG JDK_IMAGE' "$file" && own+=(--build-arg "JDK_IMAGE=$JDK_IMAGE")
     [ "$image" = kafka ] || own+=(--build-arg "VERSION=$version")

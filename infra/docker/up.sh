@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts the example deployment: secrets where missing, the mesh, the demo destination; waits until all is ready.
-# Further arguments are of `docker compose up`, such as `--scale normalize=3`.
+# Starts the example deployment with its demo destination, creates missing secrets, and waits until all is ready.
+# Arguments go to `docker compose up`, such as `--scale normalize=3`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -13,7 +13,7 @@ cat <<END
 The mesh is ready. Send an event:
   curl -H "Authorization: Bearer \$(cat ${HIFI_SECRETS:-.run/secrets}/write_key)" -H 'Content-Type: application/json' \\
     -d '{"id": "o1", "customer": "c1", "amount": 12.5}' http://127.0.0.1:${HIFI_PORT:-8080}/v1/pipes/orders/events
-See it arrive:
+Show what arrived:
   docker exec hifi-destination-1 cat /var/lib/destination/books
 The console: http://127.0.0.1:${HIFI_CONSOLE_PORT:-8090}/
 Stop it: infra/docker/compose.sh -f infra/compose.yaml --profile demo down   (with --volumes, its data too)

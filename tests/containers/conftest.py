@@ -1,4 +1,4 @@
-"""Tests of the images and of the mesh in containers: `make test-containers`. The ordinary suite leaves them out."""
+"""Tests of the images and of the mesh in containers: `make test-containers`. `make test` leaves them out."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from stack import ROOT, Mesh, Sender, run
+from stack import ROOT, ComposeMesh, SteadySender, run
 
 from hifi_infra.ports import free_port
 
 collect_ignore_glob = [] if os.environ.get("HIFI_TEST_CONTAINERS") else ["test_*.py"]
-MakeMesh = Callable[..., Mesh]
+MakeMesh = Callable[..., ComposeMesh]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def engine() -> None:
-    """A Docker engine that answers. In CI its absence is a failure, elsewhere a reason to skip."""
+    """A Docker engine. Without one the tests fail in CI and are skipped elsewhere."""
     found = subprocess.run(["infra/docker/engine.sh"], cwd=ROOT, capture_output=True, text=True, check=False)
     if found.returncode != 0:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no Docker engine: {found.stderr.strip()}")
@@ -35,7 +35,7 @@ def engine() -> None:
 
 @pytest.fixture(scope="session")
 def tag(engine: None) -> str:
-    """Every image, built from this tree under this tag. HIFI_TEST_TAG names images that are there already."""
+    """Tag of the images, built from this tree. HIFI_TEST_TAG names images that exist already."""
     if given := os.environ.get("HIFI_TEST_TAG"):
         return given
     print(run("infra/docker/images.sh", env={"HIFI_TAG": "test"}).stdout)
@@ -53,18 +53,18 @@ def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterator[MakeMesh]:
-    """Makes compose projects (not started yet) that are gone in the end; a failed test leaves their logs behind."""
-    made: list[Mesh] = []
+    """Creates compose projects, not started, and removes them at the end; after a failure it keeps their logs."""
+    made: list[ComposeMesh] = []
 
-    def make(name: str, *files: str) -> Mesh:
+    def make(name: str, *files: str) -> ComposeMesh:
         env = {
             "HIFI_TAG": tag,
             "HIFI_SECRETS": str(secrets),
             "HIFI_PORT": str(free_port()),
             "HIFI_CONSOLE_PORT": str(free_port()),
         }
-        mesh = Mesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
-        mesh.down()  # what an earlier run left
+        mesh = ComposeMesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
+        mesh.down()  # from an earlier run
         made.append(mesh)
         return mesh
 
@@ -79,11 +79,11 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
 
 
 @pytest.fixture
-def sender(secrets: Path, request: pytest.FixtureRequest) -> Callable[[Mesh], Sender]:
-    """Makes a sender to a mesh, with ids of its own."""
+def sender(secrets: Path, request: pytest.FixtureRequest) -> Callable[[ComposeMesh], SteadySender]:
+    """Creates a sender to a mesh with event ids of its own."""
 
-    def make(mesh: Mesh) -> Sender:
+    def make(mesh: ComposeMesh) -> SteadySender:
         key = (secrets / "write_key").read_text().strip()
-        return Sender(f"http://127.0.0.1:{mesh.env['HIFI_PORT']}", key, name=request.node.name)
+        return SteadySender(f"http://127.0.0.1:{mesh.env['HIFI_PORT']}", key, name=request.node.name)
 
     return make

@@ -1,4 +1,4 @@
-"""A mesh in containers as its users see it: compose commands, a sender outside, the destination's own books."""
+"""A mesh in containers: compose commands, a sender outside, and the destination's request log."""
 
 import asyncio
 import json
@@ -16,13 +16,13 @@ import aiohttp
 ROOT = Path(__file__).parents[2]
 IMAGES = ("kafka", "tools", "destination", "ingest", "normalize", "enrich", "egest", "retrier", "observe")
 WITHIN_S = float(os.environ.get("HIFI_TEST_WITHIN_S", "300"))
-"""Bound on everything that must happen in the end; far above what a quiet machine takes."""
+"""Bound on every wait; far above what a quiet machine takes."""
 
 
 def run(
     *command: str, env: Mapping[str, str] | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; a failure shows what it printed."""
+    """Run a command; a failure shows its output."""
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -39,7 +39,7 @@ def run(
 
 
 def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
-    """Poll until something holds."""
+    """Poll until a condition holds."""
     end = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
@@ -47,7 +47,7 @@ def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S) ->
 
 
 @dataclass
-class Mesh:
+class ComposeMesh:
     """A compose project. `env` are the variables of compose.yaml."""
 
     project: str
@@ -72,11 +72,11 @@ class Mesh:
         return self.compose("ps", "--quiet", service).stdout.split()
 
     def health(self, service: str) -> list[str]:
-        """Docker's word for each container of a service: starting, healthy, unhealthy."""
+        """Health of each container of a service: starting, healthy, unhealthy."""
         return [inspect(container, "{{.State.Health.Status}}") for container in self.containers(service)]
 
     def waiting(self, service: str) -> dict[str, str]:
-        """What the first container of a service says it waits for; empty when ready."""
+        """What the first container of a service waits for; empty when it is ready."""
         told = run("docker", "exec", self.containers(service)[0], *READY, check=False).stdout
         try:
             return dict(json.loads(told)["waiting"])
@@ -84,7 +84,7 @@ class Mesh:
             return {"/readyz": "no answer"}
 
     def crash(self, service: str) -> None:
-        """SIGKILL everything in the first container of a service; Docker's restart policy brings it back."""
+        """SIGKILL all processes of the first container of a service; Docker's restart policy starts it again."""
         container = self.containers(service)[0]
         before = inspect(container, "{{.RestartCount}}")
         python = "/usr/local/bin/python3"
@@ -92,7 +92,7 @@ class Mesh:
         until(lambda: inspect(container, "{{.RestartCount}}") != before, f"{service} is started again")
 
     def arrivals(self, path: str = "/warehouse") -> Counter[str]:
-        """How often each id arrived at a path, from the books that the destination keeps."""
+        """Number of arrivals of each event id at a path, from the destination's request log."""
         container = self.containers("destination")[0]
         books = run("docker", "exec", container, "cat", "/var/lib/destination/books").stdout.splitlines()
         heads = [json.loads(line) for line in books[0::2]]
@@ -107,8 +107,8 @@ def inspect(thing: str, template: str) -> str:
 
 
 @dataclass
-class Sender:
-    """Sends single events at a steady rate from outside, each once, and keeps books of the answers."""
+class SteadySender:
+    """Sends single events at a steady rate from outside, each once, and keeps the answers."""
 
     url: str
     key: str
@@ -116,14 +116,14 @@ class Sender:
     name: str = "e"
     accepted: set[str] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
-    """Not answered with 202: may have been taken or not."""
+    """Ids without a 202: they may or may not have been accepted."""
 
     async def send(self, seconds: float) -> None:
-        """Send for so long."""
+        """Send for a number of seconds."""
         await self.send_while(asyncio.sleep(seconds))
 
     async def send_while(self, work: Coroutine[Any, Any, object]) -> None:
-        """Send until the work is done; its error is raised."""
+        """Send until a coroutine has ended; raises its error."""
         task = asyncio.create_task(work)
         timeout = aiohttp.ClientTimeout(total=15)
         connector = aiohttp.TCPConnector(limit=64)
@@ -154,20 +154,20 @@ class Sender:
             self.doubtful.add(name)
 
 
-def all_arrived_once(mesh: Mesh, *senders: Sender, repeats: int = 0) -> None:
-    """Each accepted event arrived exactly once, each doubtful one at most once.
+def all_arrived_once(mesh: ComposeMesh, *senders: SteadySender, repeats: int = 0) -> None:
+    """Check that each accepted event arrived exactly once and each doubtful one at most once.
 
     Args:
-        mesh: whose destination is asked.
-        senders: whose books are compared.
-        repeats: how many may have arrived again; more than none only where an egest died in the middle of sending.
+        mesh: the mesh with the destination.
+        senders: the senders of the events.
+        repeats: how many arrivals beyond the first are allowed; above 0 only when egest was killed while it sent.
     """
     accepted = set[str]().union(*(sender.accepted for sender in senders))
     doubtful = set[str]().union(*(sender.doubtful for sender in senders))
     print(f"{len(accepted)} accepted, {len(doubtful)} doubtful")
     assert accepted, "nothing was accepted"
     until(lambda: not accepted - mesh.arrivals().keys(), "every accepted event is at the destination")
-    time.sleep(3)  # a copy would come a little later
+    time.sleep(3)  # a second arrival would come a little later
     arrived = mesh.arrivals()
     ours = accepted | doubtful
     again = {name: count for name, count in arrived.items() if name in ours and count > 1}

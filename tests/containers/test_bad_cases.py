@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from stack import Mesh, Sender, all_arrived_once, inspect, run, until
+from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
 
-MakeMesh = Callable[..., Mesh]
-MakeSender = Callable[[Mesh], Sender]
+MakeMesh = Callable[..., ComposeMesh]
+MakeSender = Callable[[ComposeMesh], SteadySender]
 
 
 def test_a_missing_secret_is_named_and_nothing_runs(make_mesh: MakeMesh, tmp_path: Path) -> None:
@@ -85,11 +85,11 @@ def test_a_full_volume_is_told(make_mesh: MakeMesh, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def two(make_mesh: MakeMesh) -> tuple[Mesh, Mesh]:
+def two(make_mesh: MakeMesh) -> tuple[ComposeMesh, ComposeMesh]:
     return make_mesh("one"), make_mesh("two")
 
 
-def test_two_meshes_on_one_host_share_no_network_and_no_volume(two: tuple[Mesh, Mesh]) -> None:
+def test_two_meshes_on_one_host_share_no_network_and_no_volume(two: tuple[ComposeMesh, ComposeMesh]) -> None:
     for mesh in two:
         mesh.up("kafka", "provision")
     names = {

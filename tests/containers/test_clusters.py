@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from stack import Mesh, Sender, all_arrived_once, run, until
+from stack import ComposeMesh, SteadySender, all_arrived_once, run, until
 
-MakeMesh = Callable[..., Mesh]
-MakeSender = Callable[[Mesh], Sender]
+MakeMesh = Callable[..., ComposeMesh]
+MakeSender = Callable[[ComposeMesh], SteadySender]
 
 
 async def beside(*steps: Callable[[], object]) -> None:
@@ -31,19 +31,19 @@ async def test_one_broker_of_three_may_die_under_load(make_mesh: MakeMesh, sende
 
 
 @pytest.fixture(scope="module")
-def spark(make_mesh: MakeMesh) -> Mesh:
+def spark(make_mesh: MakeMesh) -> ComposeMesh:
     mesh = make_mesh("spark", "infra/compose.spark.yaml")
     mesh.up()
     return mesh
 
 
-async def test_events_pass_a_spark_cluster_of_two_workers(spark: Mesh, sender: MakeSender) -> None:
+async def test_events_pass_a_spark_cluster_of_two_workers(spark: ComposeMesh, sender: MakeSender) -> None:
     one = sender(spark)
     await one.send(5)
     all_arrived_once(spark, one)
 
 
-async def test_workers_scale_alone_and_one_may_die(spark: Mesh, sender: MakeSender) -> None:
+async def test_workers_scale_alone_and_one_may_die(spark: ComposeMesh, sender: MakeSender) -> None:
     one = sender(spark)
     scale = ("--no-recreate", "--scale", "spark-worker=3")
     await one.send_while(
@@ -52,7 +52,7 @@ async def test_workers_scale_alone_and_one_may_die(spark: Mesh, sender: MakeSend
     all_arrived_once(spark, one)
 
 
-async def test_a_standby_driver_takes_over(spark: Mesh, sender: MakeSender) -> None:
+async def test_a_standby_driver_takes_over(spark: ComposeMesh, sender: MakeSender) -> None:
     def leader() -> str:
         for container in spark.containers("enrich"):
             ready = run(

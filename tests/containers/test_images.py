@@ -1,4 +1,4 @@
-"""What is in the images, and what is not."""
+"""Content, size and metadata of the images."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from stack import IMAGES, ROOT, run
 SERVICES = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
 ASYNCIO = ("ingest", "normalize", "egest", "retrier")
 DECLARED = {"kafka": {"/var/lib/kafka"}, "destination": {"/var/lib/destination"}}
-"""Folders that a volume is mounted on."""
+"""Mount points of volumes."""
 LOOK = r"""
 import json, os, stat, sys
 writable, setuid, names = [], [], []
@@ -44,7 +44,7 @@ def image(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def inside(image: str, tag: str) -> Any:
-    """The root file system as the image's own user sees it, without any mount."""
+    """The root file system as the image's user sees it, without mounts."""
     command = (
         "docker",
         "run",

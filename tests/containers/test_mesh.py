@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stack import ROOT, Mesh, Sender, all_arrived_once, inspect, run, until
+from stack import ROOT, ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
 
-MakeSender = Callable[[Mesh], Sender]
+MakeSender = Callable[[ComposeMesh], SteadySender]
 
 
 @pytest.fixture(scope="module")
-def mesh(make_mesh: Callable[..., Mesh]) -> Mesh:
+def mesh(make_mesh: Callable[..., ComposeMesh]) -> ComposeMesh:
     mesh = make_mesh("mesh")
     began = time.monotonic()
     mesh.up()
@@ -26,19 +26,19 @@ def mesh(make_mesh: Callable[..., Mesh]) -> Mesh:
 
 
 async def in_thread(*steps: Callable[[], object]) -> None:
-    """Compose commands, one after another, beside the sender."""
+    """Run compose commands one after another while the sender sends."""
     for step in steps:
         await asyncio.to_thread(step)
         await asyncio.sleep(3)
 
 
-async def test_every_event_arrives_exactly_once(mesh: Mesh, sender: MakeSender) -> None:
+async def test_every_event_arrives_exactly_once(mesh: ComposeMesh, sender: MakeSender) -> None:
     one = sender(mesh)
     await one.send(10)
     all_arrived_once(mesh, one)
 
 
-async def test_up_again_changes_nothing(mesh: Mesh, sender: MakeSender) -> None:
+async def test_up_again_changes_nothing(mesh: ComposeMesh, sender: MakeSender) -> None:
     before = {service: mesh.containers(service) for service in ("kafka", "ingest", "enrich", "egest")}
     mesh.up()
     assert {service: mesh.containers(service) for service in before} == before
@@ -48,7 +48,7 @@ async def test_up_again_changes_nothing(mesh: Mesh, sender: MakeSender) -> None:
 
 
 async def test_scaling_up_and_down_under_load_loses_and_repeats_nothing(
-    mesh: Mesh, sender: MakeSender
+    mesh: ComposeMesh, sender: MakeSender
 ) -> None:
     def scale(normalize: int, egest: int) -> Callable[[], None]:
         return lambda: mesh.up(
@@ -61,7 +61,7 @@ async def test_scaling_up_and_down_under_load_loses_and_repeats_nothing(
 
 
 @pytest.mark.more  # without containers: tests of the assignor and the consumer
-async def test_more_instances_than_partitions_are_ready_all_the_same(mesh: Mesh) -> None:
+async def test_more_instances_than_partitions_are_ready_all_the_same(mesh: ComposeMesh) -> None:
     mesh.up("--no-recreate", "--scale", "retrier=6")
     assert mesh.health("retrier") == ["healthy"] * 6
     mesh.up("--no-recreate", "--scale", "retrier=1")
@@ -76,21 +76,23 @@ async def test_more_instances_than_partitions_are_ready_all_the_same(mesh: Mesh)
     ],
 )
 async def test_a_killed_container_loses_and_repeats_nothing(
-    mesh: Mesh, sender: MakeSender, service: str
+    mesh: ComposeMesh, sender: MakeSender, service: str
 ) -> None:
     one = sender(mesh)
     await one.send_while(in_thread(lambda: time.sleep(3), lambda: mesh.crash(service)))
     all_arrived_once(mesh, one)
 
 
-async def test_a_killed_egest_repeats_at_most_what_it_was_sending(mesh: Mesh, sender: MakeSender) -> None:
+async def test_a_killed_egest_repeats_at_most_what_it_was_sending(
+    mesh: ComposeMesh, sender: MakeSender
+) -> None:
     one = sender(mesh)
     await one.send_while(in_thread(lambda: time.sleep(3), lambda: mesh.crash("egest")))
     all_arrived_once(mesh, one, repeats=32)  # the pipe's concurrency
 
 
 @pytest.mark.more  # without containers: `make chaos-quick` kills ingest
-async def test_a_killed_ingest_keeps_what_it_accepted(mesh: Mesh, sender: MakeSender) -> None:
+async def test_a_killed_ingest_keeps_what_it_accepted(mesh: ComposeMesh, sender: MakeSender) -> None:
     one = sender(mesh)
     await one.send_while(
         in_thread(lambda: time.sleep(3), lambda: mesh.crash("ingest"), lambda: time.sleep(5))
@@ -99,7 +101,9 @@ async def test_a_killed_ingest_keeps_what_it_accepted(mesh: Mesh, sender: MakeSe
 
 
 @pytest.mark.parametrize("how", [pytest.param("restart", marks=pytest.mark.more), "kill"])
-async def test_a_broker_that_comes_back_has_lost_nothing(mesh: Mesh, sender: MakeSender, how: str) -> None:
+async def test_a_broker_that_comes_back_has_lost_nothing(
+    mesh: ComposeMesh, sender: MakeSender, how: str
+) -> None:
     def bounce() -> None:
         if how == "restart":
             mesh.compose("restart", "kafka")
@@ -114,7 +118,7 @@ async def test_a_broker_that_comes_back_has_lost_nothing(mesh: Mesh, sender: Mak
 
 @pytest.fixture(scope="module")
 def changed_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources with a change in every service."""
+    """A copy of the sources with a change in every service."""
     tree = tmp_path_factory.mktemp("changed") / "hifi"
     tree.mkdir()
     for name in (".dockerignore", "requirements", "libs", "services", "infra", "cli"):
@@ -129,7 +133,7 @@ def changed_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_a_new_image_rolls_through_under_load_and_loses_and_repeats_nothing(
-    mesh: Mesh, sender: MakeSender, changed_tree: Path
+    mesh: ComposeMesh, sender: MakeSender, changed_tree: Path
 ) -> None:
     services = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
     began = time.monotonic()
@@ -156,7 +160,7 @@ async def test_a_new_image_rolls_through_under_load_and_loses_and_repeats_nothin
 
 
 async def test_everything_stops_within_its_grace_and_nothing_is_killed(
-    mesh: Mesh, sender: MakeSender
+    mesh: ComposeMesh, sender: MakeSender
 ) -> None:
     one = sender(mesh)
     await one.send(3)

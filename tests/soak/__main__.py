@@ -1,7 +1,7 @@
-"""`python -m tests.soak`: minutes of real flights; exit 1 if anything differs from the outside books.
+"""`python -m tests.soak`: sends recorded flights for minutes; exit 1 when observe differs from the request logs.
 
-Sender and destination keep books of their own. Beside them stand each service's memory over the run, the CPU that
-observe takes, and what observe says of every minute.
+Sender and destination keep request logs of their own. The report also has each service's memory over the run, observe's
+share of the CPU, and what observe reports for every minute.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
-from hifi_observe.sketch import RELATIVE_ERROR
 from rich.console import Console
 from tests.closed_minutes import closed_minutes
 
@@ -31,12 +30,13 @@ from hifi_cli.options import TriggerOf
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import FLOW, Plan
 from hifi_infra.ports import free_port
+from hifi_observe.ledger.sketch import RELATIVE_ERROR
 
 SAMPLE_S: Final = 5.0
 RESTART_EVERY_S: Final = 30.0
 SETTLE_S: Final = 10.0
 CLOCKS_MS: Final = 2.0
-"""Between a destination's answer and the moment at which egest has it."""
+"""Allowed difference: the time between a destination's answer and its arrival at egest."""
 ROLLED: Final = "every service was restarted and scaled"
 BOOKED: Final = (
     "accepted",
@@ -51,29 +51,33 @@ BOOKED: Final = (
     "lag_ms",
     "longest_pause_ms",
 )
-Disturb: TypeAlias = Callable[[Demo, list[str]], Awaitable[None]]
+Disruption: TypeAlias = Callable[[Demo, list[str]], Awaitable[None]]
 console = Console(stderr=True, highlight=False)
 
 
 def main(
-    minutes: Annotated[float, typer.Option(help="Events are sent for so long.")] = 10,
+    minutes: Annotated[float, typer.Option(help="How long events are sent.")] = 10,
     rate: Annotated[float, typer.Option(help="Events a second.")] = 500,
     trigger: TriggerOf = "micro-batch",
     restart: Annotated[
-        bool, typer.Option(help="End one service after another, in order and by force.")
+        bool, typer.Option(help="Restart one service after another with SIGTERM, then with SIGKILL.")
     ] = False,
     observe: Annotated[int, typer.Option(help="Instances of observe.")] = 1,
     roll: Annotated[
         bool,
-        typer.Option(help="Restart every instance in order once, then scale each asyncio service 1-3-1."),
+        typer.Option(
+            help="Restart every instance once with SIGTERM, then scale each asyncio service to 3, 1 and back."
+        ),
     ] = False,
     two: Annotated[bool, typer.Option(help="Two instances of every service.")] = False,
-    report: Annotated[Path | None, typer.Option(help="File that gets a line of JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Append the result to this file as a line of JSON.")
+    ] = None,
 ) -> None:
-    """Send, watch, compare."""
+    """Run a mesh under load and compare observe with the request logs."""
     count = dict.fromkeys(FLOW, 2 if two else 1) | {"observe": observe}
     if restart and roll:
-        raise typer.BadParameter("write one of --restart and --roll")
+        raise typer.BadParameter("--restart and --roll exclude each other")
     with tempfile.TemporaryDirectory(prefix="hifi-soak-") as folder:
         stage = Workspace.at(Path(folder))
         plan = Plan(
@@ -99,24 +103,24 @@ def main(
     sys.exit(1 if line["failures"] else 0)
 
 
-async def _soak(demo: Demo, disturb: Disturb | None) -> dict[str, Any]:
+async def _soak(demo: Demo, disturb: Disruption | None) -> dict[str, Any]:
     memory: dict[str, list[int]] = defaultdict(list)
     restarts: list[str] = []
-    helpers = [asyncio.create_task(_sample(demo, memory)), asyncio.create_task(_tell(demo))]
+    tasks = [asyncio.create_task(_sample(demo, memory)), asyncio.create_task(_tell(demo))]
     if disturb:
-        helpers.append(asyncio.create_task(disturb(demo, restarts)))
+        tasks.append(asyncio.create_task(disturb(demo, restarts)))
     try:
         numbers = await demo.run()
-        for helper in helpers:
-            if helper.done():
-                helper.result()
-            helper.cancel()
+        for task in tasks:
+            if task.done():
+                task.result()
+            task.cancel()
         await demo.mesh.wait_ready(120)
         rows = await asyncio.to_thread(_closed_minutes, demo) if demo.mesh.plan.instances("observe") else []
         return _compared(numbers, rows, list(_percentiles(demo, rows)), memory, restarts)
     finally:
-        for helper in helpers:
-            helper.cancel()
+        for task in tasks:
+            task.cancel()
         await demo.kill()
 
 
@@ -138,7 +142,7 @@ async def _tell(demo: Demo) -> None:
 
 
 async def _restart(demo: Demo, restarts: list[str]) -> None:
-    """SIGTERM and SIGKILL by turns, service by service; the next one once all are ready again."""
+    """Restart service by service, a round with SIGTERM and a round with SIGKILL; the next once all are ready."""
     while demo.load_test.progress.phase != "sending":
         await asyncio.sleep(1)
     for turn in range(1_000):
@@ -160,7 +164,7 @@ async def _restart(demo: Demo, restarts: list[str]) -> None:
 
 
 async def _roll(demo: Demo, restarts: list[str]) -> None:
-    """What an upgrade does: SIGTERM to one instance after another; then each asyncio service to 3, 1 and back."""
+    """Restart like an upgrade: SIGTERM to each instance in turn; then scale each asyncio service to 3, 1 and back."""
 
     async def done(what: str, began_s: float) -> None:
         await demo.mesh.wait_ready(90)
@@ -185,7 +189,7 @@ async def _roll(demo: Demo, restarts: list[str]) -> None:
 
 
 def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
-    """What observe says of every minute of the run, once all of them are closed."""
+    """Observe's record of every minute of the run, once all of them are closed."""
     assert demo.mesh.plan.console
     last = max(one.answered_ns for one in read_send_log(demo.workspace.send_log).values()) // 60_000_000_000
     rows, why = closed_minutes(demo.mesh.plan.console, "flights", last)
@@ -195,7 +199,7 @@ def _closed_minutes(demo: Demo) -> list[dict[str, Any]]:
 
 
 def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """For each minute and percentile: milliseconds by the books, by observe, and the difference."""
+    """For each minute and percentile: milliseconds by the request logs and by observe."""
     begun = {name: one.sent_ns for name, one in read_send_log(demo.workspace.send_log).items()}
     lags: dict[int, list[float]] = defaultdict(list)
     seen = set()
@@ -205,12 +209,12 @@ def _percentiles(demo: Demo, rows: list[dict[str, Any]]) -> Iterator[dict[str, A
             sent_ns = begun[arrival.id]
             lags[sent_ns // 60_000_000_000].append((arrival.answered_ns - sent_ns) / 1e6)
     for row in rows:
-        said = row["lags"].get("end.event/departures")
-        if said and lags[row["minute"]]:
+        reported = row["lags"].get("end.event/departures")
+        if reported and lags[row["minute"]]:
             booked = quantiles(lags[row["minute"]])
             for name in ("p50", "p95", "p99"):
-                ours, theirs = said[name] / 1000, booked[name] or 0.0
-                counts = len(lags[row["minute"]]), said["count"]
+                ours, theirs = reported[name] / 1000, booked[name] or 0.0
+                counts = len(lags[row["minute"]]), reported["count"]
                 yield {
                     "minute": row["minute"],
                     "of": name,
@@ -227,33 +231,35 @@ def _compared(
     memory: Mapping[str, list[int]],
     restarts: list[str],
 ) -> dict[str, Any]:
-    said = {
+    reported = {
         name: sum(row[name] for row in rows)
         for name in ("in", "delivered", "duplicates", "lost", "dead", "waiting", "in_flight", "late")
     }
     requests = sum(numbers["deliveries"].values())
     failures = []
     if not is_good(numbers) and not restarts:
-        failures.append("the demo's own books differ")
+        failures.append("the request logs of the demo differ")
     if numbers["lost"] or numbers["mismatched"]:
         failures.append(f"lost {numbers['lost']}, mismatched {numbers['mismatched']}")
     copies = {topic: count for topic, count in numbers["copies"].items() if topic != "enriched"}
     if ROLLED in restarts and (numbers["duplicates"] or copies):
         failures.append(f"an upgrade made {numbers['duplicates']} duplicates and copies: {copies}")
     if rows:
-        # A request whose answer an egest never saw before it was killed has no receipt.
+        # A request has no receipt when egest was killed before it received the answer.
         wanted = {"in": numbers["accepted"], "lost": 0, "dead": 0, "waiting": 0, "in_flight": 0}
         failures += [
-            f"observe says {name} {said[name]:,} instead of {n:,}"
+            f"observe reports {name} {reported[name]:,} instead of {n:,}"
             for name, n in wanted.items()
-            if said[name] != n
+            if reported[name] != n
         ]
-        if said["delivered"] != requests - numbers["duplicates"]:
+        if reported["delivered"] != requests - numbers["duplicates"]:
             failures.append(
-                f"observe says delivered {said['delivered']:,}, the books {requests - numbers['duplicates']:,}"
+                f"observe reports delivered {reported['delivered']:,}, "
+                f"the request logs {requests - numbers['duplicates']:,}"
             )
         failures += [
-            f"minute {one['minute']}: observe says {one['of']} {one['observe_ms']} ms, the books {one['books_ms']}"
+            f"minute {one['minute']}: observe reports {one['of']} {one['observe_ms']} ms, "
+            f"the request logs {one['books_ms']}"
             for one in percentiles
             if one["n"][0] == one["n"][1]
             and abs(one["books_ms"] - one["observe_ms"]) > 2 * RELATIVE_ERROR * one["books_ms"] + CLOCKS_MS
@@ -264,7 +270,7 @@ def _compared(
         "failures": failures,
         "books": {name: numbers[name] for name in BOOKED},
         "requests": requests,
-        "observe": said,
+        "observe": reported,
         "states": [(row["minute"], row["state"], *row["causes"]) for row in rows],
         "observe_cpu_share": round(used.get("observe", 0) / rest, 3) if rest else None,
         "cpu_seconds": used,
@@ -278,7 +284,7 @@ def _compared(
 
 
 def _memory(held: list[int]) -> dict[str, float]:
-    """MiB: the medians of the second and the last fifth of the run, and the most."""
+    """MiB: medians of the second and of the last fifth of the run, and the maximum."""
     fifth = max(1, len(held) // 5)
     second, last = sorted(held[fifth : 2 * fifth] or held), sorted(held[-fifth:])
     values = {"second fifth": second[len(second) // 2], "last fifth": last[len(last) // 2], "most": max(held)}

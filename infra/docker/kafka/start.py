@@ -1,12 +1,12 @@
-"""Becomes an Apache Kafka broker in KRaft mode: writes its settings, formats an empty volume once, runs Java.
+"""Runs an Apache Kafka broker in KRaft mode: writes its settings, formats an empty volume once, and becomes Java.
 
 Variables, all optional:
     KAFKA_NODES         host names of all nodes in order, default `kafka`: one broker with one copy of everything
-    KAFKA_NODE_ID       which of them this is, from 1
-    KAFKA_CLUSTER       name of the cluster, the same for all nodes; its id is made of it
-    KAFKA_ADVERTISED    HOST:PORT under which clients outside of the containers' network reach port 9094
-    KAFKA_HEAP_MB       heap of the JVM, default 512; about 250 MB come on top
-    KAFKA_SETTINGS      further lines of server.properties, which win
+    KAFKA_NODE_ID       number of this node in that list, from 1
+    KAFKA_CLUSTER       name of the cluster, the same for all nodes; the cluster id is derived from it
+    KAFKA_ADVERTISED    HOST:PORT at which clients outside the containers' network reach port 9094
+    KAFKA_HEAP_MB       heap of the JVM, default 512; the broker needs about 250 MB more
+    KAFKA_SETTINGS      additional lines of server.properties, which override others
 
 Clients of the containers' network use port 9092, the controllers' quorum 9093. Everything is kept in
 /var/lib/kafka. The settings are those of brokers without containers (hifi_infra.kafka.kraft).
@@ -31,13 +31,13 @@ LEAST_FREE_BYTES: Final = 256 * 1024 * 1024
 
 
 def fail(message: str) -> NoReturn:
-    """End with a sentence and the status of a wrong set-up."""
+    """Exit with a message and status 2."""
     print(f"kafka: {message}", file=sys.stderr, flush=True)
     sys.exit(2)
 
 
 def cluster_id(name: str) -> str:
-    """A Kafka Uuid made of the cluster's name: 16 bytes as URL-safe base64 without padding."""
+    """A Kafka Uuid derived from the cluster's name: 16 bytes as URL-safe base64 without padding."""
     digest = hashlib.sha256(name.encode()).digest()
     return base64.urlsafe_b64encode(b"\x01" + digest[:15]).decode().rstrip("=")
 
@@ -61,7 +61,7 @@ def settings(nodes: list[str], node: int, advertised: str, more: str, log_dir: P
 
 
 def java(*arguments: str) -> list[str]:
-    """Java with the class path of a broker."""
+    """The Java command with a broker's class path."""
     return [
         str(Path(os.environ["JAVA_HOME"], "bin/java")),
         "-XX:+UseG1GC",
@@ -77,7 +77,7 @@ def java(*arguments: str) -> list[str]:
 
 
 def format_volume(identity: str, nodes: list[str], node: int) -> None:
-    """Give an empty volume its identity. The log folder gets its name only when it is complete."""
+    """Format an empty volume. The log folder gets its final name only when it is complete."""
     part = DATA / "formatting"
     shutil.rmtree(part, ignore_errors=True)
     SETTINGS.write_text(settings(nodes, node, "", "", part))
@@ -90,7 +90,7 @@ def format_volume(identity: str, nodes: list[str], node: int) -> None:
 
 
 def check_volume(identity: str) -> None:
-    """See that the volume can be used, and that it belongs to this cluster."""
+    """Check that the volume is writable, has room and belongs to this cluster."""
     try:
         probe = DATA / "writable"
         probe.write_bytes(bytes(4096))
@@ -110,7 +110,7 @@ def check_volume(identity: str) -> None:
 
 
 def main() -> None:
-    """Never returns: this process becomes the broker."""
+    """Replace this process by the broker."""
     nodes = os.environ.get("KAFKA_NODES", "kafka").split(",")
     node = int(os.environ.get("KAFKA_NODE_ID", "1"))
     if not 1 <= node <= len(nodes):

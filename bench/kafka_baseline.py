@@ -1,4 +1,4 @@
-"""Kafka's own share: aiokafka with nothing around it, as fast as it goes, one process against one broker."""
+"""Throughput and CPU of aiokafka alone: one process and one broker, as fast as possible."""
 
 import asyncio
 import itertools
@@ -21,7 +21,7 @@ PARTITIONS = 4
 
 
 def measure(events: int = EVENTS) -> dict[str, Any]:
-    """Messages a second and CPU of the client for each way, as JSON."""
+    """Messages a second and client CPU for each way of producing and consuming, for JSON."""
     with tempfile.TemporaryDirectory(prefix="hifi-raw-", ignore_cleanup_errors=True) as folder:
         return uvloop.run(_measure(Path(folder), events))
 

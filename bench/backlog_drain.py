@@ -1,4 +1,4 @@
-"""A destination refused for a while and comes back with a configured rate: how the backlog drains, and what it costs.
+"""How the backlog of a destination with a configured rate drains after it refused events, and what that costs.
 
 Hours of backlog are made within a minute: tiers of seconds instead of hours (HIFI_TIERS), so that tens of thousands of
 deliveries have been through every tier and wait in the last one, as after hours of refusals with the usual tiers.
@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 from cases import Case, in_scene, scene
-from measure import WARM_UP_S, Keep, attempt
+from mesh_row import WARM_UP_S, Keep, attempt
 
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 TIERS = "2s,5s,10s"
 EVENTS, FAST, SLOW = 24_000, 600.0, 100.0
 RATE = 500.0
-"""Requests a second that the destination declares."""
+"""Configured rate of the destination, requests a second."""
 FRESH_S = 20.0
 LIMIT_S = 480.0
 PATHS = ("/away", "/other")
@@ -38,7 +38,7 @@ PATHS = ("/away", "/other")
 
 @dataclass(slots=True)
 class Account:
-    """What was sent, what must arrive, what did."""
+    """Sent events, expected deliveries and arrivals."""
 
     made: LoadTest
     sent: dict[str, SentEvent] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Account:
     _first: int = 0
 
     async def send(self, rate: float, seconds: float) -> list[str]:
-        """Open loop; gives the ids."""
+        """Send at a fixed rate without waiting for answers; returns the ids."""
         count = round(rate * seconds)
         found = await asyncio.to_thread(_write, self.made, count, self._first)
         self._first += count
@@ -57,18 +57,18 @@ class Account:
         return list(found)
 
     async def read(self, books: RequestLogReader) -> None:
-        """Take what has arrived."""
+        """Read new arrivals."""
         await self.made.count()
         for arrival in books.read():
             self.verdict.add(arrival, self.expected.get(arrival.id))
 
     def missing(self, names: Iterable[str], paths: Iterable[str] = PATHS) -> int:
-        """Deliveries that are still to arrive."""
+        """Expected deliveries that have not arrived."""
         accepted = [name for name in names if name in self.sent and self.sent[name].accepted]
         return sum((path, name) not in self.verdict.arrived for name in accepted for path in paths)
 
     def lag_ms(self, names: Iterable[str], path: str) -> dict[str, float | None]:
-        """Of these events at a path, from the moment they were due."""
+        """Lags of these events at a path, from the moment they were due."""
         arrived = self.verdict.arrived
         return quantiles(
             (arrived[path, name] - self.sent[name].due_ns) / 1e6 for name in names if (path, name) in arrived
@@ -76,7 +76,7 @@ class Account:
 
 
 def backlog(keep: Keep) -> None:
-    """About 4 minutes, most of them warm-up, refusals and draining."""
+    """Takes about 4 minutes, most of them warm-up, refusals and draining."""
     before = os.environ.get("HIFI_TIERS")
     os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
     name = f"{EVENTS:,} deliveries waited"
@@ -90,7 +90,7 @@ def backlog(keep: Keep) -> None:
 
 
 def shape(pipes: list[Pipe]) -> list[Pipe]:
-    """The demo's pipe with two destinations that want every event."""
+    """The demo's pipe with two destinations that receive every event."""
     [pipe] = pipes
     pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True) | {"when": None}
     base = pattern["url"].rpartition("/")[0]
@@ -117,7 +117,7 @@ async def _measure(made: LoadTest, keep: Keep, name: str) -> None:
     stage.request_log.unlink(missing_ok=True)
     argv = [
         sys.executable,
-        str(HERE / "refusing.py"),
+        str(HERE / "refusing_destination.py"),
         str(stage.destination_port),
         str(stage.request_log),
     ]
@@ -136,7 +136,10 @@ async def _measure(made: LoadTest, keep: Keep, name: str) -> None:
     await _until(account, books, account.expected, PATHS[1:], 90)
     waiting = (await made.waiting())["retrier"]
     arrived = account.missing(refused, PATHS[:1])
-    print(f"{arrived:,} deliveries are missing, {waiting:,} of them in retry topics; it opens", flush=True)
+    print(
+        f"{arrived:,} deliveries are missing, {waiting:,} of them in retry topics; the destination recovers",
+        flush=True,
+    )
     await _put(stage.destination_port, "/open")
     opened_ns = time.time_ns()
     while not _since(account.verdict, opened_ns):  # the breaker's next probe
@@ -170,7 +173,7 @@ async def _measure(made: LoadTest, keep: Keep, name: str) -> None:
 
 
 def drained(times: list[int], opened_ns: int) -> dict[str, float]:
-    """Rate of the first 90 % of all deliveries since it opened, and of its fullest second. Pure.
+    """Rate of the first 90 % of all deliveries since the destination recovered, and of its fullest second. Pure.
 
     Args:
         times: of the deliveries, ascending, nanoseconds.
@@ -198,7 +201,7 @@ def _since(verdict: Comparison, opened_ns: int) -> list[int]:
 async def _until(
     account: Account, books: RequestLogReader, names: Mapping[str, Any], paths: Iterable[str], within_s: float
 ) -> None:
-    """Until all has arrived; what has not within the time is counted as lost in the end."""
+    """Wait for all deliveries; those that have not arrived in time count as lost."""
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         await account.read(books)

@@ -1,9 +1,9 @@
-"""From the results of rows.py to the sections of docs/benchmarks.md. Pure."""
+"""Writes the sections of docs/benchmarks.md from the results of rows.py. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from figures import DASH, count, goal, median, ms, one_digit, percent, sound, table, times
+from markdown_tables import DASH, count, goal, median, ms, one_digit, percent, sound, table, times
 
 MOST_GROWTH, MOST_HARM = 1.3, 1.1
 SERVICES = ("ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka")
@@ -22,7 +22,7 @@ ALIVE, DEAD = "ten destinations", "the last of them dead"
 
 
 def trouble(found: Mapping[str, Any]) -> str:
-    """Why nothing of a result may be shown; empty: it may."""
+    """Why a result must not be shown; empty: it may be shown."""
     if "failed" in found:
         return str(found["failed"]).splitlines()[0]
     steps = found.get("steps", ())
@@ -35,7 +35,7 @@ def trouble(found: Mapping[str, Any]) -> str:
 
 
 def sections(kinds: Mapping[str, Runs]) -> Iterator[str]:
-    """One for each kind that was run."""
+    """One section for each kind with results."""
     for kind, title in TITLES.items():
         if kind in kinds:
             yield f"## {title}\n\n" + _growth(kinds[kind], by_instance=kind == "instances")
@@ -55,7 +55,7 @@ def _names(runs: Runs) -> list[str]:
 
 
 def _of(runs: Runs, name: str) -> list[Mapping[str, Any]]:
-    """What may be shown of a row, a result a run."""
+    """The results of a row that may be shown, one a run."""
     return [run["points"][name] for run in runs if name in run["points"] and not trouble(run["points"][name])]
 
 
@@ -75,7 +75,7 @@ def _lag(point: Mapping[str, Any], which: str) -> float | None:
 
 
 def _over(runs: Runs, name: str, base: str, figure: Any) -> float | None:
-    """A row's figure over another's of the same run; the median of the runs that have both."""
+    """Ratio of a figure between two rows of the same run; the median over runs that have both."""
     ratios = []
     for run in runs:
         one, other = (run["points"].get(which) for which in (name, base))
@@ -128,7 +128,7 @@ def _growth(runs: Runs, *, by_instance: bool) -> str:
 
 
 def _shares(runs: Runs, names: Sequence[str]) -> str:
-    """What each instance got of a core while the load was on."""
+    """Share of a core that each instance used under load."""
 
     def share(point: Mapping[str, Any], service: str) -> float | None:
         instances = point["instances"].get(service, 1)

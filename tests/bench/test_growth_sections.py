@@ -4,21 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
-from backlog import drained
-from backlog import shape as shape_backlog
+from backlog_drain import drained
+from backlog_drain import shape as shape_backlog
+from benchmarks_page import CASES as SHOWN_CASES
+from benchmarks_page import KINDS as SHOWN_KINDS
+from benchmarks_page import page
 from cases import CASES
-from dead import ALIVE, DEAD
-from figures import goal
-from growth import ALIVE as SHOWN_ALIVE
-from growth import DEAD as SHOWN_DEAD
-from growth import LAG_GOALS_MS, TITLES, sections, trouble
-from killed import flowing
-from many import FLEET, Many
-from passing import SERVICES, section
+from dead_destination import ALIVE, DEAD
+from growth_sections import ALIVE as SHOWN_ALIVE
+from growth_sections import DEAD as SHOWN_DEAD
+from growth_sections import LAG_GOALS_MS, TITLES, sections, trouble
+from kill_recovery import flowing
+from larger_load import FLEET, LargerLoad
+from markdown_tables import goal
+from pass_through import SERVICES, section
 from rows import KINDS, LAGS
-from tables import CASES as SHOWN_CASES
-from tables import KINDS as SHOWN_KINDS
-from tables import page
 
 from hifi_cli.demo.verify import Comparison, SentEvent
 from hifi_cli.demo.workspace import Workspace
@@ -207,12 +207,12 @@ def test_every_case_and_kind_is_shown_or_told_as_missing():
 @pytest.mark.parametrize(
     "load",
     [
-        Many(pipes=3),
-        Many(ten=True),
-        Many(ten=True, tenth_port=1),
-        Many(sharing=100),
-        Many(rows=20),
-        Many(rows=1000),
+        LargerLoad(pipes=3),
+        LargerLoad(ten=True),
+        LargerLoad(ten=True, tenth_port=1),
+        LargerLoad(sharing=100),
+        LargerLoad(rows=20),
+        LargerLoad(rows=1000),
     ],
 )
 def test_a_load_declares_what_it_expects(tmp_path, load):

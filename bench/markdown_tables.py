@@ -1,4 +1,4 @@
-"""Figures and tables as Markdown. Pure."""
+"""Formats numbers and tables as Markdown. Pure."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ DASH = "-"
 
 
 def median(values: Iterable[float | None]) -> float | None:
-    """Of those that are there."""
+    """Median of the known values."""
     found = [value for value in values if value is not None]
     return statistics.median(found) if found else None
 
@@ -34,7 +34,7 @@ def times(value: float | None) -> str:
 
 
 def goal(what: str, value: float | None, bound: float, unit: str = "times") -> str:
-    """A sentence: the figure, its bound, and how far it is from there."""
+    """A sentence with the figure, its goal and the distance between them."""
     if value is None:
         return f"Goal: {what} at most {bound:g} {unit}. Not known: a run that it needs is missing or went wrong.\n"
     far = abs(value / bound - 1)
@@ -52,5 +52,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def sound(step: Mapping[str, Any]) -> bool:
-    """Every event was accepted and arrived once, as it should."""
+    """Whether every event was accepted and arrived exactly once, unchanged."""
     return not (step["lost"] or step["wrong"] or step["refused"])

@@ -1,4 +1,4 @@
-"""The load of `hifi rate` with more of something declared."""
+"""The load of `hifi rate` with more pipes, destinations or lookup rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ FLEET = "fleet"
 
 
 @dataclass(frozen=True, slots=True)
-class Many(EventLoad):
-    """The same load with more of something declared.
+class LargerLoad(EventLoad):
+    """The load of `hifi rate` with more pipes, destinations or lookup rows.
 
     Attributes:
         pipes: the load is one pipe's.
@@ -72,11 +72,11 @@ class Many(EventLoad):
         return expected
 
     def secrets(self) -> Mapping[str, str]:
-        """Variables with the keys of the pipes beyond the first."""
+        """Variables with the write keys of all pipes but the first."""
         return {f"KEY_{number}": f"key-{number}-of-many-pipes" for number in range(1, self.pipes)}
 
     def _joined(self, pipe: Pipe) -> Pipe:
-        """Airlines that no flight names stand behind those that there are, so that all sizes find as much."""
+        """Lookup rows: airlines of the flights first, then unused ones, so that every size joins the same events."""
         file = Path(str(pipe.enrich.lookups["planes"].file)).with_name("fleet.ndjson")
         codes = [row["carrier"] for row in flights.table("airlines")]
         codes += [f"X{number}" for number in range(len(codes), self.rows)]

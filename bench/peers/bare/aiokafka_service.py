@@ -1,4 +1,4 @@
-"""Passes records on with aiokafka alone: `python aiokafka_node.py KAFKA SOURCE TARGET`, until it is ended."""
+"""Passes records on with aiokafka alone: `python aiokafka_service.py KAFKA SOURCE TARGET`, until it is ended."""
 
 import asyncio
 import sys

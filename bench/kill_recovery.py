@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from cases import Case, in_scene, scene
-from measure import WARM_UP_S, Keep, attempt
+from mesh_row import WARM_UP_S, Keep, attempt
 
 from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.load_test import LoadTest
@@ -21,7 +21,7 @@ LIMIT_S = 600.0
 
 
 def restart(keep: Keep) -> None:
-    """One instance of each, so that nobody steps in. About 4 minutes."""
+    """One instance of each service, so that no other instance takes over. About 4 minutes."""
     attempt(
         keep,
         "SIGKILL",
@@ -76,7 +76,7 @@ def flowing(
     verdict: Comparison,
     killed_ns: int,
 ) -> dict[str, Any]:
-    """What a kill did. Pure."""
+    """The effects of one kill. Pure."""
     due_later = [
         at for (_, event), at in verdict.arrived.items() if event in sends and sends[event].due_ns > killed_ns
     ]

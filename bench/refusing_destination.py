@@ -1,4 +1,4 @@
-"""The demo's destination that refuses `/away` with 503 from PUT /shut until PUT /open.
+"""The demo's destination, which refuses `/away` with 503 from PUT /shut until PUT /open.
 
 Run as a file: `python refusing.py PORT BOOKS`. What is refused is not in the books.
 """
@@ -17,7 +17,7 @@ shut = False
 
 
 class Refusing(RequestLogConnection):
-    """As the demo's, but for `/away`."""
+    """The demo's protocol, except for `/away`."""
 
     def on_message_complete(self) -> None:
         """See httptools."""
@@ -35,7 +35,7 @@ class Refusing(RequestLogConnection):
 
 
 def main() -> None:
-    """`refusing.py PORT BOOKS`."""
+    """`refusing_destination.py PORT BOOKS`."""
     with (
         Path(sys.argv[2]).open("ab", buffering=1 << 20) as file,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,

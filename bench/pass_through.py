@@ -1,8 +1,8 @@
-"""CPU time per event of a service that only passes events on, beside its libraries alone: same broker, same events.
+"""CPU per message of services that only pass events on, compared with aiokafka and Spark alone.
 
-`python bench/passing.py [SERVICE...]` prints the result of one run. Each service is a process with topics of its own,
-and one runs at a time. It first gets a steady flow, then a backlog of as many events at once. Every event
-must be written exactly once. `bench/peers/bare` describes the programs that use the libraries alone.
+`python bench/pass_through.py [SERVICE...]` prints the results of one run. Each service is a process with topics of its
+own; one runs at a time, with the same broker and the same events. It gets a steady flow first, then a backlog after a
+pause. Every message must come out once. `bench/peers/bare` describes the programs with aiokafka and Spark alone.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 import orjson
 import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from figures import count, goal, median, table, times
+from markdown_tables import count, goal, median, table, times
 
 from hifi.clock import now_us
 from hifi.event import Record, seq_text
@@ -38,10 +38,10 @@ ROOT: Final = Path(__file__).parent.parent
 BARE: Final = ROOT / "bench/peers/bare"
 PARTITIONS: Final = 4
 RATE: Final = 2000
-"""Messages a second of the flow: what a mesh on two cores carries within its rating."""
+"""Messages a second of the flow; a mesh on two cores sustains it."""
 WARM_UP_S, FLOW_S = 20.0, 12.0
 AT_ONCE: Final = 60_000
-"""Messages that wait for a service that was paused."""
+"""Backlog of a paused service, in messages."""
 TURN_S: Final = 0.005
 LIMIT_S: Final = 180.0
 PIPE: Final = Pipe.model_validate(
@@ -54,8 +54,8 @@ PIPE: Final = Pipe.model_validate(
 
 
 @dataclass(frozen=True)
-class Service:
-    """`service`: of the mesh, with its trigger; else `script` of the bare ones. `over`: its bare means."""
+class PassingService:
+    """`service` of the mesh with its trigger, or else a `script`. `over`: the entry that it is compared with."""
 
     reads: str
     writes: str
@@ -66,21 +66,25 @@ class Service:
 
 
 SERVICES: Final = {
-    "aiokafka alone": Service("raw", "normalized", script="aiokafka_node.py"),
-    "normalize": Service("raw", "normalized", "normalize", over="aiokafka alone"),
-    "Spark alone, micro-batch": Service("normalized", "enriched", script="spark_node.py"),
-    "enrich, micro-batch": Service("normalized", "enriched", "enrich", over="Spark alone, micro-batch"),
-    "Spark alone, real-time": Service("normalized", "enriched", script="spark_node.py", trigger="real-time"),
-    "enrich, real-time": Service(
+    "aiokafka alone": PassingService("raw", "normalized", script="aiokafka_service.py"),
+    "normalize": PassingService("raw", "normalized", "normalize", over="aiokafka alone"),
+    "Spark alone, micro-batch": PassingService("normalized", "enriched", script="spark_service.py"),
+    "enrich, micro-batch": PassingService(
+        "normalized", "enriched", "enrich", over="Spark alone, micro-batch"
+    ),
+    "Spark alone, real-time": PassingService(
+        "normalized", "enriched", script="spark_service.py", trigger="real-time"
+    ),
+    "enrich, real-time": PassingService(
         "normalized", "enriched", "enrich", trigger="real-time", over="Spark alone, real-time"
     ),
 }
 MOST: Final = 2.0
-"""Times the CPU of bare aiokafka that an asyncio service may take."""
+"""Goal: CPU of an asyncio service as a multiple of aiokafka alone."""
 
 
 class Feed:
-    """Puts events on a topic, as the service before would, and counts what comes out of the service."""
+    """Writes events to the input topic, and counts messages on the output topic."""
 
     def __init__(self, kafka: str, source: str, target: str, version: int) -> None:
         self.sent = 0
@@ -103,7 +107,7 @@ class Feed:
         await self._producer.stop()
 
     async def put(self, number: int) -> None:
-        """So many events, acknowledged."""
+        """Send a number of events and wait for their acknowledgement."""
         waiting = []
         for _ in range(number):
             one, place = self._event(self.sent), self.sent % PARTITIONS
@@ -119,7 +123,7 @@ class Feed:
         await asyncio.gather(*waiting)
 
     async def flow(self, rate: float, seconds: float) -> None:
-        """So many a second, however slowly they are acknowledged."""
+        """Send at a fixed rate, without waiting for acknowledgements."""
         began_s, putting, put = time.monotonic(), set(), 0
         while (passed_s := time.monotonic() - began_s) < seconds:
             due = int(rate * passed_s) - put
@@ -130,7 +134,7 @@ class Feed:
         await asyncio.gather(*putting)
 
     async def all_out(self) -> None:
-        """Until as many came out as went in.
+        """Wait until as many messages came out as went in.
 
         Raises:
             RuntimeError: more did.
@@ -146,7 +150,7 @@ class Feed:
         return sum((await self._looker.end_offsets(self._targets)).values())
 
     def _event(self, number: int) -> Record:
-        """As ingest writes one that came as plain JSON, with what normalize adds."""
+        """A record as ingest writes it for plain JSON, with the headers of normalize."""
         now = now_us()
         drawn = uuid.UUID(int=(now // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
         headers = [
@@ -217,7 +221,9 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
     return found
 
 
-def _process(folder: Path, kafka: str, stream: str, service: Service, topics: Sequence[str]) -> Process:
+def _process(
+    folder: Path, kafka: str, stream: str, service: PassingService, topics: Sequence[str]
+) -> Process:
     plan = Plan(folder, stream=stream, trigger=service.trigger, env={"HIFI_ENRICH_COMPILE": "throughput"})
     java = find_java().home
     env = environment(plan, InstanceSpec(service.service, 1, free_port()), kafka, java)
@@ -230,14 +236,14 @@ def _process(folder: Path, kafka: str, stream: str, service: Service, topics: Se
 
 
 class Cost:
-    """What a service and the broker use from now on."""
+    """CPU of a service and of the broker from now on."""
 
     def __init__(self, process: Process, cluster: KafkaCluster) -> None:
         self._process, self._broker = process, cluster.processes[1]
         self._began = self._now()
 
     def found(self, messages: int) -> dict[str, float]:
-        """Since then, for so many messages."""
+        """CPU since then, per million messages."""
         seconds, own_s, broker_s = (now - then for now, then in zip(self._now(), self._began, strict=True))
         return {
             "per_second": round(messages / seconds),
@@ -250,7 +256,7 @@ class Cost:
 
 
 def section(runs: Iterable[Mapping[str, Any]]) -> str:
-    """The part of the page that these runs make."""
+    """The section of docs/benchmarks.md for these runs."""
     runs = list(runs)
     rows = []
     text = ""

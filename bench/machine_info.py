@@ -1,4 +1,4 @@
-"""On what, with what and when a run was made."""
+"""Describes the machine, the versions and the time of a run."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def describe() -> dict[str, Any]:
-    """Machine, versions, moment and load, as JSON."""
+    """Machine, versions, time and load average, for JSON."""
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         "",

@@ -1,4 +1,4 @@
-"""From raw results to docs/benchmarks.md. Pure."""
+"""Writes docs/benchmarks.md from the raw results. Pure."""
 
 import json
 import sys
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import growth
-import passing
-from figures import count, goal, median, ms, percent, sound, table
+import growth_sections
+import pass_through
+from markdown_tables import count, goal, median, ms, percent, sound, table
 
 MESH, TUNED, SINGLE = (
     "mesh, real-time, single events",
@@ -27,9 +27,9 @@ CASES = (
     "FastStream, tuned batches, single events of 200 B to 64 KiB",
 )
 ALONE = ("raw", "passing")
-KINDS = (*growth.TITLES, "lag", "dead", "backlog", "start", "restart")
+KINDS = (*growth_sections.TITLES, "lag", "dead", "backlog", "start", "restart")
 BUSY = 2.0
-"""Load average for each core above which somebody else was at work, too."""
+"""Load average per core above which other work ran on the machine."""
 
 
 def page(results: Mapping[str, Any], name: str) -> str:
@@ -45,16 +45,16 @@ def page(results: Mapping[str, Any], name: str) -> str:
     if "raw" in results:
         parts.append(_raw(results["raw"]["aiokafka"]))
     if "passing" in results:
-        parts.append(passing.section(results["passing"]["services"]))
+        parts.append(pass_through.section(results["passing"]["services"]))
     if results.get("ack"):
         parts.append(_ack(results["ack"]))
     if "rows" in results:
-        parts += growth.sections(results["rows"])
+        parts += growth_sections.sections(results["rows"])
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
 def _notes(results: Mapping[str, Any]) -> list[str]:
-    """What to know of these results: what was noted by hand, what follows from them, what is missing."""
+    """Notes on the results: written by hand, derived from them, and missing cases."""
     notes = list(results.get("notes", ()))
     runs = [run for found in results.get("rates", {}).values() for run in found]
     loads = [step["load_average"] for run in runs for step in run["steps"][:1]]
@@ -162,12 +162,12 @@ def _cost(rates: Mapping[str, Any]) -> str:
         if name.startswith("mesh") and any(grown):
             low, high = (median(step["rate"] for step in steps) for steps in _ends(runs))
             what = f"{name}: CPU per event at {count(high)} ev/s over that at {count(low)} ev/s"
-            text += "\n" + goal(what, median(grown), growth.MOST_GROWTH)
+            text += "\n" + goal(what, median(grown), growth_sections.MOST_GROWTH)
     return text
 
 
 def _first(run: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The lowest rate that was held; what lost an event or fell behind says nothing of what an event costs."""
+    """The lowest rate that was sustained; a step that lost events or fell behind says nothing about cost."""
     held = [step for step in run["steps"] if not step["failed"]]
     return min(held, key=lambda step: step["rate"], default=None)
 

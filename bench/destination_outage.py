@@ -1,4 +1,4 @@
-"""A destination that is down for six seconds: what is lost, by count, with each way of acknowledging."""
+"""Events lost while a destination is down for six seconds, for each way of acknowledging."""
 
 import asyncio
 import tempfile
@@ -16,8 +16,8 @@ from hifi_cli.demo.workspace import Workspace
 EVENTS = 1001
 DOWN_S = 6.0
 QUIET_S = 150.0
-"""Nothing more arrives for so long: it is gone. Longer than each of the first three tiers of the mesh's retrier, 5, 30
-and 120 s: what finds the circuit breaker open again goes to the next tier."""
+"""Deliveries count as lost when none has arrived for this long. Longer than each of the first three retry tiers, 5, 30
+and 120 s: a delivery that finds the circuit breaker open goes to the next tier."""
 WAYS = (
     "FastStream, its default (acknowledge first)",
     "FastStream, acknowledged after the work",
@@ -26,7 +26,7 @@ WAYS = (
 
 
 def measure(way: str) -> dict[str, int]:
-    """Accepted, arrived, lost and duplicates."""
+    """Counts of accepted, arrived, lost and duplicate events."""
     with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
         return asyncio.run(_measure(way, Path(folder)))
 

@@ -1,11 +1,11 @@
-"""Ten destinations that all want every event, then the last one dies: the others' lag before and after, in one mesh."""
+"""Lag of nine destinations before and after a tenth is killed. All ten receive every event of one mesh."""
 
 import asyncio
 from pathlib import Path
 
 from cases import Case, in_scene, scene
-from many import Many
-from measure import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
+from larger_load import LargerLoad
+from mesh_row import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
 
 from hifi.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
@@ -18,7 +18,7 @@ TENTH_S = 20.0
 
 
 def dead(keep: Keep) -> None:
-    """The tenth is a process of its own and is killed: connections to it are refused. About 2.5 minutes."""
+    """The tenth destination is a process of its own; once killed, connections to it are refused. About 2.5 minutes."""
     attempt(keep, DEAD, lambda: in_scene(_made, lambda made: _measure(made, keep), LIMIT_S))
 
 
@@ -35,12 +35,12 @@ async def _measure(made: LoadTest, keep: Keep) -> None:
     await process.start()
     try:
         await tenth.wait_for_destination()
-        rating = rating_of(made, Many(ten=True, tenth_port=tenth.destination_port), RATE)
+        rating = rating_of(made, LargerLoad(ten=True, tenth_port=tenth.destination_port), RATE)
         warm_up = await rating.begin(WARM_UP_S)
         alive = await steps(rating, RATE, seconds=SECONDS)
         await _has(tenth, sum(step.accepted for step in (warm_up, *alive)))
         keep(ALIVE, described(rating, warm_up, alive))
-        print("the last one is killed", flush=True)
+        print("the tenth destination is killed", flush=True)
         await process.kill()
         settling = await rating.step(RATE, SECONDS)  # until its breaker is open
         keep(DEAD, described(rating, settling, await steps(rating, RATE, seconds=SECONDS)))
@@ -50,7 +50,7 @@ async def _measure(made: LoadTest, keep: Keep) -> None:
 
 
 async def _has(tenth: Workspace, wanted: int) -> None:
-    """It got every event, as the others did.
+    """Check that the tenth destination received every event.
 
     Raises:
         Retryable: it did not.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from measure import Keep, attempt
+from mesh_row import Keep, attempt
 
 from hifi.errors import Retryable
 from hifi_cli.demo.workspace import Workspace
@@ -24,7 +24,7 @@ AGAIN = "warm: the same folder again"
 
 
 def start(keep: Keep) -> None:
-    """The real command with the demo's pipe, real-time. The system's file cache is as it is. About 2.5 minutes."""
+    """`hifi up` with the demo's pipe and real-time trigger. The file cache is not dropped. About 2.5 minutes."""
     with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
         attempt(keep, COLD, lambda: asyncio.run(_times(keep, Path(folder), [COLD], _without(Path(folder)))))
     with tempfile.TemporaryDirectory(prefix="hifi-bench-", ignore_cleanup_errors=True) as folder:
@@ -32,7 +32,7 @@ def start(keep: Keep) -> None:
 
 
 def _without(folder: Path) -> Mapping[str, str]:
-    """Variables that point at caches with the jars, but without the archives."""
+    """Variables that point to caches with the jars but without class archives."""
     cache, own = folder / "cache", folder / "jars"
     cache.mkdir()
     own.mkdir()
@@ -53,7 +53,7 @@ async def _times(keep: Keep, folder: Path, names: list[str], env: Mapping[str, s
 
 
 async def _up(stage: Workspace, env: Mapping[str, str]) -> float:
-    """Start, wait until it says that it is ready, stop.
+    """Start, wait until it prints that it is ready, stop.
 
     Raises:
         Retryable: it ended, or was not ready in time; with the end of its log.

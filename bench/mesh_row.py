@@ -1,4 +1,4 @@
-"""One mesh of its own for one row: started, warmed up, measured, ended within a bound."""
+"""Measures one row with a mesh of its own: starts it, warms it up, measures and stops it, within a bound."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,13 +12,13 @@ from hifi_cli.rate.run import Rating
 from hifi_cli.rate.step import RateStep, step_report
 
 WARM_UP_S = 30.0
-"""Java compiles what is used often for about so long; before, an event costs a multiple."""
+"""Java compiles hot code for about this long; before that, an event costs a multiple."""
 SECONDS, STEPS = 8.0, 2
 SLO_MS = 60_000.0
-"""Rows show what a load costs; whether it is held within a second is what ratings are for."""
+"""Rows measure the cost of a load; whether lag stays within a second is what ratings measure."""
 LIMIT_S = 900.0
 Keep = Callable[[str, Mapping[str, Any]], None]
-"""Takes a row's name and what was found as soon as it is there."""
+"""Called with the name and the result of each row as soon as it is measured."""
 
 
 def row(
@@ -31,7 +31,7 @@ def row(
     count: int = STEPS,
     seconds: float = SECONDS,
 ) -> None:
-    """A row of its own mesh: what the load costs once the mesh is warm. A failure is kept as such."""
+    """Measure the cost of a load on a warm mesh of its own. A failure becomes the row's result."""
     print(f"{name}: starting", flush=True)
 
     async def work(made: LoadTest) -> None:
@@ -44,7 +44,7 @@ def row(
 
 
 def attempt(keep: Keep, name: str, work: Callable[[], None]) -> None:
-    """Do it; what goes wrong is the row's result, and the rows after it go on."""
+    """Run a measurement; an error becomes the row's result, and later rows run all the same."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the other rows are worth having
@@ -53,12 +53,12 @@ def attempt(keep: Keep, name: str, work: Callable[[], None]) -> None:
 
 
 def rating_of(made: LoadTest, load: EventLoad, rate: float) -> Rating:
-    """For steps at one rate."""
+    """A rating that runs steps at one rate."""
     return Rating(made, RateSearch(rate, 2, 1), load, SECONDS, SLO_MS, tell)
 
 
 async def steps(rating: Rating, rate: float, count: int = STEPS, seconds: float = SECONDS) -> list[RateStep]:
-    """Several at the same rate, told as they end."""
+    """Run several steps at the same rate; prints each one as it ends."""
     found = []
     for _ in range(count):
         found.append(step := await rating.step(rate, seconds))
@@ -67,7 +67,7 @@ async def steps(rating: Rating, rate: float, count: int = STEPS, seconds: float 
 
 
 def described(rating: Rating, warm_up: RateStep, found: Iterable[RateStep]) -> dict[str, Any]:
-    """As JSON."""
+    """A step for JSON."""
     mesh = rating.load_test.mesh
     return {
         "start_seconds": round(rating.start_seconds, 1),

@@ -1,4 +1,4 @@
-"""Passes records on with Spark alone: `python spark_node.py KAFKA SOURCE TARGET TRIGGER`, until it is ended.
+"""Passes records on with Spark alone: `python spark_service.py KAFKA SOURCE TARGET TRIGGER`, until it is ended.
 
 Spark's own settings, but for the slots that real time needs and the pages that nobody looks at. TRIGGER is
 `micro-batch` (every 300 ms, as enrich does) or `real-time` (batches of 30 s).
