@@ -53,10 +53,12 @@ bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in ab
 bench-rows: setup  ## measure growth of cost, starts and restarts, a few minutes each (ARGS="pipes dead --fresh"); adds to bench/results
 	.venv/bin/python bench/rows.py $(ARGS)
 
-lint: .venv/.installed  ## check style, formatting and documentation of public names
+lint: .venv/.installed  ## check style, format, docstrings, imports between packages, and repeated code
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/interrogate --config pyproject.toml libs services infra cli
+	.venv/bin/lint-imports --no-logo
+	.venv/bin/pylint --disable=all --enable=duplicate-code,cyclic-import libs/hifi libs/aiokafka_cooperative services/*/hifi_* infra/hifi_infra cli/hifi_cli
 
 audit: .venv/.installed  ## check the pinned packages for known vulnerabilities, where the package index lists them
 	.venv/bin/python -m hifi_infra.vulnerability_audit

@@ -1,4 +1,4 @@
-"""An OpenTelemetry collector of the tests: takes OTLP over HTTP and tells what came."""
+"""An OpenTelemetry collector for tests: accepts OTLP over HTTP and keeps the spans."""
 
 import threading
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 @dataclass
-class Got:
-    """A span as it came."""
+class ReceivedSpan:
+    """A span as it was received."""
 
     service: str
     raw: Span
@@ -33,7 +33,7 @@ class Got:
 @dataclass
 class Collector:
     url: str
-    spans: list[Got] = field(default_factory=list)
+    spans: list[ReceivedSpan] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     paths: set[str] = field(default_factory=set)
     answers: threading.Event = field(default_factory=threading.Event)
@@ -41,18 +41,18 @@ class Collector:
 
 @contextmanager
 def collector(port: int = 0) -> Iterator[Collector]:
-    """It answers as long as `answers` is set; else it lets its callers wait."""
+    """Serve while the block runs. It answers while `answers` is set; otherwise callers wait."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            here.answers.wait(20)
-            here.paths.add(self.path)
-            here.bodies.append(body)
+            received.answers.wait(20)
+            received.paths.add(self.path)
+            received.bodies.append(body)
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                 about = {one.key: one.value.string_value for one in resource.resource.attributes}
                 for scope in resource.scope_spans:
-                    here.spans += [Got(about["service.name"], span) for span in scope.spans]
+                    received.spans += [ReceivedSpan(about["service.name"], span) for span in scope.spans]
             answer = ExportTraceServiceResponse().SerializeToString()
             self.send_response(200)
             self.send_header("content-type", "application/x-protobuf")
@@ -64,14 +64,14 @@ def collector(port: int = 0) -> Iterator[Collector]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    here = Collector(f"http://127.0.0.1:{server.server_port}")
-    here.answers.set()
+    received = Collector(f"http://127.0.0.1:{server.server_port}")
+    received.answers.set()
     serving = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     serving.start()
     try:
-        yield here
+        yield received
     finally:
-        here.answers.set()
+        received.answers.set()
         server.shutdown()
         serving.join(5)
         server.server_close()

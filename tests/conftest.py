@@ -1,4 +1,4 @@
-"""What every test may ask for: a real Kafka broker, and topics of its own."""
+"""Fixtures of all tests: a real Kafka broker for the session, and new topics."""
 
 import asyncio
 import os
@@ -23,33 +23,33 @@ LEADERS_WITHIN_S = 20
 CONTAINER_WITHIN_S = 180
 
 
-hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine is no failure
+hypothesis.settings.register_profile("hifi", deadline=None)  # a busy machine must not fail a test
 hypothesis.settings.load_profile("hifi")
 
 
 class MakeTopic(Protocol):
-    """Makes a topic of a unique name, and returns the name once every partition has a leader."""
+    """Creates a topic with a unique name; returns the name once every partition has a leader."""
 
     def __call__(
         self, partitions: int = 1, *, prefix: str = "test", configs: Mapping[str, str] | None = None
     ) -> Awaitable[str]:
-        """See the class."""
+        """Create the topic."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--kafka`."""
+    """Add the option `--kafka`."""
     parser.addoption(
         "--kafka",
         default=os.environ.get("HIFI_TEST_KAFKA", ""),
         metavar="HOST:PORT",
-        help="use this Kafka (host:port,...) instead of starting one, or `testcontainers`: one in a container; "
-        "also the variable HIFI_TEST_KAFKA",
+        help="use this Kafka (host:port,...) instead of starting one, or `testcontainers` for one in a container; "
+        "default: the variable HIFI_TEST_KAFKA",
     )
 
 
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The bootstrap address of one real broker, started once a session, outside of any test's event loop."""
+    """Bootstrap address of one real broker, started once a session, outside any test's event loop."""
     given: str = request.config.getoption("--kafka")
     if given == "testcontainers":
         with _container() as address:
@@ -69,8 +69,10 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @contextmanager
 def _container() -> Iterator[str]:
-    """A broker from our own image, built and with a Docker engine started where missing."""
-    os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"  # its image is in a registry only; `with` cleans up
+    """A broker from the project's own image; builds the image and starts a Docker engine when missing."""
+    os.environ["TESTCONTAINERS_RYUK_DISABLED"] = (
+        "true"  # its image needs a registry; `with` removes the containers
+    )
     os.environ["DOCKER_HOST"] = subprocess.check_output([ROOT / "infra/docker/engine.sh"], text=True).strip()
     subprocess.run(
         [ROOT / "infra/docker/images.sh", "kafka"], env={**os.environ, "HIFI_TAG": "test"}, check=True
@@ -98,7 +100,7 @@ def _health(container: Any) -> str:
 
 @pytest.fixture
 async def topic(kafka: str) -> AsyncIterator[MakeTopic]:
-    """A factory: `await topic(partitions=4)` is the name of a new topic. `configs` are Kafka's, as text."""
+    """A factory: `await topic(partitions=4)` returns the name of a new topic. `configs` are Kafka topic settings."""
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
     copies, _ = replication(len((await admin.describe_cluster())["brokers"]))

@@ -12,9 +12,9 @@ EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on this port of 127.0.0.1 now. It may be taken a moment later."""
+    """Whether no program listens on this port of 127.0.0.1 now. It may be taken a moment later."""
     with contextlib.closing(socket.socket()) as probe:
-        # As servers do: connections of an earlier life that linger in TIME_WAIT do not count.
+        # As servers do: connections of an earlier process in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -24,11 +24,10 @@ def is_free(port: int) -> bool:
 
 
 def free_port(*, but: set[int] | frozenset[int] = frozenset()) -> int:
-    """A port of 127.0.0.1 that nobody listens on now, none of `but`.
+    """A port of 127.0.0.1 on which no program listens now, none of `but`.
 
-    Nothing reserves it: between this call and the bind another process may take it, so who binds must still
-    be ready to fail. It lies below the range from which the kernel draws ports for outgoing connections, or a
-    connection of anybody could take it at any time, also while the service that owns it restarts.
+    It is not reserved: another process may take it before the caller binds it, so binding may still fail. It lies below
+    the kernel's range for outgoing connections, from which any connection could take it while its service restarts.
 
     Raises:
         OSError: a thousand random ports were all taken.

@@ -1,1 +1,1 @@
-"""Breaks a running mesh on purpose and compares the books of an outside sender and an outside destination."""
+"""Breaks a running mesh on purpose and compares the logs of an outside sender and an outside destination."""

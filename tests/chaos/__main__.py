@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: one run of the chaos suite; exit 1 if a promise broke."""
+"""`python -m tests.chaos`: injects faults into a mesh under load and checks its promises; exit 1 when one is broken."""
 
 import asyncio
 import json
@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from tests.chaos.common import (
+from tests.chaos.chaos_run import (
     HERE,
     KEY,
     SETTLE_S,
     TIERS,
+    compare_logs,
+    compare_with_observe,
     console,
-    drained,
-    judged,
-    lines,
-    observed,
     publish,
-    sending,
+    read_lines,
+    start_sender,
     until,
+    wait_for_deliveries,
 )
-from tests.chaos.faults import FAULTS, Scene, settled
-from tests.chaos.judge import Lines, Window, kind_of
-from tests.chaos.rig import Rig, missing, rigged
+from tests.chaos.fault_tools import FaultTools, prepared_tools, why_impossible
+from tests.chaos.faults import FAULTS, FaultContext, wait_until_ready
+from tests.chaos.verification import FaultWindow, LogLines, fault_kind
 
 from hifi_cli.options import TriggerOf
 from hifi_infra.mesh.mesh import Mesh
@@ -41,27 +41,29 @@ from hifi_infra.ports import free_port
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="Faults are begun for so long, seconds.")] = 120,
+    seconds: Annotated[float, typer.Option(help="How long new faults are started, seconds.")] = 120,
     rate: Annotated[float, typer.Option(help="Events a second.")] = 500,
-    seed: Annotated[int | None, typer.Option(help="Draw the same faults again.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of an earlier run, to repeat its faults.")] = None,
     faults: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Only this fault, `NAME`, or so many of it, `NAME=N`; may be repeated. {', '.join(FAULTS)}."
+            help=f"Inject only this fault, `NAME`, or N times, `NAME=N`; may be repeated. Faults: {', '.join(FAULTS)}."
         ),
     ] = None,
     brokers: Annotated[int, typer.Option(help="1 or 3.")] = 3,
     trigger: TriggerOf = "micro-batch",
     freeze: Annotated[float, typer.Option(help="Longest freeze, seconds.")] = 15,
     within: Annotated[
-        float, typer.Option(help="A fault after which a service is not ready for longer breaks a promise, s.")
+        float, typer.Option(help="Fail when a service is not ready this long after a fault, seconds.")
     ] = 30,
-    report: Annotated[Path | None, typer.Option(help="File that gets a line of JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Append the result to this file as a line of JSON.")
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the mesh and the books; default: a temporary one.")
+        Path | None, typer.Option(help="Folder for the mesh and the request logs; default: a temporary one.")
     ] = None,
 ) -> None:
-    """Run a mesh under load, break it, and judge the books."""
+    """Run a mesh under load, inject faults, and compare the request logs."""
     seed = random.randrange(1_000_000) if seed is None else seed
     wanted = _wanted(faults or [])
     os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
@@ -69,7 +71,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="hifi-chaos-") as temporary:
         folder = data or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        with rigged(folder, folder / "mesh" / "kafka", brokers, list(wanted)) as rig:
+        with prepared_tools(folder, folder / "mesh" / "kafka", brokers, list(wanted)) as tools:
             port = free_port()
             plan = Plan(
                 data=folder / "mesh",
@@ -79,10 +81,10 @@ def main(
                 trigger=trigger,
                 scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2, "observe": 1},
                 env={"HIFI_CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
-                own_env=rig.own_env,
+                own_env=tools.own_env,
             )
             outcome = asyncio.run(
-                _run(plan, rig, folder, random.Random(seed), seconds, rate, wanted, freeze, within)
+                _run(plan, tools, folder, random.Random(seed), seconds, rate, wanted, freeze, within)
             )
     line = {"seed": seed, "seconds": seconds, "rate": rate, "brokers": brokers, "trigger": trigger, **outcome}
     if report is not None:
@@ -93,23 +95,23 @@ def main(
 
 
 def _wanted(faults: Sequence[str]) -> dict[str, int]:
-    """Each fault to how often it is wanted, 0: as often as time allows. All that can be made where none is named."""
+    """Fault to number of injections, 0: as often as time allows. Without names: every fault possible here."""
     wanted = {}
-    for one in faults or [name for name in FAULTS if missing(name) is None]:
+    for one in faults or [name for name in FAULTS if why_impossible(name) is None]:
         name, _, times = one.partition("=")
         if name not in FAULTS or (times and not times.isdecimal()):
-            raise typer.BadParameter(f"{one}: write NAME or NAME=N; there are {', '.join(FAULTS)}")
-        if why := missing(name):
-            raise typer.BadParameter(f"{name} cannot be made here: {why}")
+            raise typer.BadParameter(f"{one}: expected NAME or NAME=N; the faults are {', '.join(FAULTS)}")
+        if why := why_impossible(name):
+            raise typer.BadParameter(f"{name} is not possible here: {why}")
         wanted[name] = int(times or 0)
     return wanted
 
 
 async def _run(
     plan: Plan,
-    rig: Rig,
+    tools: FaultTools,
     folder: Path,
-    dice: random.Random,
+    random_source: random.Random,
     seconds: float,
     rate: float,
     wanted: Mapping[str, int],
@@ -117,42 +119,42 @@ async def _run(
     within_s: float,
 ) -> dict[str, Any]:
     port = free_port(but={plan.port, plan.console_port})
-    books = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
+    logs = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
     mesh = Mesh(plan)
     mesh.prepare()
     destination = subprocess.Popen(
-        [sys.executable, str(HERE / "destination.py"), str(port), str(books["arrived"])]
+        [sys.executable, str(HERE / "faulty_destination.py"), str(port), str(logs["arrived"])]
     )
     sender: subprocess.Popen[bytes] | None = None
-    windows: list[Window] = []
+    windows: list[FaultWindow] = []
     try:
         async with mesh:
             await mesh.wait_ready(120)
             await publish(mesh, port)
-            sender = sending(mesh, rate, books["sent"])
-            await until(lambda: len(lines(books["arrived"])) > rate, 60, "the first events arrive")
+            sender = start_sender(mesh, rate, logs["sent"])
+            await until(lambda: len(read_lines(logs["arrived"])) > rate, 60, "the first events arrive")
             before = mesh.rss_bytes()
-            scene = Scene(mesh, rig, f"http://127.0.0.1:{port}", dice, freeze_s)
-            windows = await _break(scene, seconds, wanted)
+            context = FaultContext(mesh, tools, f"http://127.0.0.1:{port}", random_source, freeze_s)
+            windows = await _inject_faults(context, seconds, wanted)
             sender.send_signal(signal.SIGTERM)
             await asyncio.to_thread(sender.wait, 60)
-            late = await drained(mesh, books)
-            first_s = _first_arrivals(lines(books["arrived"]))
-            windows = [_flowing(window, lines(books["sent"]), first_s) for window in windows]
-            verdict = await judged(mesh, books, windows)
+            late = await wait_for_deliveries(mesh, logs)
+            first_s = _first_arrivals(read_lines(logs["arrived"]))
+            windows = [_with_recovery(window, read_lines(logs["sent"]), first_s) for window in windows]
+            result = await compare_logs(mesh, logs, windows)
             after = mesh.rss_bytes()
-            said = await observed(mesh, books, windows, verdict)
-            failures = verdict.failures + [
+            observed = await compare_with_observe(mesh, logs, windows, result)
+            failures = result.failures + [
                 f"{one.target} was not ready {within_s:g} s after {one.fault}: {one.ready_again_s} s"
                 for one in windows
                 if one.ready_again_s is None or one.ready_again_s > within_s
             ]
-            return verdict.as_json() | {
+            return result.as_json() | {
                 "failures": failures,
                 "drained_s": round(late, 1),
                 "rss_bytes": {"before": before, "after": after},
-                "observe": said,
-                "made": dict(Counter(kind_of(window.fault, window.target) for window in windows)),
+                "observe": observed,
+                "made": dict(Counter(fault_kind(window.fault, window.target) for window in windows)),
                 "faults": [asdict(window) for window in windows],
             }
     finally:
@@ -162,46 +164,48 @@ async def _run(
                 process.wait()
 
 
-async def _break(scene: Scene, seconds: float, wanted: Mapping[str, int]) -> list[Window]:
-    """Faults one after another, each of them drawn; the mesh gets ready again before the next.
+async def _inject_faults(
+    context: FaultContext, seconds: float, wanted: Mapping[str, int]
+) -> list[FaultWindow]:
+    """Inject random faults one after another; the mesh is ready again before the next.
 
-    `wanted`: each fault to how often it is to be made, 0: as often as time allows.
+    `wanted`: fault to number of injections, 0: as often as time allows.
     """
-    windows: list[Window] = []
+    windows: list[FaultWindow] = []
     end_s = time.monotonic() + seconds
-    deck = [name for name, times in wanted.items() for _ in range(times)]
-    scene.dice.shuffle(deck)
+    queue = [name for name, times in wanted.items() for _ in range(times)]
+    context.random_source.shuffle(queue)
     endless = [name for name, times in wanted.items() if not times]
     while time.monotonic() < end_s:
-        if not deck:
+        if not queue:
             if not endless:
                 break
-            deck = scene.dice.sample(endless, len(endless))
-        name = deck.pop()
-        window = await FAULTS[name](scene)
+            queue = context.random_source.sample(endless, len(endless))
+        name = queue.pop()
+        window = await FAULTS[name](context)
         try:
-            window = replace(window, ready_again_s=round(await settled(scene.mesh), 1))
+            window = replace(window, ready_again_s=round(await wait_until_ready(context.mesh), 1))
         except TimeoutError:
-            console.print(f"not ready again after {name}:\n" + "\n".join(scene.mesh.reasons()))
+            console.print(f"not ready again after {name}:\n" + "\n".join(context.mesh.reasons()))
         windows.append(window)
         console.print(
             f"{window.fault} {window.target} for {window.end_s - window.start_s:.1f} s, "
             f"ready again after {window.ready_again_s} s"
         )
-        await asyncio.sleep(scene.dice.uniform(1, 4))
+        await asyncio.sleep(context.random_source.uniform(1, 4))
     return windows
 
 
-def _flowing(window: Window, sent: Lines, first_s: Mapping[str, float]) -> Window:
-    """The window with the time until events that were sent after it arrived."""
+def _with_recovery(window: FaultWindow, sent: LogLines, first_s: Mapping[str, float]) -> FaultWindow:
+    """The window with the time until the first event sent after it arrived."""
     arrivals = [
         first_s[line["id"]] for line in sent if line["at_s"] >= window.end_s and line["id"] in first_s
     ]
     return replace(window, flowing_again_s=round(min(arrivals) - window.end_s, 2) if arrivals else None)
 
 
-def _first_arrivals(arrived: Lines) -> dict[str, float]:
-    """Event id to when the steady destination first had it, wall time in seconds."""
+def _first_arrivals(arrived: LogLines) -> dict[str, float]:
+    """Event id to its first arrival at the steady destination, wall time in seconds."""
     first_s: dict[str, float] = {}
     for line in arrived:
         if line["to"] == "steady" and line["clean"]:

@@ -1,4 +1,4 @@
-"""What can be done to a mesh. Each fault ends by itself and says what it did, to whom, and when."""
+"""The faults. Each one ends by itself and returns what it did to which target, and when."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 import aiohttp
 import psutil
-from tests.chaos.judge import Window
-from tests.chaos.rig import ASYNCIO, DISK_BYTES, HOUR_S, Rig
+from tests.chaos.fault_tools import ASYNCIO, DISK_BYTES, HOUR_S, FaultTools
+from tests.chaos.verification import FaultWindow
 
 from hifi_infra.kafka.cluster import brokers_seen_by
 from hifi_infra.mesh.mesh import Mesh, processes
@@ -33,144 +33,144 @@ MODES: Final = (
 )
 
 NOTICED_S: Final = 8.0
-"""Bound on the time in which a service notices that its driver is dead, seconds."""
+"""A service detects the death of its Spark driver within this time, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What faults act on."""
+class FaultContext:
+    """The mesh and the tools that a fault uses."""
 
     mesh: Mesh
-    rig: Rig
+    tools: FaultTools
     destination_url: str
-    dice: random.Random
+    random_source: random.Random
     longest_freeze_s: float
 
 
-Fault: TypeAlias = Callable[[Scene], Awaitable[Window]]
+Fault: TypeAlias = Callable[[FaultContext], Awaitable[FaultWindow]]
 
 
-async def kill(scene: Scene) -> Window:
-    """SIGKILL of one instance, its children with it."""
-    name, process = _instance(scene)
+async def kill(context: FaultContext) -> FaultWindow:
+    """SIGKILL of one instance and its children."""
+    name, process = _instance(context)
     start_s = time.time()
     await process.kill()
-    return Window("kill", name, start_s, time.time())
+    return FaultWindow("kill", name, start_s, time.time())
 
 
-async def terminate(scene: Scene) -> Window:
-    """SIGTERM of one instance: it drains and ends, and is started again."""
-    name, process = _instance(scene)
+async def terminate(context: FaultContext) -> FaultWindow:
+    """SIGTERM of one instance: it drains, ends and is started again."""
+    name, process = _instance(context)
     start_s = time.time()
     os.kill(process.pid, signal.SIGTERM)
     await asyncio.wait_for(process.wait(), 40)
-    return Window("terminate", name, start_s, time.time())
+    return FaultWindow("terminate", name, start_s, time.time())
 
 
-async def freeze(scene: Scene) -> Window:
-    """SIGSTOP of one instance for a while: alive for the kernel, silent for everybody else."""
-    name, process = _instance(scene)
-    return await _frozen("freeze", name, [process], scene)
+async def freeze(context: FaultContext) -> FaultWindow:
+    """SIGSTOP of one instance for a while: its connections stay open and it answers nothing."""
+    name, process = _instance(context)
+    return await _frozen("freeze", name, [process], context)
 
 
-async def kill_driver(scene: Scene) -> Window:
-    """SIGKILL of the JVM under an instance of enrich; its Python part stays."""
-    name, process = _instance(scene, "enrich")
+async def kill_driver(context: FaultContext) -> FaultWindow:
+    """SIGKILL of the JVM of an instance of enrich; its Python process stays."""
+    name, process = _instance(context, "enrich")
     start_s = time.time()
     for child in psutil.Process(process.pid).children(recursive=True):
         if "java" in child.name():
             child.kill()
-    with contextlib.suppress(TimeoutError):  # a standby's loss shows late
+    with contextlib.suppress(TimeoutError):  # a standby detects it later
         async with asyncio.timeout(NOTICED_S):
-            while process.running and scene.mesh.ready:
+            while process.running and context.mesh.ready:
                 await asyncio.sleep(0.05)
-    return Window("kill-driver", name, start_s, time.time())
+    return FaultWindow("kill-driver", name, start_s, time.time())
 
 
-async def kill_broker(scene: Scene) -> Window:
-    """SIGKILL of one broker, which is then started again."""
-    cluster = scene.mesh.cluster
+async def kill_broker(context: FaultContext) -> FaultWindow:
+    """SIGKILL of one broker; it is started again."""
+    cluster = context.mesh.cluster
     assert cluster is not None
-    number = scene.dice.randint(1, cluster.brokers)
+    number = context.random_source.randint(1, cluster.brokers)
     start_s = time.time()
     await cluster.processes[number].kill()
-    return Window("kill", _broker(scene, number), start_s, time.time())
+    return FaultWindow("kill", _broker(context, number), start_s, time.time())
 
 
-async def freeze_broker(scene: Scene) -> Window:
+async def freeze_broker(context: FaultContext) -> FaultWindow:
     """SIGSTOP of one broker for a while."""
-    cluster = scene.mesh.cluster
+    cluster = context.mesh.cluster
     assert cluster is not None
-    number = scene.dice.randint(1, cluster.brokers)
-    return await _frozen("freeze", _broker(scene, number), [cluster.processes[number]], scene)
+    number = context.random_source.randint(1, cluster.brokers)
+    return await _frozen("freeze", _broker(context, number), [cluster.processes[number]], context)
 
 
-async def kill_all_brokers(scene: Scene) -> Window:
+async def kill_all_brokers(context: FaultContext) -> FaultWindow:
     """SIGKILL of every broker at once."""
-    cluster = scene.mesh.cluster
+    cluster = context.mesh.cluster
     assert cluster is not None
     start_s = time.time()
     await asyncio.gather(*(process.kill() for process in list(cluster.processes.values())))
-    return Window("kill", "brokers", start_s, time.time())
+    return FaultWindow("kill", "brokers", start_s, time.time())
 
 
-async def scale(scene: Scene) -> Window:
-    """One service to three instances, to one, and back to two."""
-    service = scene.dice.choice(("ingest", "normalize", "egest", "retrier"))
+async def scale(context: FaultContext) -> FaultWindow:
+    """Scale one service to three instances, to one, and back to two."""
+    service = context.random_source.choice(("ingest", "normalize", "egest", "retrier"))
     start_s = time.time()
     for count in (3, 1, 2):
-        await scene.mesh.scale(service, count)
-        await settled(scene.mesh)
-    return Window("scale", service, start_s, time.time())
+        await context.mesh.scale(service, count)
+        await wait_until_ready(context.mesh)
+    return FaultWindow("scale", service, start_s, time.time())
 
 
-async def misbehave(scene: Scene) -> Window:
-    """The shaky destination does one wrong thing for a while."""
-    mode = scene.dice.choice(MODES)
+async def misbehave(context: FaultContext) -> FaultWindow:
+    """The shaky destination misbehaves in one way for a while."""
+    mode = context.random_source.choice(MODES)
     start_s = time.time()
     async with aiohttp.ClientSession() as session:
-        await session.put(f"{scene.destination_url}/mode/shaky", data=mode)
-        await asyncio.sleep(scene.dice.uniform(2, 8))
-        await session.put(f"{scene.destination_url}/mode/shaky", data="ok")
-    return Window("destination-" + mode, "shaky", start_s, time.time())
+        await session.put(f"{context.destination_url}/mode/shaky", data=mode)
+        await asyncio.sleep(context.random_source.uniform(2, 8))
+        await session.put(f"{context.destination_url}/mode/shaky", data="ok")
+    return FaultWindow("destination-" + mode, "shaky", start_s, time.time())
 
 
-async def cut(scene: Scene) -> Window:
-    """The network between one instance and one broker is cut for a while: no byte, no reset."""
-    cluster = scene.mesh.cluster
+async def cut(context: FaultContext) -> FaultWindow:
+    """Cut the network between one instance and one broker for a while: no bytes, no reset."""
+    cluster = context.mesh.cluster
     assert cluster is not None
-    service, number = scene.dice.choice(ASYNCIO), scene.dice.randint(1, cluster.brokers)
+    service, number = context.random_source.choice(ASYNCIO), context.random_source.randint(1, cluster.brokers)
     start_s = time.time()
-    scene.rig.wire("cut", service, number)
+    context.tools.set_connection("cut", service, number)
     try:
-        await asyncio.sleep(scene.dice.uniform(1, scene.longest_freeze_s))
+        await asyncio.sleep(context.random_source.uniform(1, context.longest_freeze_s))
     finally:
-        scene.rig.wire("mend", service, number)
-    return Window("cut", f"{service}-2", start_s, time.time())
+        context.tools.set_connection("restore", service, number)
+    return FaultWindow("cut", f"{service}-2", start_s, time.time())
 
 
-async def step_clock(scene: Scene) -> Window:
-    """The wall clock of one instance is an hour off for a while; it steps forth and back."""
-    service = scene.dice.choice(ASYNCIO)
+async def step_clock(context: FaultContext) -> FaultWindow:
+    """Step the wall clock of one instance by an hour, and back after a while."""
+    service = context.random_source.choice(ASYNCIO)
     start_s = time.time()
-    scene.rig.set_clock(service, scene.dice.choice((HOUR_S, -HOUR_S)))
+    context.tools.set_clock(service, context.random_source.choice((HOUR_S, -HOUR_S)))
     try:
-        await asyncio.sleep(scene.dice.uniform(3, 10))
+        await asyncio.sleep(context.random_source.uniform(3, 10))
     finally:
-        scene.rig.set_clock(service, 0)
-    await asyncio.sleep(1)  # it looks at its file once a second
-    return Window("clock", f"{service}-1", start_s, time.time())
+        context.tools.set_clock(service, 0)
+    await asyncio.sleep(1)  # the library reads the offset once a second
+    return FaultWindow("clock", f"{service}-1", start_s, time.time())
 
 
-async def fill_disk(scene: Scene) -> Window:
-    """The brokers' disk is full for a while."""
+async def fill_disk(context: FaultContext) -> FaultWindow:
+    """Fill the brokers' disk for a while."""
     start_s = time.time()
-    scene.rig.resize_disk(0)
+    context.tools.resize_disk(0)
     try:
-        await asyncio.sleep(scene.dice.uniform(2, 8))
+        await asyncio.sleep(context.random_source.uniform(2, 8))
     finally:
-        scene.rig.resize_disk(DISK_BYTES)
-    return Window("disk", "brokers", start_s, time.time())
+        context.tools.resize_disk(DISK_BYTES)
+    return FaultWindow("disk", "brokers", start_s, time.time())
 
 
 FAULTS: Final[dict[str, Fault]] = {
@@ -192,8 +192,8 @@ FAULTS: Final[dict[str, Fault]] = {
 }
 
 
-async def settled(mesh: Mesh, within_s: float = 90) -> float:
-    """Wait until every broker answers and every instance is ready; seconds that took.
+async def wait_until_ready(mesh: Mesh, within_s: float = 90) -> float:
+    """Wait until every broker answers and every instance is ready; returns the seconds it took.
 
     Raises:
         TimeoutError: it took longer than `within_s` seconds.
@@ -202,7 +202,7 @@ async def settled(mesh: Mesh, within_s: float = 90) -> float:
     async with asyncio.timeout(within_s):
         while not await _brokers_answer(mesh):
             await asyncio.sleep(0.1)
-        # The mesh's own view is up to two seconds old, so ask twice with a fresh look between.
+        # The mesh's own view is up to two seconds old, so probe twice.
         for _ in range(2):
             await asyncio.gather(*(instance.probe() for instance in mesh.all()))
             while not mesh.ready:
@@ -212,7 +212,7 @@ async def settled(mesh: Mesh, within_s: float = 90) -> float:
 
 
 async def _brokers_answer(mesh: Mesh) -> bool:
-    """Each broker knows of all."""
+    """Whether each broker sees all of them."""
     if mesh.cluster is None:
         return True
     everyone = set(mesh.cluster.processes)
@@ -220,29 +220,29 @@ async def _brokers_answer(mesh: Mesh) -> bool:
     return all(numbers == everyone for numbers in seen)
 
 
-def _instance(scene: Scene, service: str | None = None) -> tuple[str, Process]:
+def _instance(context: FaultContext, service: str | None = None) -> tuple[str, Process]:
     choices = {
         name: process
-        for name, process in processes(scene.mesh).items()
+        for name, process in processes(context.mesh).items()
         if not name.startswith("broker") and (service is None or name.startswith(service)) and process.running
     }
-    name = scene.dice.choice(sorted(choices))
+    name = context.random_source.choice(sorted(choices))
     return name, choices[name]
 
 
-def _broker(scene: Scene, number: int) -> str:
-    cluster = scene.mesh.cluster
+def _broker(context: FaultContext, number: int) -> str:
+    cluster = context.mesh.cluster
     assert cluster is not None
     return "brokers" if cluster.brokers == 1 else f"broker-{number}"
 
 
-async def _frozen(fault: str, name: str, frozen: list[Process], scene: Scene) -> Window:
+async def _frozen(fault: str, name: str, frozen: list[Process], context: FaultContext) -> FaultWindow:
     start_s = time.time()
     for process in frozen:
         process.pause()
     try:
-        await asyncio.sleep(scene.dice.uniform(1, scene.longest_freeze_s))
+        await asyncio.sleep(context.random_source.uniform(1, context.longest_freeze_s))
     finally:
         for process in frozen:
             process.resume()
-    return Window(fault, name, start_s, time.time())
+    return FaultWindow(fault, name, start_s, time.time())

@@ -1,9 +1,9 @@
-"""An outside sender: an open loop at a fixed rate that writes down every answer.
+"""Sends events at a fixed rate, without waiting for answers, and logs every answer.
 
-What got no answer, or a 5xx, is sent again as it was, as a client would: it must not arrive twice for that.
+An event with no answer or a 5xx is sent again unchanged, as clients do; it must not arrive twice because of that.
 
-Run as a file: `python sender.py URL KEY RATE BOOK`, until SIGTERM. BOOK gets a line of JSON an event: `id`, `key`, `n`,
-`at_s` (when it was first sent), `status` (the last HTTP status, or 0 where there was no answer), `tries`.
+Run as a file: `python sender.py URL KEY RATE LOG`, until SIGTERM. LOG gets one line of JSON an event: `id`, `key`, `n`,
+`at_s` (first send), `status` (the last HTTP status, 0 without an answer), `tries`.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ TRIES = 3
 PAUSE_S = 1.0
 
 
-async def send(url: str, write_key: str, per_second: float, book: TextIO) -> None:
-    """Send until SIGTERM, then wait for the answers that are still out."""
+async def send(url: str, write_key: str, per_second: float, log: TextIO) -> None:
+    """Send until SIGTERM, then wait for outstanding answers."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     run = uuid.uuid4().hex[:8]
@@ -47,7 +47,7 @@ async def send(url: str, write_key: str, per_second: float, book: TextIO) -> Non
                         status = answer.status
                 except (aiohttp.ClientError, TimeoutError, OSError):
                     status = 0
-            book.write(json.dumps(event | {"at_s": at_s, "status": status, "tries": tries}) + "\n")
+            log.write(json.dumps(event | {"at_s": at_s, "status": status, "tries": tries}) + "\n")
 
         start_s, n = time.monotonic(), 0
         while not stop.is_set():
@@ -57,7 +57,7 @@ async def send(url: str, write_key: str, per_second: float, book: TextIO) -> Non
                 running.add(task)
                 task.add_done_callback(running.discard)
                 n += 1
-            book.flush()
+            log.flush()
             await asyncio.sleep(0.01)
         if running:
             await asyncio.wait(running)

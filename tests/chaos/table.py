@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.table REPORT`: what all runs of a report made and found, as tables for docs/reliability.md."""
+"""`python -m tests.chaos.table REPORT`: sums of all runs and recovery by fault, as tables for docs/reliability.md."""
 
 import json
 import sys
@@ -8,18 +8,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.chaos.judge import kind_of
+from tests.chaos.verification import fault_kind
 
 
 def table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: the sums of all runs, then each kind of fault with its recovery.
+    """Markdown: sums of all runs, then recovery for each kind of fault.
 
-    Events: acknowledged, sent again by their client, ended as duplicate. Deliveries: the rest.
+    Acknowledged, sent again and duplicates count events; the other columns count deliveries.
     """
     made: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:
         for fault in run["faults"]:
-            made[kind_of(fault["fault"], fault["target"])].append(fault)
+            made[fault_kind(fault["fault"], fault["target"])].append(fault)
     lines = [
         "| Runs | Acknowledged | Sent again | Duplicates | Delivered | Dead | Lost | Twice | Explained | Disorder |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -33,8 +33,8 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
         flowing = [one.get("flowing_again_s") for one in faults]
         late = sum(one is None or one > 30 for one in ready)
         lines.append(
-            f"| {kind} | {len(faults)} | {_shown(ready, median)} / {_shown(ready, max)} |"
-            f" {_shown(flowing, max)} | {late} |"
+            f"| {kind} | {len(faults)} | {_format(ready, median)} / {_format(ready, max)} |"
+            f" {_format(flowing, max)} | {late} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -58,7 +58,7 @@ def _sums(runs: Sequence[Mapping[str, Any]]) -> list[int]:
     return [len(runs), *map(total, names)]
 
 
-def _shown(values: Iterable[float | None], what: Any) -> str:
+def _format(values: Iterable[float | None], what: Any) -> str:
     known = [value for value in values if value is not None]
     return f"{what(known):.1f}" if known else "?"
 

@@ -8,7 +8,7 @@ from hifi.cache import Cache
 from hifi.errors import Misconfigured, Retryable
 
 
-class Source:
+class ChangingSource:
     def __init__(self) -> None:
         self.value = 1
         self.broken = False
@@ -22,18 +22,18 @@ class Source:
 
 async def test_it_must_be_loaded_before_it_serves() -> None:
     with pytest.raises(Retryable, match="not been loaded"):
-        Cache("rows", Source().load).get()
+        Cache("rows", ChangingSource().load).get()
 
 
 async def test_a_first_load_that_fails_is_told_to_the_caller() -> None:
-    source = Source()
+    source = ChangingSource()
     source.broken = True
     with pytest.raises(Misconfigured, match="gone"):
         await Cache("rows", source.load).start()
 
 
 async def test_only_a_changed_value_is_announced() -> None:
-    source, seen = Source(), list[int]()
+    source, seen = ChangingSource(), list[int]()
     cache = Cache("rows", source.load, changed=seen.append)
     await cache.refresh()
     await cache.refresh()
@@ -61,7 +61,7 @@ async def test_refreshes_go_on_after_whatever_a_loader_raised() -> None:
 
 
 async def test_the_old_value_is_served_until_it_expires() -> None:
-    source = Source()
+    source = ChangingSource()
     cache = Cache("rows", source.load, expire_s=10, clock=lambda: source.now_s)
     await cache.refresh()
     source.broken, source.now_s = True, 10

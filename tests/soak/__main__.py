@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 from hifi_observe.sketch import RELATIVE_ERROR
 from rich.console import Console
-from tests.observed import closed_minutes
+from tests.closed_minutes import closed_minutes
 
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.report import is_good, quantiles

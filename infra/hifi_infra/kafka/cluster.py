@@ -1,4 +1,4 @@
-"""A real Apache Kafka on this machine: one JVM a broker, in KRaft mode, no ZooKeeper, no container."""
+"""An Apache Kafka cluster on this machine: one JVM per broker, in KRaft mode, without containers."""
 
 import asyncio
 import errno
@@ -18,35 +18,34 @@ from aiokafka.errors import KafkaError
 from hifi.errors import HifiError, Misconfigured
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.kafka_command import kafka_command
-from hifi_infra.kafka.cluster_state import State, load
+from hifi_infra.kafka.cluster_state import ClusterState, load_cluster_state
 from hifi_infra.kafka.kraft import meta_properties, server_properties
 from hifi_infra.ports import LOOPBACK
 from hifi_infra.process.process import Process
 
 FORMAT_S: Final = 60
 POLL_S: Final = 0.05
-LEAST_FREE_BYTES: Final = 256 * 1024 * 1024
-"""An empty broker takes little, but one that fills the disk later stops with its log folder offline."""
+MIN_FREE_BYTES: Final = 256 * 1024 * 1024
+"""An empty broker needs little, but one that fills the disk later stops with its log folder offline."""
 
 
 class BrokerFailed(HifiError):
-    """A broker did not come up. The message quotes the end of its log and says where it is."""
+    """A broker did not start. The message quotes the end of its log and gives the log's path."""
 
 
 class KafkaCluster:
-    """One to many brokers, numbered from 1, each also a controller, that keep everything in one folder.
+    """Brokers numbered from 1, each also a controller, with all data in one folder.
 
-    Started again on the same folder it is the same cluster with the same records. One broker keeps one copy
-    of each record: it survives the death of processes, not of the disk. Three keep three copies and
-    acknowledge once two have a record; nothing is flushed by force, so this too is about processes.
+    Started again on the same folder it is the same cluster with the same records. One broker keeps one copy of each
+    record, which survives killed processes but not a lost disk. Three brokers keep three copies and acknowledge once
+    two have a record. Records are not flushed to disk at each write, so this too covers killed processes only.
 
     Args:
-        data: the folder, made where missing. One cluster at a time uses it.
-        brokers: how many; fixed by the folder's first start.
-        ports: where clients find the brokers, one each; where empty, free ones, the same at each start if
-            they are still free.
-        heap_mb: the heap of each JVM; what else a broker needs comes on top (about 150 MB).
-        jvm_flags: more flags for each JVM.
+        data: the folder, created if missing. One cluster at a time uses it.
+        brokers: number of brokers, fixed at the folder's first start.
+        ports: client port of each broker; default: free ports, the same at each start while they are free.
+        heap_mb: heap of each JVM; a broker needs about 150 MB more.
+        jvm_flags: additional flags of each JVM.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class KafkaCluster:
         self._wanted = tuple(ports)
         self._heap_mb = heap_mb
         self._jvm_flags = tuple(jvm_flags)
-        self._state: State | None = None
+        self._state: ClusterState | None = None
         self._lock: IO[str] | None = None
         self.processes: dict[int, Process] = {}
 
@@ -78,7 +77,7 @@ class KafkaCluster:
 
     @property
     def cluster_id(self) -> str:
-        """Kafka's own id of the cluster. Raises RuntimeError before the first start."""
+        """Kafka's cluster id. Raises RuntimeError before the first start."""
         return self._known.cluster_id
 
     def address(self, broker: int) -> str:
@@ -86,15 +85,15 @@ class KafkaCluster:
         return f"{LOOPBACK}:{self._known.ports[broker - 1].broker}"
 
     async def start(self, timeout_s: float = 60.0) -> None:
-        """Starts all brokers; returns once each of them answers that it sees all of them.
+        """Start all brokers; returns once each of them sees all of them.
 
         Raises:
-            Misconfigured: Java, the jars, the ports or the folder do not allow it; says what to do.
-            BrokerFailed: a broker died or was not ready in time.
+            Misconfigured: Java, the jars, the ports or the folder do not allow it; the message says what to do.
+            BrokerFailed: a broker ended or was not ready in time.
         """
         try:
             await self._start(timeout_s)
-        except BaseException as error:  # also a Ctrl-C: nothing half started is left
+        except BaseException as error:  # including KeyboardInterrupt: no broker keeps running
             await self.kill()
             if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
                 raise Misconfigured(f"no space is left on the disk of {self.data}") from error
@@ -103,13 +102,13 @@ class KafkaCluster:
     async def _start(self, timeout_s: float) -> None:
         self._lock_folder()
         free = shutil.disk_usage(self.data).free
-        if free < LEAST_FREE_BYTES:
+        if free < MIN_FREE_BYTES:
             raise Misconfigured(
                 f"the disk of {self.data} has {free >> 20} MiB left, Kafka needs at least "
-                f"{LEAST_FREE_BYTES >> 20}: make room, or choose another data folder"
+                f"{MIN_FREE_BYTES >> 20}: make room, or choose another data folder"
             )
-        await asyncio.to_thread(kafka_jars)  # may download
-        self._state = load(self.data, self.brokers, self._wanted)
+        await asyncio.to_thread(kafka_jars)  # may download them
+        self._state = load_cluster_state(self.data, self.brokers, self._wanted)
         everyone = range(1, self.brokers + 1)
         for number in everyone:
             self._configure(number)
@@ -118,55 +117,55 @@ class KafkaCluster:
         await asyncio.gather(*(self._ready(number, self.brokers, timeout_s) for number in everyone))
 
     async def stop(self, grace_s: float = 20.0) -> None:
-        """Ends all brokers in order, by force those that do not within `grace_s`. May be repeated."""
+        """Stop all brokers; kill those that have not ended after `grace_s` seconds. May be repeated."""
         await asyncio.gather(
             *(process.stop(grace_s) for process in self.processes.values() if process.running)
         )
         self._unlock_folder()
 
     async def kill(self) -> None:
-        """Ends all brokers at once, as a power cut of the processes would."""
+        """Kill all brokers at once (SIGKILL)."""
         await asyncio.gather(*(process.kill() for process in self.processes.values() if process.running))
         self._unlock_folder()
 
     async def start_broker(self, broker: int, timeout_s: float = 60.0) -> None:
-        """Starts one broker again after `stop_broker` or `kill_broker`; returns once it answers.
+        """Start one broker again after `stop_broker` or `kill_broker`; returns once it answers.
 
         Raises:
-            BrokerFailed: it died or was not ready in time.
+            BrokerFailed: it ended or was not ready in time.
         """
         await self.processes[broker].start()
         await self._ready(broker, 1, timeout_s)
 
     async def stop_broker(self, broker: int, grace_s: float = 20.0) -> None:
-        """Ends one broker in order: its partitions move to others first."""
+        """Stop one broker; its partitions move to others first."""
         await self.processes[broker].stop(grace_s)
 
     async def kill_broker(self, broker: int) -> None:
-        """Ends one broker at once (SIGKILL)."""
+        """Kill one broker (SIGKILL)."""
         await self.processes[broker].kill()
 
     def pause_broker(self, broker: int) -> None:
-        """Freezes one broker (SIGSTOP), as a long garbage collection or a hung disk would."""
+        """Freeze one broker (SIGSTOP), like a long garbage collection or a hung disk."""
         self.processes[broker].pause()
 
     def resume_broker(self, broker: int) -> None:
-        """Lets a frozen broker go on."""
+        """Continue a frozen broker (SIGCONT)."""
         self.processes[broker].resume()
 
     async def __aenter__(self) -> Self:
-        """Starts it."""
+        """Start it."""
         await self.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops it."""
+        """Stop it."""
         await self.stop()
 
     @property
-    def _known(self) -> State:
+    def _known(self) -> ClusterState:
         if self._state is None:
             raise RuntimeError("the cluster was never started")
         return self._state
@@ -185,12 +184,12 @@ class KafkaCluster:
                 raise
             raise Misconfigured(f"the data folder {self.data} cannot be used: {error.strerror}") from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with this process, however it ends
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when this process ends
         except OSError as error:
             lock.close()
             raise Misconfigured(
                 f"the data folder {self.data} is in use by another running cluster: "
-                "end that, or choose another folder"
+                "stop that cluster, or choose another folder"
             ) from error
         self._lock = lock
 
@@ -212,10 +211,10 @@ class KafkaCluster:
         )
 
     async def _format(self) -> None:
-        """Gives every log folder its identity, once in its life.
+        """Format every new log folder.
 
-        A folder gets its name only when it is complete: a kill in the middle leaves nothing half formatted.
-        One JVM start (1 s) does for all: the folders differ in `meta.properties` only.
+        A folder gets its final name only when it is complete, so a kill leaves no half-formatted folder. One JVM
+        start (1 s) formats all: the folders differ in `meta.properties` only.
         """
         blank = [n for n in range(1, self.brokers + 1) if not (self._folder(n) / "log").exists()]
         if not blank:
@@ -230,12 +229,12 @@ class KafkaCluster:
             kafka_command("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings)),
             log=part / "format.log",
         )
-        self.processes[0] = tool  # so that a Ctrl-C ends it as well
+        self.processes[0] = tool  # so that `kill` ends it too
         await tool.start()
         async with asyncio.timeout(FORMAT_S):
             code = await tool.wait()
         if code != 0:
-            raise BrokerFailed(_told(f"{tool.name} ended with code {code}", tool))
+            raise BrokerFailed(_with_log(f"{tool.name} ended with code {code}", tool))
         del self.processes[0]
         for number in blank:
             copy = part / f"log-{number}"
@@ -245,29 +244,31 @@ class KafkaCluster:
         shutil.rmtree(part)
 
     async def _ready(self, broker: int, seen: int, timeout_s: float) -> None:
-        """Returns once the broker answers with metadata that lists itself and at least `seen` brokers."""
+        """Wait until the broker's metadata lists itself and at least `seen` brokers."""
         process = self.processes[broker]
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             if not process.running:
                 code = process.returncode
-                raise BrokerFailed(_told(f"{process.name} ended with code {code} while it started", process))
+                raise BrokerFailed(
+                    _with_log(f"{process.name} ended with code {code} while it started", process)
+                )
             numbers = await brokers_seen_by(self.address(broker))
             if broker in numbers and len(numbers) >= seen:
                 return
             await asyncio.sleep(POLL_S)
-        raise BrokerFailed(_told(f"{process.name} was not ready within {timeout_s:.0f} s", process))
+        raise BrokerFailed(_with_log(f"{process.name} was not ready within {timeout_s:.0f} s", process))
 
 
-def _told(what: str, process: Process) -> str:
+def _with_log(what: str, process: Process) -> str:
     lines = process.tail() or "(nothing)"
     return f"{what}. Its log {process.log} ends with:\n{lines}"
 
 
 async def brokers_seen_by(address: str) -> set[int]:
-    """The brokers that the one at this address lists as alive; none where it does not answer."""
+    """Ids of the brokers that the one at this address lists as alive; empty without an answer."""
     host, _, port = address.partition(":")
-    # The admin client logs an error for each refused connection: it is asked once somebody listens.
+    # The admin client logs an error for each refused connection, so it is used only once the port is open.
     with suppress(OSError):
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()

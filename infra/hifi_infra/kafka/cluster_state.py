@@ -1,4 +1,4 @@
-"""What a cluster remembers in its data folder: its id, its size, its ports."""
+"""State of a cluster in its data folder: its id, its size and its ports."""
 
 import json
 import os
@@ -12,24 +12,23 @@ from hifi_infra.ports import LOOPBACK, free_port, is_free
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ClusterState:
     """The content of `cluster.json`."""
 
     cluster_id: str
     ports: tuple[Ports, ...]
 
 
-def load(data: Path, brokers: int, wanted: Sequence[int]) -> State:
-    """The state of the cluster in this folder, made at the first start, with ports that are free now.
+def load_cluster_state(data: Path, brokers: int, wanted: Sequence[int]) -> ClusterState:
+    """Load the state of the cluster in this folder, with ports that are free now; created at the first start.
 
     Args:
         data: the folder.
-        brokers: how many brokers the cluster must have.
-        wanted: ports that clients expect the brokers on; where empty, those of the last start while free.
+        brokers: number of brokers that the cluster must have.
+        wanted: client ports of the brokers; default: those of the last start while they are free.
 
     Raises:
-        Misconfigured: the folder holds a cluster of another size or something unreadable, or a wanted port
-            is taken.
+        Misconfigured: the folder holds a cluster of another size or an unreadable state, or a wanted port is in use.
     """
     file = data / "cluster.json"
     old = _read(file)
@@ -38,7 +37,9 @@ def load(data: Path, brokers: int, wanted: Sequence[int]) -> State:
             f"{data} holds a Kafka cluster of {len(old.ports)} broker(s), not {brokers}: "
             f"start it with {len(old.ports)}, or choose another data folder"
         )
-    state = State(old.cluster_id if old else new_id(), _choose(brokers, wanted, old.ports if old else ()))
+    state = ClusterState(
+        old.cluster_id if old else new_id(), _choose(brokers, wanted, old.ports if old else ())
+    )
     if state != old:
         _write(file, state)
     return state
@@ -48,7 +49,7 @@ def _choose(brokers: int, wanted: Sequence[int], old: Sequence[Ports]) -> tuple[
     for port in wanted:
         if not is_free(port):
             raise Misconfigured(
-                f"port {port} of {LOOPBACK} is in use: end what listens there, or choose another"
+                f"port {port} of {LOOPBACK} is in use: end the program that listens there, or choose another port"
             )
     taken = set(wanted)
 
@@ -66,17 +67,17 @@ def _choose(brokers: int, wanted: Sequence[int], old: Sequence[Ports]) -> tuple[
     return tuple(chosen)
 
 
-def _read(file: Path) -> State | None:
+def _read(file: Path) -> ClusterState | None:
     try:
         content = json.loads(file.read_text())
-        return State(content["cluster_id"], tuple(Ports(**ports) for ports in content["ports"]))
+        return ClusterState(content["cluster_id"], tuple(Ports(**ports) for ports in content["ports"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise Misconfigured(f"{file} is damaged ({error}): choose another data folder") from error
 
 
-def _write(file: Path, state: State) -> None:
+def _write(file: Path, state: ClusterState) -> None:
     part = file.with_suffix(".part")
     with part.open("w") as out:
         json.dump(asdict(state), out, indent=1)

@@ -1,8 +1,7 @@
-"""Makes a stream ready on a Kafka that somebody else runs: topics, partition count, pipes. Then ends.
+"""`python -m hifi_infra.kafka.provision`: sets up a stream on an existing Kafka: topics, partition count, pipes.
 
-`python -m hifi_infra.kafka.provision`, what a deployment runs before its services, and again whenever pipes change;
-repeating it changes nothing. Exit status 0 when everything is in force, 1 when Kafka was not there in time, 2 when a
-pipe or a setting is wrong.
+A deployment runs it before its services, and again when pipes change; repeating it changes nothing. Exit status: 0 when
+everything is published, 1 when Kafka did not answer in time, 2 when a pipe or a setting is wrong.
 """
 
 import asyncio
@@ -22,34 +21,34 @@ from hifi.pipe.model import Pipe
 from hifi.settings import ServiceSettings, load
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
-AGAIN_S: Final = 0.5
+RETRY_S: Final = 0.5
 logger = log.get(__name__)
 
 
 class ProvisionSettings(ServiceSettings):
-    """What to make ready, and from what."""
+    """Settings of `hifi_infra.kafka.provision`."""
 
     partitions: int | None = Field(
         None,
         ge=1,
-        description="Of each event topic, fixed for the stream's life; default: what it has, else 4.",
+        description="Partitions of each event topic, fixed at creation; default: as many as the stream has, else 4.",
     )
     brokers: int = Field(
-        1, ge=1, description="Wait for so many brokers first: replication follows their number."
+        1, ge=1, description="Number of brokers to wait for first; it determines the replication factor."
     )
-    pipes_folder: Path | None = Field(None, description="Folder of pipes to put in force; default: none.")
+    pipes_folder: Path | None = Field(None, description="Folder of pipes to publish; default: none.")
     delete_missing: bool = Field(
-        default=False, description="Delete pipes in force that the folder does not have."
+        default=False, description="Delete published pipes that are not in the folder."
     )
-    wait_s: float = Field(120, gt=0, description="Bound on waiting for Kafka, seconds.")
+    wait_s: float = Field(120, gt=0, description="How long to wait for Kafka, seconds.")
 
 
 async def provision(settings: ProvisionSettings) -> None:
-    """Do it.
+    """Set up the stream.
 
     Raises:
         Misconfigured: a pipe is wrong, or the stream has another partition count; nothing was changed.
-        Retryable: Kafka was not there in time.
+        Retryable: Kafka did not answer in time.
     """
     pipes = _pipes(settings.pipes_folder)
     topics = settings.topics
@@ -59,7 +58,7 @@ async def provision(settings: ProvisionSettings) -> None:
     if settings.pipes_folder is not None:
         outcome = await put_in_force(settings.kafka, topics, pipes, delete_missing=settings.delete_missing)
         for pipe, change in outcome.items():
-            logger.info("pipe", pipe=pipe, change=change)
+            logger.info("pipe-published", pipe=pipe, change=change)
 
 
 def _pipes(folder: Path | None) -> list[Pipe]:
@@ -67,13 +66,13 @@ def _pipes(folder: Path | None) -> list[Pipe]:
         return []
     loaded, problems = loader.load(folder)
     if problems:
-        raise Misconfigured("no pipe was put in force:\n" + "\n".join(f"  {problem}" for problem in problems))
+        raise Misconfigured("no pipe was published:\n" + "\n".join(f"  {problem}" for problem in problems))
     return [one.pipe for one in loaded]
 
 
 async def _brokers(settings: ProvisionSettings) -> None:
     end = time.monotonic() + settings.wait_s
-    said = ""
+    reported = ""
     while True:
         seen = "Kafka does not answer"
         admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka, request_timeout_ms=5000)
@@ -82,19 +81,19 @@ async def _brokers(settings: ProvisionSettings) -> None:
             count = len((await admin.describe_cluster())["brokers"])
             if count >= settings.brokers:
                 return
-            seen = f"{count} of {settings.brokers} brokers are there"
+            seen = f"{count} of {settings.brokers} brokers are up"
         except (KafkaError, OSError, TimeoutError) as error:
-            logger.debug("not-there", error=repr(error))
+            logger.debug("kafka-unreachable", error=repr(error))
         finally:
             await admin.close()
-        if seen != said:
-            logger.info("waiting-for-kafka", kafka=settings.kafka, seen=seen)
-            said = seen
+        if seen != reported:
+            logger.info("kafka-awaited", kafka=settings.kafka, seen=seen)
+            reported = seen
         if time.monotonic() > end:
             raise Retryable(
-                f"waited {settings.wait_s:.0f} s for Kafka at {settings.kafka}: {seen}; is it up?"
+                f"waited {settings.wait_s:.0f} s for Kafka at {settings.kafka}: {seen}; check that it runs"
             )
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Makes a stream ready to carry events: its topics, its partition count, its pipes."""
+"""Sets up a stream: its topics, its partition count and its pipes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ ANSWER_S: Final = 30.0
 
 
 async def prepare(bootstrap: str, topics: Topics, partitions: int | None) -> int:
-    """Create what the stream lacks; repeating it changes nothing.
+    """Create missing topics and the stream's record; repeating it changes nothing.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: the stream's.
-        partitions: wanted; None: as many as the stream has, else four.
+        partitions: of each event topic; None: as many as the stream has, else four.
 
     Returns:
         The stream's partition count.
@@ -52,18 +52,18 @@ async def prepare(bootstrap: str, topics: Topics, partitions: int | None) -> int
     except (TimeoutError, KafkaError, OSError, Retryable) as error:
         why = f": {error}" if str(error) else ""
         raise Misconfigured(
-            f"Kafka at {bootstrap} did not answer as it should within {ANSWER_S:.0f} s{why}; "
-            "is it up, and is that its address?"
+            f"Kafka at {bootstrap} did not answer as expected within {ANSWER_S:.0f} s{why}; "
+            "check that it runs and that this is its address"
         ) from error
 
 
 async def put_in_force(
     bootstrap: str, topics: Topics, pipes: Sequence[Pipe], *, delete_missing: bool = False
 ) -> Mapping[str, str]:
-    """Publish the pipes that differ from what is in force.
+    """Publish the pipes that differ from the published ones.
 
     Returns:
-        Pipe to what became of it: `new`, `changed`, `unchanged` or `deleted`.
+        Pipe to its change: `new`, `changed`, `unchanged` or `deleted`.
     """
     published = await read_registry(bootstrap, topics)
     outcome = compare(published, pipes, delete_missing=delete_missing)
@@ -79,7 +79,7 @@ async def put_in_force(
 
 
 def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
-    """Pipe to `new`, `changed`, `unchanged` or `deleted`, by name."""
+    """Pipe to its change, ordered by name: `new`, `changed`, `unchanged` or `deleted`."""
     known: Mapping[str, PipeVersion] = published.pipes
 
     def change(pipe: Pipe) -> str:

@@ -133,7 +133,7 @@ class Consumer:
             request_timeout_ms=15_000,
             metadata_max_age_ms=int(options.stuck_s * 1000),
         )
-        member.subscribe(list(options.topics), listener=_Listener(self))
+        member.subscribe(list(options.topics), listener=_RebalanceListener(self))
         return member
 
     def _fail(self, error: BaseException) -> None:
@@ -245,7 +245,7 @@ class Consumer:
             metrics.PARTITIONS.labels(topic).set(sum(tp.topic == topic for tp in self._assigned))
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
 

@@ -156,7 +156,7 @@ async def test_a_wanted_port_that_is_in_use_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_folder_of_another_cluster_size_is_told(tmp_path: Path) -> None:
-    module.load(tmp_path, 1, ())
+    module.load_cluster_state(tmp_path, 1, ())
     with pytest.raises(Misconfigured, match=r"holds a Kafka cluster of 1 broker\(s\), not 3"):
         await KafkaCluster(tmp_path, brokers=3).start()
 
@@ -184,7 +184,7 @@ async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 async def test_a_full_disk_is_told_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LEAST_FREE_BYTES", shutil.disk_usage(tmp_path).total + 1)
+    monkeypatch.setattr(module, "MIN_FREE_BYTES", shutil.disk_usage(tmp_path).total + 1)
     with pytest.raises(Misconfigured, match="MiB left"):
         await KafkaCluster(tmp_path).start()
     assert not (tmp_path / "broker-1").exists()

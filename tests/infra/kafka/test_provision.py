@@ -40,7 +40,7 @@ async def test_a_topic_that_takes_too_little_is_told_with_its_remedy(kafka: str,
     )
     await admin.close()
     with pytest.raises(
-        Misconfigured, match=r"takes records of 1000000 bytes .* --add-config max.message.bytes="
+        Misconfigured, match=r"allows records of 1000000 bytes .* --add-config max.message.bytes="
     ):
         await provision(settings(kafka, stream, partitions=2))
 

@@ -16,7 +16,7 @@ import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * A member of a group with Java's own cooperative consumer, for test_cooperative.py, which runs it from source.
+ * A member of a group with Java's own cooperative consumer, for members.py, which runs it from source.
  *
  * <p>Arguments: bootstrap, group, session and heartbeat in ms, topics. It writes a line for each record ("record
  * TOPIC PARTITION OFFSET") and for each change ("assigned", "revoked" or "lost", then "TOPIC:PARTITION"...), and

@@ -11,10 +11,10 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
-from members import WITHIN_S, AnyMember, Javas, Ours, Seen, Theirs, Traffic, until
+from members import WITHIN_S, AnyMember, Javas, Ours, Seen, Theirs, TopicTraffic, until
 
 
-class Group:
+class GroupWithTraffic:
     """A group on topics of its own, with the traffic through them and all that its members saw."""
 
     def __init__(self, kafka: str, topics: list[str], partitions: int) -> None:
@@ -23,7 +23,7 @@ class Group:
         self.all = {TopicPartition(topic, number) for topic in topics for number in range(partitions)}
         self.id = f"group.{uuid.uuid4().hex[:12]}"
         self.seen: Seen = []
-        self.traffic = Traffic(kafka, topics, partitions)
+        self.traffic = TopicTraffic(kafka, topics, partitions)
         self.members: list[AnyMember] = []
         self._admin: Any = AdminClient({"bootstrap.servers": kafka})
 
@@ -102,7 +102,7 @@ def group(kafka: str) -> MakeGroup:
     """`async with group(partitions=6) as group`: a group, whose traffic runs."""
 
     @asynccontextmanager
-    async def make(partitions: int, topics: int = 1) -> AsyncIterator[Group]:
+    async def make(partitions: int, topics: int = 1) -> AsyncIterator[GroupWithTraffic]:
         names = [f"cooperative.{uuid.uuid4().hex[:12]}" for _ in range(topics)]
         admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
         await admin.start()
@@ -110,7 +110,7 @@ def group(kafka: str) -> MakeGroup:
             await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
         finally:
             await admin.close()
-        group = Group(kafka, names, partitions)
+        group = GroupWithTraffic(kafka, names, partitions)
         async with group.traffic:
             try:
                 yield group

@@ -39,7 +39,7 @@ async def until(condition: Callable[[], Any], what: str, within_s: float = WITHI
         pytest.fail(f"not within {within_s} s: {what}")
 
 
-class Traffic:
+class TopicTraffic:
     """A producer that goes on for as long as the test runs."""
 
     def __init__(self, kafka: str, topics: Iterable[str], partitions: int) -> None:

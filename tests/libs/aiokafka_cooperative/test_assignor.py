@@ -249,7 +249,7 @@ class TestHandover:
 
 
 @dataclass
-class Client:
+class GroupClient:
     """A consumer as it sees itself. It reads what it holds, whatever the group thinks."""
 
     topics: frozenset[str]
@@ -270,8 +270,8 @@ class GroupStory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.partitions: dict[str, int] = {}
-        self.members: dict[str, Client] = {}
-        self.fenced: dict[str, Client] = {}
+        self.members: dict[str, GroupClient] = {}
+        self.fenced: dict[str, GroupClient] = {}
         self.generation = 0
         self.born = 0
 
@@ -282,13 +282,13 @@ class GroupStory(RuleBasedStateMachine):
     @rule(topics=some_topics)
     @precondition(lambda self: len(self.members) < 7)
     def join(self, topics: frozenset[str]) -> None:
-        self._admit(Client(topics))
+        self._admit(GroupClient(topics))
 
-    def _admit(self, client: Client) -> None:
+    def _admit(self, client: GroupClient) -> None:
         self.born += 1
         self.members[f"{'zyx'[self.born % 3]}{self.born}"] = client
 
-    def _choose(self, data: st.DataObject, clients: Mapping[str, Client]) -> str:
+    def _choose(self, data: st.DataObject, clients: Mapping[str, GroupClient]) -> str:
         return data.draw(st.sampled_from(sorted(clients)))
 
     @rule(data=st.data())
@@ -307,9 +307,9 @@ class GroupStory(RuleBasedStateMachine):
     def come_back(self, data: st.DataObject, forgets: bool) -> None:
         client = self.fenced.pop(self._choose(data, self.fenced))
         self._admit(
-            Client(client.topics)
+            GroupClient(client.topics)
             if forgets
-            else Client(client.topics, client.held, client.generation, stale=True)
+            else GroupClient(client.topics, client.held, client.generation, stale=True)
         )
 
     @rule(data=st.data(), topics=some_topics)

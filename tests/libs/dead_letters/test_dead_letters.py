@@ -24,7 +24,7 @@ from hifi.topics import Tier, Topics
 PARTITIONS = 2
 
 
-class Graveyard:
+class DeadLetterStream:
     """A stream with dead letters."""
 
     def __init__(self, kafka: str) -> None:
@@ -33,7 +33,7 @@ class Graveyard:
         self.producer = Producer(kafka, "test")
         self.count = 0
 
-    async def bury(
+    async def write(
         self,
         service: str = "egest",
         pipe: str = "flights",
@@ -88,22 +88,22 @@ class Graveyard:
 
 
 @pytest.fixture
-async def graveyard(kafka: str) -> AsyncIterator[Graveyard]:
-    one = Graveyard(kafka)
+async def stream(kafka: str) -> AsyncIterator[DeadLetterStream]:
+    one = DeadLetterStream(kafka)
     await create_topics(kafka, one.topics, partitions=PARTITIONS, replication=1)
     await one.producer.start()
     yield one
     await one.producer.stop()
 
 
-async def test_each_filter_finds_what_it_names(graveyard: Graveyard) -> None:
-    assert await graveyard.found() == []
-    await graveyard.bury(pipe="a")
-    await graveyard.bury(pipe="b", destination="e")
-    await graveyard.bury("normalize", pipe="b", reason="schema", partition=1)
+async def test_each_filter_finds_what_it_names(stream: DeadLetterStream) -> None:
+    assert await stream.found() == []
+    await stream.write(pipe="a")
+    await stream.write(pipe="b", destination="e")
+    await stream.write("normalize", pipe="b", reason="schema", partition=1)
 
     async def ids(**wanted: Any) -> list[str]:
-        return [one.text("ce_id") for one in await graveyard.found(DeadLetterFilter(**wanted))]
+        return [one.text("ce_id") for one in await stream.found(DeadLetterFilter(**wanted))]
 
     assert sorted(await ids()) == ["0", "1", "2"]
     assert sorted(await ids(pipe="b")) == ["1", "2"]
@@ -111,7 +111,7 @@ async def test_each_filter_finds_what_it_names(graveyard: Graveyard) -> None:
     assert await ids(reason="schema") == ["2"]
     assert await ids(reason="none") == []
     assert await ids(service="normalize") == ["2"]
-    facts = (await graveyard.found(DeadLetterFilter(reason="schema")))[0].summary()
+    facts = (await stream.found(DeadLetterFilter(reason="schema")))[0].summary()
     assert (facts["id"], facts["service"], facts["detail"], facts["pointer"]) == (
         "1:0",
         "normalize",
@@ -122,39 +122,39 @@ async def test_each_filter_finds_what_it_names(graveyard: Graveyard) -> None:
     assert abs(facts["dead_ms"] - time.time() * 1000) < 60_000
 
 
-async def test_times_bound_what_is_found(graveyard: Graveyard) -> None:
-    await graveyard.bury()
-    (first,) = await graveyard.found()
+async def test_times_bound_what_is_found(stream: DeadLetterStream) -> None:
+    await stream.write()
+    (first,) = await stream.found()
     async with asyncio.timeout(5):
         while time.time() * 1000 <= first.dead_ms + 2:
             await asyncio.sleep(0.001)
-    await graveyard.bury()
-    later = max(one.dead_ms for one in await graveyard.found())
+    await stream.write()
+    later = max(one.dead_ms for one in await stream.found())
     assert later > first.dead_ms
-    assert [one.offset for one in await graveyard.found(DeadLetterFilter(since_ms=later))] == [1]
-    assert [one.offset for one in await graveyard.found(DeadLetterFilter(until_ms=later))] == [0]
-    assert await graveyard.found(DeadLetterFilter(since_ms=later + 60_000)) == []
+    assert [one.offset for one in await stream.found(DeadLetterFilter(since_ms=later))] == [1]
+    assert [one.offset for one in await stream.found(DeadLetterFilter(until_ms=later))] == [0]
+    assert await stream.found(DeadLetterFilter(since_ms=later + 60_000)) == []
 
 
-async def test_one_is_shown_as_it_was_stored(graveyard: Graveyard) -> None:
-    await graveyard.bury(partition=1)
-    one = await letter(graveyard.kafka, graveyard.topics, *parse_id("1:0"))
+async def test_one_is_shown_as_it_was_stored(stream: DeadLetterStream) -> None:
+    await stream.write(partition=1)
+    one = await letter(stream.kafka, stream.topics, *parse_id("1:0"))
     assert one.value == b'{"a":1}'
     assert one.text(event.REASON) == "status-400"
     for missing in ["1:1", "0:0", "9:0"]:
         with pytest.raises(Misconfigured):
-            await letter(graveyard.kafka, graveyard.topics, *parse_id(missing))
+            await letter(stream.kafka, stream.topics, *parse_id(missing))
     with pytest.raises(Misconfigured):
         parse_id("x")
 
 
-async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(graveyard: Graveyard) -> None:
+async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream: DeadLetterStream) -> None:
     for service in ("egest", "normalize", "enrich"):
-        await graveyard.bury(service, partition=1)
-    topics = graveyard.topics
-    went = await graveyard.replay(await graveyard.found())
+        await stream.write(service, partition=1)
+    topics = stream.topics
+    went = await stream.replay(await stream.found())
     assert [topic for _, topic in went] == [topics.retry_out, topics.raw, topics.normalized]
-    (record,) = await graveyard.read(topics.retry_out)
+    (record,) = await stream.read(topics.retry_out)
     headers = dict(record.headers)
     assert (record.partition, record.key, record.value) == (1, b"k", b'{"a":1}')
     assert headers[event.SEQ] == seq_text(7, 0)
@@ -170,47 +170,47 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(gravey
         event.DETAIL,
     }
     assert gone.isdisjoint(headers), "the limits begin anew"
-    (record,) = await graveyard.read(topics.normalized)
+    (record,) = await stream.read(topics.normalized)
     assert dict(record.headers)[event.SERVICE] == b"enrich", (
         "egest tells by it that the old place in raw means nothing"
     )
 
 
-async def test_a_repeated_replay_changes_nothing(graveyard: Graveyard) -> None:
+async def test_a_repeated_replay_changes_nothing(stream: DeadLetterStream) -> None:
     for _ in range(250):
-        await graveyard.bury()
-    first = await graveyard.replay((await graveyard.found())[:120])
+        await stream.write()
+    first = await stream.replay((await stream.found())[:120])
     assert len([topic for _, topic in first if topic]) == 120
-    second = await graveyard.replay(await graveyard.found())
+    second = await stream.replay(await stream.found())
     assert len([topic for _, topic in second if topic]) == 130
-    assert [topic for _, topic in await graveyard.replay(await graveyard.found())] == [""] * 250
-    records = await graveyard.read(graveyard.topics.retry_out)
+    assert [topic for _, topic in await stream.replay(await stream.found())] == [""] * 250
+    records = await stream.read(stream.topics.retry_out)
     assert [dict(record.headers)["ce_id"] for record in records] == [b"%d" % number for number in range(250)]
-    assert all(one.replayed for one in await graveyard.found())
+    assert all(one.replayed for one in await stream.found())
 
 
-async def test_what_died_again_is_another_dead_letter_and_replays_again(graveyard: Graveyard) -> None:
-    await graveyard.bury()
-    await graveyard.replay(await graveyard.found())
-    await graveyard.bury(**{event.REPLAY: b"1"})
-    assert [one.replayed for one in await graveyard.found()] == [True, False]
-    await graveyard.replay(await graveyard.found())
-    records = await graveyard.read(graveyard.topics.retry_out)
+async def test_what_died_again_is_another_dead_letter_and_replays_again(stream: DeadLetterStream) -> None:
+    await stream.write()
+    await stream.replay(await stream.found())
+    await stream.write(**{event.REPLAY: b"1"})
+    assert [one.replayed for one in await stream.found()] == [True, False]
+    await stream.replay(await stream.found())
+    records = await stream.read(stream.topics.retry_out)
     assert [dict(record.headers)[event.REPLAY] for record in records] == [b"1", b"2"]
 
 
-async def test_one_that_cannot_be_replayed_is_told_and_the_others_go(graveyard: Graveyard) -> None:
-    await graveyard.bury()
+async def test_one_that_cannot_be_replayed_is_told_and_the_others_go(stream: DeadLetterStream) -> None:
+    await stream.write()
     garbage = dead_letter(
         None, b"?", [(event.REPLAY, b"x"), (event.ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us()
     )
-    await graveyard.producer.send_and_wait(graveyard.topics.dead_letter, 0, [garbage])
-    await graveyard.bury()
-    found = await graveyard.found()
+    await stream.producer.send_and_wait(stream.topics.dead_letter, 0, [garbage])
+    await stream.write()
+    found = await stream.found()
     assert found[1].summary()["attempts"] == 0
     with pytest.raises(Rejected, match="0:1"):
-        await graveyard.replay(found)
-    assert len(await graveyard.read(graveyard.topics.retry_out)) == 2
+        await stream.replay(found)
+    assert len(await stream.read(stream.topics.retry_out)) == 2
 
 
 async def test_a_stream_that_does_not_exist_is_said(kafka: str) -> None:

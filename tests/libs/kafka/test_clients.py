@@ -12,7 +12,7 @@ from hifi.kafka import clients
 from hifi.settings import ServiceSettings
 
 
-class Client:
+class StoppableClient:
     def __init__(self, stop: Callable[[], Awaitable[None]]) -> None:
         self.stop = stop
 
@@ -28,7 +28,7 @@ async def test_a_client_that_hangs_is_left_after_the_bound() -> None:
             cancelled = True
 
     async with asyncio.timeout(10):
-        await clients.close(Client(hang), timeout_s=0.05)
+        await clients.close(StoppableClient(hang), timeout_s=0.05)
     assert cancelled
 
 
@@ -36,7 +36,7 @@ async def test_a_task_of_the_client_that_was_cancelled_does_not_cancel_the_calle
     async def cancelled() -> None:
         raise asyncio.CancelledError
 
-    await clients.close(Client(cancelled))
+    await clients.close(StoppableClient(cancelled))
 
 
 async def test_errors_of_kafka_are_ignored_and_others_are_not() -> None:
@@ -46,9 +46,9 @@ async def test_errors_of_kafka_are_ignored_and_others_are_not() -> None:
     async def broken() -> None:
         raise ZeroDivisionError
 
-    await clients.close(Client(away))
+    await clients.close(StoppableClient(away))
     with pytest.raises(ZeroDivisionError):
-        await clients.close(Client(broken))
+        await clients.close(StoppableClient(broken))
 
 
 async def test_connecting_goes_on_until_a_broker_answers_and_tells_each_failure() -> None:

@@ -1,4 +1,4 @@
-"""What the tests of egest share: streams of their own, events as enrich writes them, egest itself in this process."""
+"""Test streams, events as enrich writes them, and egest running in this process or in its own."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ PROGRAM = Path(sys.executable).with_name("hifi-egest")
 
 
 async def until(condition: Callable[[], Any], within_s: float = 60) -> None:
-    """Poll, with a bound."""
+    """Poll a condition for a limited time."""
     async with asyncio.timeout(within_s):
         while not condition():
             await asyncio.sleep(0.01)
@@ -54,7 +54,7 @@ def pipe_to(name: str, *destinations: dict[str, Any]) -> Pipe:
 
 
 def attributes(number: int) -> Headers:
-    """What an event says of itself; its id is its number."""
+    """CloudEvents attributes of an event; its id is its number."""
     return [
         ("ce_specversion", b"1.0"),
         ("ce_id", b"%d" % number),
@@ -66,7 +66,7 @@ def attributes(number: int) -> Headers:
 
 
 class EgestStream:
-    """A created stream, with what goes in and comes out."""
+    """A created stream: writes its input, and reads its output."""
 
     def __init__(self, kafka: str, partitions: int) -> None:
         self.kafka = kafka
@@ -115,13 +115,13 @@ class EgestStream:
         await self.producer.send_and_wait(self.topics.enriched, partition, records)
 
     async def send(self, count: int, to: str = "d", *, partition: int = 0, **more: Any) -> list[str]:
-        """Write so many events; returns their ids."""
+        """Write events; returns their ids."""
         records = [self.record(to, partition=partition, **more) for _ in range(count)]
         await self.enriched(*records, partition=partition)
         return [dict(record.headers)["ce_id"].decode() for record in records]
 
     async def read(self, topic: str) -> list[ConsumerRecord]:
-        """All that is on a topic now, by partition and offset."""
+        """All records of a topic, by partition and offset."""
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
         )
@@ -141,7 +141,7 @@ class EgestStream:
             await consumer.stop()
 
     async def receipts(self, count: int, within_s: float = 60) -> list[dict[str, str]]:
-        """The headers of the receipts, once there are so many; never more come."""
+        """The headers of the receipts, once there are `count`."""
         return [texts(record) for record in await self.at_least(self.topics.receipts, count, within_s)]
 
     async def at_least(self, topic: str, count: int, within_s: float = 60) -> list[ConsumerRecord]:
@@ -187,7 +187,7 @@ class RunningEgest:
         return self
 
     async def stop(self) -> None:
-        """As SIGTERM does."""
+        """Stop as SIGTERM does."""
         self.service.stop()
         assert self.task is not None
         await self.task
@@ -210,7 +210,7 @@ def outcomes(receipts: Sequence[dict[str, str]]) -> list[str]:
 
 
 class EgestProcess:
-    """Egest as a process of its own, to be killed or frozen."""
+    """Egest as a separate process, to be killed or frozen."""
 
     def __init__(self, stream: EgestStream, log: Path, **settings: Any) -> None:
         variables = {
@@ -228,11 +228,11 @@ class EgestProcess:
         self._popen.send_signal(number)
 
     async def ready(self) -> None:
-        """Its partitions are assigned."""
+        """Wait until its partitions are assigned."""
         await until(lambda: b"partitions-changed" in self.log.read_bytes(), 60)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Its exit status."""
+        """Stop it with a signal; returns its exit status."""
         self._popen.send_signal(signal.SIGCONT)
         self._popen.send_signal(number)
         return self._popen.wait(30)

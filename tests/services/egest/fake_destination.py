@@ -1,4 +1,4 @@
-"""A destination that keeps its own books and misbehaves on request: a raw server, so that it can do anything."""
+"""A raw HTTP server as a destination: keeps all requests, and can fail in any way."""
 
 import asyncio
 import contextlib

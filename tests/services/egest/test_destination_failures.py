@@ -1,4 +1,4 @@
-"""Each thing that a destination can do has one outcome, and nothing is lost on the way."""
+"""Every failure of a destination has one outcome, and no event is lost."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""A slow, dead or hanging destination costs the others nothing, and holds no commit back."""
+"""A slow, dead or hanging destination delays no other destination and no commit."""
 
 import asyncio
 import statistics

@@ -1,4 +1,4 @@
-"""No delivery is sent again once its receipt was acknowledged, and none is left out, whatever rewinds and dies."""
+"""After rewinds and crashes no delivery with an acknowledged receipt is sent again, and none is left out."""
 
 from collections import Counter
 from dataclasses import dataclass, field

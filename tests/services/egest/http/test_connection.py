@@ -1,4 +1,4 @@
-"""The status line is the delivery, nothing else; and it is known whether a request may have arrived."""
+"""Only the status line counts as the answer, and it is known whether a failed request may have arrived."""
 
 import asyncio
 import contextlib

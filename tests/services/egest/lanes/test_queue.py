@@ -1,4 +1,4 @@
-"""A lane's queue: at most one of a key at a time, in order, and nothing is forgotten."""
+"""The queue sends one delivery of a key at a time, in order, and loses none."""
 
 import itertools
 from typing import Any

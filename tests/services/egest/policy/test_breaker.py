@@ -1,4 +1,4 @@
-"""A breaker opens after failures in a row, lets one probe through at a time, and closes only for a good one."""
+"""The breaker opens after failures in a row, permits one probe at a time, and closes after a successful one."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,8 +1,8 @@
-"""An outside destination that misbehaves when told to, and writes down every request that it got.
+"""A destination that misbehaves on request, and logs every request that it receives.
 
-Run as a file: `python destination.py PORT BOOK`. A POST to `/NAME` is answered as `/NAME`'s mode says; a PUT to
-`/mode/NAME` with a mode as its body changes it. BOOK gets one line of JSON a request: `to`, `id`, `key`, `n`, `at_s`,
-`mode`, `clean` (a 2xx was answered), `ambiguous` (and the connection reset behind it, so the answer may not have come).
+Run as a file: `python faulty_destination.py PORT LOG`. It answers a POST to `/NAME` by the mode of NAME; a PUT to
+`/mode/NAME` with a mode as body sets it. LOG gets one line of JSON a request: `to`, `id`, `key`, `n`, `at_s`, `mode`,
+`clean` (a 2xx was sent), `ambiguous` (and the connection was reset after it, so the answer may not have arrived).
 """
 
 import asyncio
@@ -17,16 +17,16 @@ from aiohttp import web
 
 SLOW_S = 0.8
 LATE_S = 2.5
-"""Above the time-out of 2 s that the chaos pipe declares."""
+"""Longer than the time-out of 2 s in the chaos pipe."""
 
 
-class Destination:
-    """Modes and the book."""
+class FaultyDestination:
+    """Answers by mode, and logs each request."""
 
-    def __init__(self, book: TextIO) -> None:
-        self._book = book
+    def __init__(self, log: TextIO) -> None:
+        self._book = log
         self._modes: dict[str, str] = {}
-        self._told_off: set[str] = set()
+        self._retried: set[str] = set()
 
     async def set_mode(self, request: web.Request) -> web.Response:
         """PUT /mode/NAME."""
@@ -40,7 +40,7 @@ class Destination:
         event = json.loads(await request.read())
         answer = getattr(self, "_" + mode.replace("-", "_"))
         clean = mode in {"ok", "slow", "reset-after"} or (
-            mode == "retry-after" and event["id"] in self._told_off
+            mode == "retry-after" and event["id"] in self._retried
         )
         line = {
             "to": name,
@@ -78,9 +78,9 @@ class Destination:
         return web.Response(status=400)
 
     async def _retry_after(self, _: web.Request, event: str) -> web.Response:
-        if event in self._told_off:
+        if event in self._retried:
             return web.Response(status=204)
-        self._told_off.add(event)
+        self._retried.add(event)
         return web.Response(status=429, headers={"Retry-After": "1"})
 
     async def _reset(self, request: web.Request, *_: Any) -> web.Response:
@@ -107,9 +107,9 @@ class Destination:
         return web.Response()
 
 
-async def serve(port: int, book: TextIO) -> None:
-    """Until SIGTERM."""
-    destination = Destination(book)
+async def serve(port: int, log: TextIO) -> None:
+    """Serve until SIGTERM."""
+    destination = FaultyDestination(log)
     app = web.Application()
     app.router.add_put("/mode/{name}", destination.set_mode)
     app.router.add_post("/{name}", destination.take)

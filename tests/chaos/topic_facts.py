@@ -1,4 +1,4 @@
-"""What the topics of a mesh say at the end of a run."""
+"""Reads the topics of a mesh at the end of a run."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from hifi.topics import Topics
 
 
 @dataclass(slots=True)
-class Told:
-    """What the topics tell.
+class TopicFacts:
+    """Facts from the topics of a run.
 
     Attributes:
-        dead: (event id, destination) of the dead letters; destination "" stands for all.
-        first_pass: (event id, destination) of the deliveries that took a single request.
-        order: event id to its place in the topic `raw`.
-        duplicates: receipts of events that their client had sent before.
-        ambiguous: (event id, destination) to the requests that may have arrived and got no answer, where there are any.
-        receipts: (event id, destination) to when Kafka got the first receipt `delivered`, wall time in seconds.
+        dead: (event id, destination) of each dead letter; destination "" means all.
+        first_pass: (event id, destination) of each delivery that took a single request.
+        order: event id to its offset in the topic `raw`.
+        duplicates: number of receipts with the outcome duplicate.
+        ambiguous: (event id, destination) to its number of requests that may have arrived but got no answer.
+        receipts: (event id, destination) to the append time of its first receipt `delivered`, wall time in seconds.
     """
 
     dead: set[tuple[str, str]] = field(default_factory=set)
@@ -32,9 +32,9 @@ class Told:
     receipts: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
-async def told(bootstrap: str, topics: Topics) -> Told:
-    """Read it all."""
-    found = Told()
+async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
+    """Read raw, dead letters and receipts to their end."""
+    found = TopicFacts()
     ids: dict[bytes, str] = {}
     attempts: dict[tuple[bytes, str], int] = defaultdict(int)
     first_s: dict[tuple[bytes, str], float] = {}

@@ -1,6 +1,6 @@
-"""`python -m tests.chaos.away`: Kafka is gone for minutes under load; exit 1 if a promise broke.
+"""`python -m tests.chaos.kafka_outage`: stops Kafka for minutes under load; exit 1 when a promise is broken.
 
-Half of the instances go through it, the other half are killed in the middle of it and so start without Kafka.
+Half of the instances run through the outage; the other half are killed in its middle, so they start without Kafka.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from tests.chaos.common import (
+from tests.chaos.chaos_run import (
     HERE,
     KEY,
     SETTLE_S,
     TIERS,
-    drained,
-    judged,
-    lines,
-    observed,
+    compare_logs,
+    compare_with_observe,
     publish,
-    sending,
+    read_lines,
+    start_sender,
     until,
+    wait_for_deliveries,
 )
-from tests.chaos.faults import settled
-from tests.chaos.judge import Window
+from tests.chaos.faults import wait_until_ready
+from tests.chaos.verification import FaultWindow
 
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh.mesh import Mesh, processes
@@ -40,11 +40,13 @@ BEFORE_S = AFTER_S = 30.0
 
 
 def main(
-    minutes: Annotated[float, typer.Option(help="Kafka is gone for so long.")] = 10,
+    minutes: Annotated[float, typer.Option(help="Length of the outage.")] = 10,
     rate: Annotated[float, typer.Option(help="Events a second.")] = 50,
-    report: Annotated[Path | None, typer.Option(help="File that gets a line of JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Append the result to this file as a line of JSON.")
+    ] = None,
 ) -> None:
-    """Take Kafka away, bring it back, judge the books."""
+    """Stop Kafka, start it again, and compare the request logs."""
     os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
     with tempfile.TemporaryDirectory(prefix="hifi-away-") as folder:
         line = asyncio.run(_run(Path(folder), minutes * 60, rate))
@@ -69,17 +71,19 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
         env={"HIFI_CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
     )
     to = free_port(but=taken)
-    books = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
+    logs = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
     mesh = Mesh(plan)
     mesh.prepare()
-    own = [subprocess.Popen([sys.executable, str(HERE / "destination.py"), str(to), str(books["arrived"])])]
+    own = [
+        subprocess.Popen([sys.executable, str(HERE / "faulty_destination.py"), str(to), str(logs["arrived"])])
+    ]
     try:
         async with mesh:
             await mesh.wait_ready(120)
             await publish(mesh, to)
-            sender = sending(mesh, rate, books["sent"])
+            sender = start_sender(mesh, rate, logs["sent"])
             own.append(sender)
-            await until(lambda: len(lines(books["arrived"])) > BEFORE_S * rate, 120, "events arrive")
+            await until(lambda: len(read_lines(logs["arrived"])) > BEFORE_S * rate, 120, "events arrive")
             cpu_s, memory = mesh.cpu_seconds(), mesh.rss_bytes()
             gone_s = time.time()
             await cluster.kill()
@@ -92,20 +96,20 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
             grown = {name: held - memory[name] for name, held in mesh.rss_bytes().items() if name in memory}
             await cluster.start()
             back_s = time.time()
-            ready_s = await settled(mesh, 180)
+            ready_s = await wait_until_ready(mesh, 180)
             await asyncio.sleep(AFTER_S)
             sender.send_signal(signal.SIGTERM)
             await asyncio.to_thread(sender.wait, 60)
-            drained_s = await drained(mesh, books)
-            verdict = await judged(mesh, books, [Window("away", "brokers", gone_s, back_s)])
-            said = await observed(mesh, books, [], verdict)
-            return verdict.as_json() | {
+            drained_s = await wait_for_deliveries(mesh, logs)
+            result = await compare_logs(mesh, logs, [FaultWindow("away", "brokers", gone_s, back_s)])
+            observed = await compare_with_observe(mesh, logs, [], result)
+            return result.as_json() | {
                 "away_s": round(back_s - gone_s),
                 "ready_again_s": round(ready_s, 1),
                 "drained_s": round(drained_s, 1),
                 "cpu_share_while_away": round(used_s / (back_s - gone_s), 3),
                 "grown_mib_while_away": {name: round(more / 2**20, 1) for name, more in grown.items()},
-                "observe": said,
+                "observe": observed,
             }
     finally:
         for process in own:

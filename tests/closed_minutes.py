@@ -1,4 +1,4 @@
-"""What observe says of a run, asked as a person's program would."""
+"""Reads the minutes of a run from observe's API."""
 
 import time
 from typing import Any, Final
@@ -8,19 +8,19 @@ import urllib3
 
 CLOSED_S: Final = 180.0
 _AMENDED_S: Final = 6.0
-"""Amendments of closed minutes are published each 5 s."""
+"""Amendments of closed minutes are published every 5 s."""
 
 
 def closed_minutes(console: str, pipe: str, last: int) -> tuple[list[dict[str, Any]], str | None]:
-    """Every minute of a pipe, asked when all up to `last` are closed. Blocks up to `CLOSED_S` seconds.
+    """Every minute of a pipe, once all up to `last` are closed. Blocks up to `CLOSED_S` seconds.
 
     Args:
         console: URL of observe.
-        pipe: its name.
-        last: minutes since 1970.
+        pipe: name of the pipe.
+        last: minute, in minutes since 1970.
 
     Returns:
-        The minutes of four hours as the API gives them, and why they are not all closed; None: they are.
+        The minutes of the last four hours, and why not all are closed; None: all are closed.
     """
     url = f"{console}/api/v1"
     end_s = time.monotonic() + CLOSED_S

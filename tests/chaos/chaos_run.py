@@ -1,0 +1,130 @@
+"""The steps of every chaos run: publish the pipe, send, wait for deliveries, compare logs, topics and observe."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from tests.chaos.topic_facts import read_topic_facts
+from tests.chaos.verification import ChaosResult, FaultWindow, fault_kind, verify
+from tests.closed_minutes import closed_minutes
+
+from hifi.pipe.loader import load
+from hifi.pipe.model import Pipe
+from hifi_infra.kafka.stream_setup import put_in_force
+from hifi_infra.mesh.mesh import Mesh
+
+HERE: Final = Path(__file__).parent
+KEY: Final = "chaos-key"
+TIERS: Final = "500ms,1s,2s,5s"
+DRAIN_S: Final = 180
+SETTLE_S: Final = 20
+console = Console(stderr=True, highlight=False)
+
+
+async def publish(mesh: Mesh, port: int) -> None:
+    """Publish the chaos pipe with its destinations at this port."""
+    loaded, problems = load(HERE / "pipe")
+    assert not problems, problems
+    text = (
+        loaded[0]
+        .pipe.model_dump_json(by_alias=True, exclude_defaults=True)
+        .replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
+    )
+    await put_in_force(mesh.bootstrap, mesh.topics, [Pipe.model_validate_json(text)])
+
+
+def start_sender(mesh: Mesh, rate: float, log: Path) -> "subprocess.Popen[bytes]":
+    """Start the sender at `rate` events a second; SIGTERM ends it."""
+    url = f"{mesh.plan.url}/v1/pipes/chaos/events"
+    return subprocess.Popen([sys.executable, str(HERE / "sender.py"), url, KEY, str(rate), str(log)])
+
+
+async def wait_for_deliveries(mesh: Mesh, logs: dict[str, Path]) -> float:
+    """Wait until all acknowledged events have arrived or are dead letters, at most DRAIN_S; returns the seconds."""
+    start_s = time.monotonic()
+    acknowledged = {line["id"] for line in read_lines(logs["sent"]) if line["status"] == 202}
+    missing = 1
+    while missing and time.monotonic() - start_s < DRAIN_S:
+        await asyncio.sleep(2)
+        arrived = {(line["to"], line["id"]) for line in read_lines(logs["arrived"]) if line["clean"]}
+        open_ones = {(to, one) for to in ("steady", "shaky") for one in acknowledged} - arrived
+        if open_ones:
+            dead = {(where, one) for one, where in (await read_topic_facts(mesh.bootstrap, mesh.topics)).dead}
+            open_ones -= dead | {(to, one) for to in ("steady", "shaky") for where, one in dead if not where}
+        if len(open_ones) != missing:
+            console.print(f"{len(open_ones)} deliveries are open")
+        missing = len(open_ones)
+    return time.monotonic() - start_s
+
+
+async def compare_logs(mesh: Mesh, logs: dict[str, Path], windows: Sequence[FaultWindow]) -> ChaosResult:
+    """Compare the request logs with each other and with the topics."""
+    found = await read_topic_facts(mesh.bootstrap, mesh.topics)
+    sent = read_lines(logs["sent"])
+    result = verify(
+        sent,
+        read_lines(logs["arrived"]),
+        found.dead,
+        found.first_pass,
+        found.order,
+        windows,
+        ("steady", "shaky"),
+        found.receipts,
+        found.ambiguous,
+    )
+    result.sent_again = sum(line["tries"] > 1 for line in sent)
+    result.ended_as_duplicate = found.duplicates
+    return result
+
+
+async def compare_with_observe(
+    mesh: Mesh, logs: dict[str, Path], windows: Sequence[FaultWindow], result: ChaosResult
+) -> dict[str, int]:
+    """Add a failure when observe reports another loss than the request logs; returns what it reports.
+
+    Observe may count more events than were acknowledged (an answer of ingest can get lost), and fewer when ingest's
+    clock was stepped: minutes in the future are not closed.
+    """
+    assert mesh.plan.console
+    last = max(line["at_s"] for line in read_lines(logs["sent"])) // 60
+    rows, why = await asyncio.to_thread(closed_minutes, mesh.plan.console, "chaos", int(last))
+    reported = {
+        name: sum(row[name] for row in rows) for name in ("in", "delivered", "duplicates", "dead", "lost")
+    }
+    if why:
+        result.failures.append(f"observe: {why}")
+    if reported["lost"] != len(result.lost):
+        result.failures.append(
+            f"observe reports {reported['lost']} lost deliveries, the request logs {len(result.lost)}"
+        )
+    in_time = all(fault_kind(window.fault, window.target) != "clock ingest" for window in windows)
+    if in_time and reported["in"] < result.acknowledged:
+        result.failures.append(
+            f"observe reports {reported['in']} of {result.acknowledged} acknowledged events"
+        )
+    return reported
+
+
+async def until(condition: Callable[[], bool], within_s: float, what: str) -> None:
+    """Poll until a condition holds.
+
+    Raises:
+        TimeoutError: it does not hold within the bound.
+    """
+    end_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end_s:
+            raise TimeoutError(f"{what}: not within {within_s:.0f} s")
+        await asyncio.sleep(0.2)
+
+
+def read_lines(log: Path) -> list[dict[str, Any]]:
+    """All complete lines of a log."""
+    text = log.read_text("utf-8") if log.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]

@@ -1,0 +1,80 @@
+"""Records are parsed into events with all that their deliveries need; others are told apart."""
+
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from egest_stream import EPOCH, attributes
+
+from hifi import event
+from hifi.event import Headers, seq_text
+from hifi.kafka.consumer import AssignedPartition
+from hifi_egest.dedup.lineage import Lineage
+from hifi_egest.delivery.event_record import EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.parsing import InvalidRecord, parse
+from hifi_egest.delivery.partition import ENRICHED, RETRY_OUT, SourcePartition
+
+SEQ = seq_text(EPOCH, 7)
+
+
+def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
+    headers: Headers = [
+        *attributes(7),
+        (event.PIPE, b"flights"),
+        (event.PIPE_VERSION, b"3"),
+        (event.SEQ, SEQ),
+        (event.ACCEPTED, b"5"),
+        (event.MINUTE, b"0"),
+        (event.RAW, b"11"),
+        (event.TO, b"a,b,a"),
+        *more,
+    ]
+    kept = tuple(header for header in headers if header[0] != drop)
+    record = ConsumerRecord(source, 0, 9, 0, 0, b"k", b"{}", None, 0, 2, kept)
+    partition = SourcePartition(
+        AssignedPartition(TopicPartition(source, 0)), source, InFlightBudget(10, 10**6)
+    )
+    (one,) = parse(partition, [record], 99)
+    return one
+
+
+def test_an_event_has_each_destination_once() -> None:
+    one = parsed(ENRICHED)
+    assert isinstance(one, EventRecord)
+    assert one.destinations == [b"a", b"b"]
+    assert (one.pending, one.pipe, one.pipe_version, one.accepted_us, one.due_us) == (2, "flights", 3, 5, 0)
+    assert one.lineage == Lineage(SEQ, "raw", 11)
+    receipt = dict(one.receipt_headers)
+    assert (receipt[event.SOURCE], receipt[event.IN]) == (b"enriched:9", b"99")
+
+
+def test_a_retry_continues_the_counts_of_its_delivery() -> None:
+    one = parsed(
+        RETRY_OUT,
+        (event.DESTINATION, b"a"),
+        (event.PASS, b"2"),
+        (event.ATTEMPT, b"5"),
+        (event.FIRST_ATTEMPT, b"44"),
+        (event.AMBIGUOUS, b"1"),
+        (event.DUE, b"1000"),
+        (event.RETRY, b"5s:123"),
+    )
+    assert one.destinations == [b"a"]
+    assert one.earlier == (5, 44, 2, 1)
+    assert one.due_us == 1000
+    assert one.lineage == Lineage(b"~".join((SEQ, b"0", b"a", b"2")), "5s", 123)
+
+
+def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
+    one = parsed(ENRICHED, (event.REPLAY, b"1"), (event.SERVICE, b"enrich"))
+    assert one.lineage == Lineage(SEQ + b"~1", None, 0)
+    again = parsed(ENRICHED, (event.REPLAY, b"1"), (event.SERVICE, b"normalize"))
+    assert again.lineage == Lineage(SEQ + b"~1", "raw", 11)
+
+
+@pytest.mark.parametrize("missing", [event.SEQ, event.TO, event.ACCEPTED, event.PIPE_VERSION])
+def test_a_record_without_a_header_of_hifi_is_invalid(missing: str) -> None:
+    one = parsed(ENRICHED, drop=missing)
+    assert isinstance(one, InvalidRecord)
+    assert one.error.reason == "not-an-event"

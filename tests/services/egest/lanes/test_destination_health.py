@@ -1,0 +1,118 @@
+"""What follows a failed request is decided without I/O: who is at fault, what is sent again, what is handed over."""
+
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from egest_stream import attributes, pipe
+
+from hifi import metrics
+from hifi.clock import now_us
+from hifi.kafka.consumer import AssignedPartition
+from hifi.topics import Topics
+from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.event_record import EventRecord
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.lanes.destination_health import DestinationHealth
+from hifi_egest.policy.answer import Answer, NoResponse
+from hifi_egest.policy.breaker import BreakerState, Permit
+from hifi_egest.policy.outcome import DeadLettered, RetryLater
+from hifi_egest.policy.streak import HOLD_S
+
+TOPICS = Topics("s")
+
+
+def request(deliveries: int = 1, permit: Permit = Permit.NORMAL) -> OutboundRequest:
+    partition = SourcePartition(
+        AssignedPartition(TopicPartition(TOPICS.enriched, 0)), "enriched", InFlightBudget(100, 10**6)
+    )
+    made = []
+    for offset in range(deliveries):
+        record: Any = ConsumerRecord(
+            TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))
+        )
+        made.append(Delivery(EventRecord(record, partition, [], "flights", b"x:1", 0, 5), b"d"))
+    lease: Any = None
+    one = OutboundRequest(made, [b"k"], lease)
+    one.permit = permit
+    one.count_attempt(0.0, now_us())
+    return one
+
+
+def health(**declared: Any) -> DestinationHealth:
+    declared.setdefault("retry", {"local_attempts": 1})
+    destination = pipe("http://127.0.0.1:1", **declared).destinations[0]
+    return DestinationHealth("flights", destination, TOPICS.tiers, 10.0)
+
+
+def fails(one: DestinationHealth, result: Answer | NoResponse, now_s: float = 1.0, **options: Any) -> Any:
+    status = result.status if isinstance(result, Answer) else 0
+    return one.failed(request(**options), result, Attempt(1, status, 2), now_s)
+
+
+@pytest.fixture(autouse=True)
+def no_breakers() -> None:
+    metrics.BREAKER_OPEN.clear()
+
+
+def kinds(conclusions: Any) -> list[type]:
+    return [type(each.outcome) for each in conclusions]
+
+
+def test_a_failure_within_the_local_retries_is_sent_again_and_concludes_nothing() -> None:
+    one = request()
+    decision = health(retry={}).failed(one, Answer(503), Attempt(1, 503, 2), 0.0)
+    assert decision.resend is one
+    assert decision.conclusions == []
+    assert 0 <= decision.after_s <= 1
+
+
+def test_the_failure_that_opens_the_breaker_hands_over_what_waits() -> None:
+    one = health(breaker={"failures": 2})
+    assert not fails(one, Answer(500)).hand_over_waiting
+    decision = fails(one, Answer(500))
+    assert decision.hand_over_waiting
+    assert one.breaker is BreakerState.OPEN
+    assert one.ever_open
+    assert kinds(decision.conclusions) == [RetryLater]
+
+
+def test_a_refused_batch_is_sent_again_as_two_halves() -> None:
+    decision = fails(health(batch={"size": 10}), Answer(422), deliveries=5)
+    assert decision.resend is not None
+    assert [len(decision.resend.deliveries), len(decision.resend.followed_by.deliveries)] == [2, 3]
+    assert decision.conclusions == []
+
+
+def test_a_refusal_is_concluded_once_it_is_clear_who_is_at_fault() -> None:
+    one = health(breaker={"failures": 3})
+    assert fails(one, Answer(404)).conclusions == []
+    assert one.holding
+    assert one.overdue(1.0 + HOLD_S / 2) == []
+    assert kinds(one.delivered(request(), 1.5)) == [DeadLettered]
+    for _ in range(2):
+        assert fails(one, Answer(401)).conclusions == []
+    decision = fails(one, Answer(401))
+    assert kinds(decision.conclusions) == [RetryLater] * 3
+    assert decision.hand_over_waiting
+
+
+def test_a_long_pause_hands_over_what_waits_and_a_short_one_does_not() -> None:
+    one = health()
+    assert not fails(one, Answer(429, 5.0)).hand_over_waiting
+    assert one.refusal(1.0) is None
+    assert fails(one, Answer(429, 60.0)).hand_over_waiting
+    refusal = one.refusal(1.0)
+    assert refusal is not None
+    assert (refusal.reason, refusal.wait_s) == ("paused", 60.0)
+
+
+def test_a_refused_probe_blames_the_destination() -> None:
+    one = health(breaker={"failures": 1, "probe": "1s"})
+    fails(one, NoResponse("timeout", "no answer", ambiguous=True))
+    assert one.permit(2.5) is Permit.PROBE
+    decision = fails(one, Answer(403), now_s=2.5, permit=Permit.PROBE)
+    assert kinds(decision.conclusions) == [RetryLater]
+    assert one.breaker is BreakerState.OPEN

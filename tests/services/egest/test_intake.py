@@ -1,0 +1,173 @@
+"""Records become deliveries exactly once, also when a batch fails half-way or a record is poison."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
+from egest_stream import EPOCH, attributes, until
+
+from hifi import event
+from hifi.event import Record, seq_text
+from hifi.health import Health
+from hifi.kafka.consumer import AssignedPartition
+from hifi.topics import Topics
+from hifi_egest.dedup.commit_metadata import CommitMetadata
+from hifi_egest.dedup.outcome_reader import RecordedOutcomes
+from hifi_egest.delivery.delivery import Delivery
+from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.intake import DeliveryIntake
+
+TOPICS = Topics("s")
+
+
+class FakeReader:
+    """No earlier outcomes; the ends of the outcome topics grow with every look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def floors(self, _: int) -> dict[str, int]:
+        self.looks += 1
+        return {TOPICS.receipts: self.looks}
+
+    async def read(self, *_: Any) -> RecordedOutcomes:
+        return RecordedOutcomes()
+
+
+class FakeLane:
+    """Keeps deliveries, or fails."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.failures = 0
+
+    def fits(self, _: Any) -> bool:
+        return True
+
+    def offer(self, delivery: Delivery) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("not now")
+        self.deliveries.append(delivery)
+
+    @property
+    def offsets(self) -> list[int]:
+        return [delivery.event.record.offset for delivery in self.deliveries]
+
+
+class AcknowledgingOutbox:
+    """Acknowledges at once."""
+
+    def __init__(self) -> None:
+        self.written: list[Record] = []
+
+    def put(self, _: str, __: int, record: Record, acknowledged: Callable[[], None]) -> None:
+        self.written.append(record)
+        asyncio.get_running_loop().call_soon(acknowledged)
+
+
+class IntakeBench:
+    """The intake with doubles around it."""
+
+    def __init__(self) -> None:
+        self.lanes = {b"one": FakeLane(), b"two": FakeLane()}
+        self.reader, self.outbox = FakeReader(), AcknowledgingOutbox()
+        self.assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
+        lanes: Any = SimpleNamespace(get=lambda _, name: self.lanes[name], revoke=lambda _: None)
+        registry: Any = SimpleNamespace(version=1)
+        recorder: Any = None
+        reader: Any = self.reader
+        outbox: Any = self.outbox
+        budget = InFlightBudget(1000, 10**7)
+        health = Health("egest", "i")
+        self.intake = DeliveryIntake(
+            TOPICS, registry, lanes, recorder, outbox, reader, budget, health, pipes_wait_s=1
+        )
+
+    def records(self, count: int, to: bytes = b"one") -> list[ConsumerRecord]:
+        made = []
+        for offset in range(count):
+            self.assigned.offsets.start(offset)
+            headers = [
+                *attributes(offset),
+                (event.PIPE, b"flights"),
+                (event.PIPE_VERSION, b"1"),
+                (event.SEQ, seq_text(EPOCH, offset)),
+                (event.ACCEPTED, b"%d" % offset),
+                (event.MINUTE, b"0"),
+                (event.RAW, b"%d" % offset),
+                (event.TO, to),
+            ]
+            made.append(
+                ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(headers))
+            )
+        return made
+
+
+@pytest.fixture
+def bench() -> IntakeBench:
+    return IntakeBench()
+
+
+async def test_a_batch_that_fails_half_way_gives_each_delivery_once_when_it_is_repeated(
+    bench: IntakeBench,
+) -> None:
+    records = bench.records(120)
+    bench.lanes[b"one"].failures = 1
+    with pytest.raises(RuntimeError):
+        await bench.intake.handle(bench.assigned, records)
+    for record in records:  # as the consumer repeats a failed batch
+        await bench.intake.handle(bench.assigned, [record])
+    assert bench.lanes[b"one"].offsets == list(range(120))
+
+
+async def test_a_repeated_batch_keeps_the_floors_of_its_first_try(bench: IntakeBench) -> None:
+    """An outcome that was written between the two tries must be found by the next owner."""
+    (record,) = bench.records(1, b"one,two")
+    bench.lanes[b"two"].failures = 1
+    with pytest.raises(RuntimeError):
+        await bench.intake.handle(bench.assigned, [record])
+    await bench.intake.handle(bench.assigned, [record])
+    metadata = CommitMetadata.parse(bench.assigned.metadata_at(0))
+    assert metadata is not None
+    assert metadata.floors == {TOPICS.receipts: 1}
+
+
+async def test_the_offset_of_a_poison_record_waits_for_its_deliveries_in_lanes(bench: IntakeBench) -> None:
+    (record,) = bench.records(1, b"one,two")
+    bench.lanes[b"two"].failures = 3
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            await bench.intake.handle(bench.assigned, [record])
+    await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
+    (letter,) = bench.outbox.written
+    assert dict(letter.headers)[event.DESTINATION] == b"two"
+    assert bench.assigned.offsets.committable is None, "the delivery for `one` is in flight"
+    (delivery,) = bench.lanes[b"one"].deliveries
+    delivery.complete()
+    await until(lambda: bench.assigned.offsets.committable == 1, 1)
+
+
+async def test_a_poison_record_that_no_lane_holds_is_complete_with_its_dead_letters(
+    bench: IntakeBench,
+) -> None:
+    (record,) = bench.records(1, b"one,two")
+    await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
+    assert [dict(letter.headers)[event.DESTINATION] for letter in bench.outbox.written] == [b"one", b"two"]
+    assert bench.assigned.offsets.committable == 1
+
+
+async def test_copies_in_a_batch_are_complete_without_a_delivery(bench: IntakeBench) -> None:
+    first, *_ = bench.records(3)
+    copies = [
+        ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, first.headers)
+        for offset in (1, 2)
+    ]
+    await bench.intake.handle(bench.assigned, [first, *copies])
+    assert bench.lanes[b"one"].offsets == [0]
+    assert bench.assigned.offsets.committable is None
+    bench.lanes[b"one"].deliveries[0].complete()
+    assert bench.assigned.offsets.committable == 3
