@@ -1,8 +1,8 @@
-"""A service that only passes events on, beside its bare means: the CPU of a message in each, same broker, same events.
+"""CPU time per event of a service that only passes events on, beside its libraries alone: same broker, same events.
 
-`python bench/passing.py [SERVICE...]` prints what one run finds. Each service is a process of its own with topics of its own;
-one runs at a time. First it gets a steady flow, then as many messages at once as it finds after a pause. Every message
-must come out once. `bench/peers/bare` says what is bare.
+`python bench/passing.py [SERVICE...]` prints the result of one run. Each service is a process with topics of its own,
+and one runs at a time. It first gets a steady flow, then a backlog of as many events at once. Every event
+must be written exactly once. `bench/peers/bare` describes the programs that use the libraries alone.
 """
 
 import asyncio

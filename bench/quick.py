@@ -16,7 +16,7 @@ from hifi_cli.rate.step import failure_reason
 MESH, CHAIN = "mesh, real-time, single events", "FastStream, tuned batches, single events"
 RATE, SECONDS, WARM_UP_S, SLO_MS = 500.0, 8.0, 20.0, 60_000.0
 WORSE = 3.0
-# From the separate runs of docs/benchmarks.md at this rate: the services pay for small requests, aiokafka alone does not.
+# From separate runs of docs/benchmarks.md at this rate: the services pay for small requests, aiokafka alone does not.
 SEEN = {
     "CPU of an event: mesh over FastStream chain": 1.3,
     "CPU of an event: normalize over aiokafka's send and getmany": 38.0,

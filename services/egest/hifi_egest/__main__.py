@@ -10,7 +10,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi_egest.dedup.outcome_reader import OutcomeReader
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources
@@ -27,7 +27,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     registry = PipeRegistry(settings.kafka, topics, health)
     producer = Producer(settings.kafka, settings.instance)
     # Outcomes: receipts, retries and dead letters, written only while this instance is a member of its group.
-    lease = MembershipLease(lambda: consumer.member, settings.session_timeout_s)
+    lease = PartitionLease(lambda: consumer.member, settings.session_timeout_s)
     outbox = Outbox(producer, failed)
     recorder = OutcomeRecorder(topics, outbox, lease)
     # Lanes: one per destination, all within one budget.

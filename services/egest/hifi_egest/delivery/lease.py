@@ -22,7 +22,7 @@ class GroupMember(Protocol):
         """When the last successful heartbeat was sent, monotonic seconds."""
 
 
-class MembershipLease:
+class PartitionLease:
     """Held while the last successful heartbeat is recent."""
 
     def __init__(

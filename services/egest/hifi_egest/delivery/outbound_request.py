@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hifi_egest.delivery.delivery import Delivery
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.policy.breaker import Permit
 
 
@@ -23,7 +23,7 @@ class OutboundRequest:
         self,
         deliveries: list[Delivery],
         keys: Sequence[bytes],
-        lease: MembershipLease,
+        lease: PartitionLease,
         followed_by: "OutboundRequest | None" = None,
     ) -> None:
         self.deliveries = deliveries

@@ -7,7 +7,7 @@ from typing import Final
 from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import Delivery, DeliveryState
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.lanes.queue import DeliveryQueue
@@ -24,7 +24,7 @@ class LaneBuffer:
         max_events: int,
         max_bytes: int,
         budget: InFlightBudget,
-        lease: MembershipLease,
+        lease: PartitionLease,
         *,
         ordered: bool,
     ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hifi.health import Health
 from hifi.topics import Tier
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
 from hifi_egest.settings import EgestSettings
 
@@ -19,7 +19,7 @@ class LaneResources:
     settings: EgestSettings
     tiers: Sequence[Tier]
     recorder: OutcomeRecorder
-    lease: MembershipLease
+    lease: PartitionLease
     budget: InFlightBudget
     health: Health
     tls: ssl.SSLContext

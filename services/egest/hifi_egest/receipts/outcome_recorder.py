@@ -14,7 +14,7 @@ from hifi.clock import now_us
 from hifi.event import Record
 from hifi.topics import Topics
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.policy.outcome import DeadLettered, RetryLater
 from hifi_egest.receipts import records
 from hifi_egest.receipts.outbox import Outbox
@@ -37,7 +37,7 @@ class _HandOver(NamedTuple):
 class OutcomeRecorder:
     """Writes the outcomes of deliveries to Kafka."""
 
-    def __init__(self, topics: Topics, outbox: Outbox, lease: MembershipLease) -> None:
+    def __init__(self, topics: Topics, outbox: Outbox, lease: PartitionLease) -> None:
         """Start with nothing to write.
 
         Args:

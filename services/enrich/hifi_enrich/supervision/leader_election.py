@@ -73,7 +73,7 @@ class LeaderElection:
 
     async def _be_member(self) -> None:
         consumer = group_consumer(self._settings, self._topics.group(_GROUP))
-        consumer.subscribe([self._topics.enrich_leader], listener=_Listener(self))
+        consumer.subscribe([self._topics.enrich_leader], listener=_LeadershipListener(self))
         try:
             await consumer.start()
             while True:
@@ -83,7 +83,7 @@ class LeaderElection:
                 await asyncio.wait_for(consumer.stop(), 5)
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+class _LeadershipListener(ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, election: LeaderElection) -> None:
         self._election = election
 

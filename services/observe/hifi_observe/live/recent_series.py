@@ -11,7 +11,7 @@ WATCH_S: Final = 900
 """A pipe is sampled for this long after its page was last asked for, seconds."""
 
 
-class Sample(NamedTuple):
+class RecentSample(NamedTuple):
     """The figures of a pipe in one second. Lags None: nothing was delivered lately."""
 
     at_s: int
@@ -25,7 +25,7 @@ class RecentSeries:
     """Samples of the pipes that are watched."""
 
     def __init__(self) -> None:
-        self._samples: dict[str, deque[Sample]] = {}
+        self._samples: dict[str, deque[RecentSample]] = {}
         self._asked_s: dict[str, float] = {}
 
     def watch(self, pipe: str, now_s: float) -> None:
@@ -46,7 +46,7 @@ class RecentSeries:
         lag = figures["lag"]
         p50_us, p95_us = (lag["p50"], lag["p95"]) if lag["count"] else (None, None)
         samples = self._samples.setdefault(pipe, deque(maxlen=KEEP_S))
-        samples.append(Sample(at_s, figures["rate_in"], figures["rate_out"], p50_us, p95_us))
+        samples.append(RecentSample(at_s, figures["rate_in"], figures["rate_out"], p50_us, p95_us))
 
     def columns(self, pipe: str) -> dict[str, list[Any]]:
         """The samples as columns: time in seconds since 1970 UTC, events per second, lags in milliseconds."""

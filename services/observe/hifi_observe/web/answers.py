@@ -4,11 +4,11 @@ from typing import Any
 
 from hifi.clock import monotonic_s, now_us
 from hifi.errors import Retryable
+from hifi.http.problem import Problem
 from hifi_observe.kafka import record_lookup
 from hifi_observe.live import figures
 from hifi_observe.observatory import Observatory
 from hifi_observe.web import views
-from hifi_observe.web.problem import Problem
 from hifi_observe.web.request import minute_of
 
 
@@ -19,7 +19,7 @@ def known_pipe(observatory: Observatory, name: str) -> str:
         Problem: there is none.
     """
     if observatory.registry.get(name) is None and name not in observatory.store.minutes:
-        raise Problem(404, "No such pipe", f"There is no pipe {name!r}; /api/v1/pipes lists them.")
+        raise Problem(404, f"There is no pipe {name!r}; /api/v1/pipes lists them.", title="No such pipe")
     return name
 
 
@@ -32,7 +32,7 @@ def known_minute(observatory: Observatory, pipe: str, text: str) -> dict[str, An
     merged = observatory.store.minute(pipe, minute_of(text))
     if merged is None:
         raise Problem(
-            404, "No such minute", f"The minute {text} of {pipe} is not closed yet, or no longer kept."
+            404, f"The minute {text} of {pipe} is not closed yet, or no longer kept.", title="No such minute"
         )
     return merged
 
@@ -145,7 +145,7 @@ async def lost_of(
         try:
             names = await record_lookup.ce_ids(observatory.settings, observatory.topics, merged, listed)
         except Retryable as error:
-            raise Problem(503, "Kafka does not answer", str(error)) from None
+            raise Problem(503, str(error), title="Kafka does not answer") from None
         for one in listed:
             one["ce_id"] = names.get((one["epoch"], one["sequence"]))
     return {
@@ -179,7 +179,7 @@ async def dead_of(
             wanted=wanted,
         )
     except Retryable as error:
-        raise Problem(503, "Kafka does not answer", str(error)) from None
+        raise Problem(503, str(error), title="Kafka does not answer") from None
 
 
 def alarms_of(observatory: Observatory) -> dict[str, Any]:

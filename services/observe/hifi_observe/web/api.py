@@ -14,9 +14,10 @@ from starlette.routing import Route
 from hifi.clock import now_us
 from hifi.errors import Misconfigured, Retryable
 from hifi.health import version
+from hifi.http.problem import Problem
 from hifi_observe.alarms.alarm import KINDS, AlarmSilence
 from hifi_observe.observatory import Observatory
-from hifi_observe.web import problem, views
+from hifi_observe.web import views
 from hifi_observe.web.answers import (
     alarms_of,
     dead_of,
@@ -32,7 +33,6 @@ from hifi_observe.web.answers import (
 from hifi_observe.web.console import Console
 from hifi_observe.web.openapi import document
 from hifi_observe.web.operations import OPERATIONS
-from hifi_observe.web.problem import Problem
 from hifi_observe.web.replays import Order, Replays
 from hifi_observe.web.request import minute_of, operator, whole
 
@@ -44,9 +44,12 @@ def application(observatory: Observatory) -> Starlette:
     api = Api(observatory)
     routes = [Route(one.path, getattr(api, one.name), methods=[one.method]) for one in OPERATIONS]
     routes.append(Route("/openapi.json", api.openapi))
-    return Starlette(
-        routes=[*routes, *Console(observatory).routes()], exception_handlers={Problem: problem.answer}
-    )
+    return Starlette(routes=[*routes, *Console(observatory).routes()], exception_handlers={Problem: _problem})
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
 
 
 class Api:
@@ -136,15 +139,17 @@ class Api:
             order = Order.model_validate_json(await request.body())
         except ValidationError as error:
             says = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-            raise Problem(400, "Not an order", f"{says}; see /openapi.json.") from None
+            raise Problem(400, f"{says}; see /openapi.json.", title="Not an order") from None
         if self._replays.busy:
-            raise Problem(409, "Another replay is running", "Wait until it has answered, then send it again.")
+            raise Problem(
+                409, "Wait until it has answered, then send it again.", title="Another replay is running"
+            )
         try:
             return answer(asdict(await self._replays.carry_out(name, order)))
         except Misconfigured as error:
-            raise Problem(400, "Not an id", str(error)) from None
+            raise Problem(400, str(error), title="Not an id") from None
         except Retryable as error:
-            raise Problem(503, "Kafka does not answer", str(error)) from None
+            raise Problem(503, str(error), title="Kafka does not answer") from None
 
     async def alarms(self, _: Request) -> Response:
         """See the operation."""
@@ -169,12 +174,12 @@ class Api:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Problem(
                 400,
-                "Not a silence",
                 "Send JSON with `reason`, `seconds` above 0 and perhaps `kind` and `pipe`; see /openapi.json.",
+                title="Not a silence",
             ) from None
         publisher = self._observatory.publisher
         if publisher is None:
-            raise Problem(503, "Not connected", "Kafka has not been reached yet.")
+            raise Problem(503, "Kafka has not been reached yet.", title="Not connected")
         about = {name: getattr(made, name) for name in made.__dataclass_fields__}
         await publisher.alarm(f"silence/{made.id}", about)
         return answer(about)

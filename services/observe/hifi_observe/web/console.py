@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
+from hifi.http.problem import Problem
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.minutes.open_minute import PROVISIONAL
@@ -27,7 +28,6 @@ from hifi_observe.web.answers import (
     recent_minutes,
     status_of,
 )
-from hifi_observe.web.problem import Problem
 
 _HEADERS: Final = {
     # plotly.js puts style elements into the page; scripts come from here alone.
@@ -144,7 +144,7 @@ class Console:
         """Style and scripts of the console."""
         name = request.path_params["name"]
         if name not in _STATIC:
-            return self._failed(Problem(404, "No such file", f"There is no {name!r} here."))
+            return self._failed(Problem(404, f"There is no {name!r} here.", title="No such file"))
         return FileResponse(
             Path(__file__).parent / "static" / name,
             media_type=_STATIC[name],

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from starlette.requests import Request
 
-from hifi_observe.web.problem import Problem
+from hifi.http.problem import Problem
 
 
 def minute_of(text: str) -> int:
@@ -21,8 +21,8 @@ def minute_of(text: str) -> int:
     except ValueError:
         raise Problem(
             400,
-            "Not a minute",
             f"{text!r} is neither minutes since 1970 UTC nor a time such as 2026-11-21T10:04",
+            title="Not a minute",
         ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() // 60)
 
@@ -35,7 +35,7 @@ def whole(request: Request, name: str, default: int, most: int) -> int:
     """
     text = request.query_params.get(name, str(default))
     if not text.isdigit() or not 1 <= int(text) <= most:
-        raise Problem(400, "Not a number", f"`{name}` must be a whole number from 1 to {most}")
+        raise Problem(400, f"`{name}` must be a whole number from 1 to {most}", title="Not a number")
     return int(text)
 
 
@@ -47,4 +47,9 @@ def operator(request: Request, token: str) -> None:
     """
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
     if not token or not hmac.compare_digest(given.encode(), token.encode()):
-        raise Problem(401, "Not an operator", "Send the operator token (HIFI_OBSERVE_TOKEN) as Bearer.")
+        raise Problem(
+            401,
+            "Send the operator token (HIFI_OBSERVE_TOKEN) as Bearer.",
+            title="Not an operator",
+            headers=[("www-authenticate", "Bearer")],
+        )

@@ -15,7 +15,7 @@ from hifi import event
 from hifi.event import Record, with_headers
 from hifi_egest.dedup.deduplicator import Deduplicator
 from hifi_egest.dedup.outcome_reader import EXTRA_RECEIPTS, OutcomeReader, RecordedOutcomes
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 
 
 async def a_moment(_: ReceivedRequest) -> bytes:
@@ -255,7 +255,7 @@ async def test_nothing_is_sent_or_handed_over_without_the_lease(
     stream: EgestStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = True
-    monkeypatch.setattr(MembershipLease, "held", lambda _: held)
+    monkeypatch.setattr(PartitionLease, "held", lambda _: held)
     async with destination() as there, running_egest(stream, pipe(there.url)) as service:
         await stream.send(1)
         await stream.receipts(1)

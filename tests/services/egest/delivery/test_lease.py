@@ -1,6 +1,6 @@
 """Nothing is sent once Kafka may have given the partitions to another member."""
 
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 
 
 class Beating:
@@ -10,7 +10,7 @@ class Beating:
 def test_the_lease_ends_before_kafka_can_have_given_the_partitions_away() -> None:
     now_s = 107.9
     member: Beating | None = Beating()
-    lease = MembershipLease(lambda: member, 10.0, lambda: now_s)
+    lease = PartitionLease(lambda: member, 10.0, lambda: now_s)
     assert lease.held()
     now_s = 108.0
     assert not lease.held()

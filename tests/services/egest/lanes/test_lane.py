@@ -16,7 +16,7 @@ from hifi.topics import Topics
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.http.credentials import Credentials
 from hifi_egest.lanes.lane import Lane
@@ -55,7 +55,7 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         settings,
         TOPICS.tiers,
         recorder,  # type: ignore[arg-type]
-        MembershipLease(Beating, 10.0),  # type: ignore[arg-type]
+        PartitionLease(Beating, 10.0),  # type: ignore[arg-type]
         InFlightBudget(100, 10**6),
         Health("egest", "i"),
         ssl.create_default_context(),

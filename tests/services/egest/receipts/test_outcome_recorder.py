@@ -15,7 +15,7 @@ from hifi.topics import Topics
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery
 from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
-from hifi_egest.delivery.lease import MembershipLease
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.policy.outcome import DeadLettered, RetryLater
 from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
@@ -56,7 +56,7 @@ def outbox() -> FakeOutbox:
 
 @pytest.fixture
 def recorder(outbox: FakeOutbox) -> OutcomeRecorder:
-    return OutcomeRecorder(TOPICS, outbox, MembershipLease(Beating, 10.0))  # type: ignore[arg-type]
+    return OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_s
     outbox: FakeOutbox,
 ) -> None:
     heart = Heart()
-    recorder = OutcomeRecorder(TOPICS, outbox, MembershipLease(lambda: heart, 10.0))  # type: ignore[arg-type]
+    recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(lambda: heart, 10.0))  # type: ignore[arg-type]
     before = len(asyncio.all_tasks())
     for _ in range(1000):
         recorder.put_away(of_partition(3), RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
@@ -160,7 +160,7 @@ async def test_however_much_waits_for_the_lease_one_waits_for_it_and_the_order_s
 
 async def test_what_waits_for_the_lease_is_left_once_its_partition_is_anothers(outbox: FakeOutbox) -> None:
     heart = Heart()
-    recorder = OutcomeRecorder(TOPICS, outbox, MembershipLease(lambda: heart, 10.0))  # type: ignore[arg-type]
+    recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(lambda: heart, 10.0))  # type: ignore[arg-type]
     given_up, kept = of_partition(3), of_partition(4)
     for one in (given_up, kept):
         recorder.put_away(one, RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
