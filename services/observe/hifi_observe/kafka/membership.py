@@ -15,7 +15,7 @@ Changed = Callable[[set[int], set[int]], Awaitable[None]]
 """Called with the partition numbers that were added and removed."""
 
 
-class GroupMembership(ConsumerRebalanceListener):  # type: ignore[misc]
+class PartitionMembership(ConsumerRebalanceListener):  # type: ignore[misc]
     """A member of observe's group. Its consumer stays paused and reads no records."""
 
     def __init__(self, settings: ServiceSettings, topics: Topics, changed: Changed) -> None:
