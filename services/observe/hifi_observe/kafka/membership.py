@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 
-from hifi.kafka.clients import group_consumer
+from hifi.kafka.cooperative import CooperativeConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
@@ -15,13 +15,23 @@ Changed = Callable[[set[int], set[int]], Awaitable[None]]
 """Called with the partition numbers that were added and removed."""
 
 
-class ObserverMembership(ConsumerRebalanceListener):  # type: ignore[misc]
+class PartitionMembership(ConsumerRebalanceListener):  # type: ignore[misc]
     """A member of observe's group. Its consumer stays paused and reads no records."""
 
     def __init__(self, settings: ServiceSettings, topics: Topics, changed: Changed) -> None:
         self._changed = changed
         self._topic = topics.raw
-        self._consumer: Any = group_consumer(settings, topics.group("observe"), auto_offset_reset="latest")
+        self._consumer: Any = CooperativeConsumer(
+            bootstrap_servers=settings.kafka,
+            client_id=settings.instance,
+            group_id=topics.group("observe"),
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            session_timeout_ms=int(settings.session_timeout_s * 1000),
+            heartbeat_interval_ms=int(settings.session_timeout_s * 1000 / 5),
+            rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1000),
+            max_poll_interval_ms=2**31 - 1,
+        )
 
     async def start(self) -> None:
         """Join the group.

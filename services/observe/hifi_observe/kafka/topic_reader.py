@@ -12,7 +12,7 @@ from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.kafka.ledger_recovery import load_ledger
-from hifi_observe.kafka.membership import ObserverMembership
+from hifi_observe.kafka.membership import PartitionMembership
 from hifi_observe.kafka.offset_snapshot import OffsetSnapshotReader, read_topics
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.ledger.closing import ClosingRules
@@ -61,7 +61,7 @@ class TopicReader:
         self._publisher = publisher
         self._traces = traces
         self._snapshots = OffsetSnapshotReader(settings.kafka, topics)
-        self._membership = ObserverMembership(settings, topics, self._changed)
+        self._membership = PartitionMembership(settings, topics, self._changed)
         self._consumer = bare_consumer(settings)
         self._assigned = asyncio.Event()
         self._lock = asyncio.Lock()

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple, TypeAlias
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.record_batch import RecordColumns, RecordGroup
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 
 _CHUNK: Final = 4096
-_Shown: TypeAlias = tuple[PipeMinute, Stage, str]
+_Shown: TypeAlias = tuple[PipeMinute, EventStage, str]
 """What a record shows: its pipe minute, stage and epoch."""
 
 
@@ -111,7 +111,7 @@ class Backlog:
                 return
             self._chunks.popleft()
 
-    def holding(self, pipe_minute: PipeMinute, stage: Stage) -> IdSet:
+    def holding(self, pipe_minute: PipeMinute, stage: EventStage) -> IdSet:
         """Identities of a pipe minute whose records of a stage are in the queue."""
         held = IdSet()
         for chunk in self._chunks:

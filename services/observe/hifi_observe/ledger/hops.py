@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from hifi_observe.ledger.id_set import IdSet, union
 from hifi_observe.ledger.pipe_minute import Count, PipeMinute
-from hifi_observe.ledger.stage import ACCEPTED, ENRICHED, NORMALIZED, RAW, RETRY_IN, RETRY_OUT, Stage
+from hifi_observe.ledger.stage import ACCEPTED, ENRICHED, NORMALIZED, RAW, RETRY_IN, RETRY_OUT, EventStage
 
 FINAL = ("delivered", "filtered", "duplicate", "dead-delivery")
 """Stages that end a delivery. The receipt `dead-letter` does not: the dead letter itself must exist."""
-Pending = Callable[[PipeMinute, Stage], IdSet]
+Pending = Callable[[PipeMinute, EventStage], IdSet]
 """Returns the identities whose records of a stage the reading service has not committed past."""
 
 
@@ -75,7 +75,7 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending) -> Iterator[Unresolve
         ("enrich", NORMALIZED, seen[ENRICHED] | seen["dead-event", "enrich"]),
     )
     for hop, source, successors in hops:
-        yield from _split(pipe_minute, pending, hop, "", Stage(source), seen[source] - successors)
+        yield from _split(pipe_minute, pending, hop, "", EventStage(source), seen[source] - successors)
     for name in destinations(pipe_minute):
         final = union(seen[kind, name] for kind in FINAL) | refused
         retry_passes = sorted(
@@ -89,28 +89,33 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending) -> Iterator[Unresolve
             seen[kind, name, retry_pass] for retry_pass in retry_passes for kind in (RETRY_IN, RETRY_OUT)
         )
         yield from _split(
-            pipe_minute, pending, "egest", name, Stage(ENRICHED), seen["wanted", name] - final - later
+            pipe_minute, pending, "egest", name, EventStage(ENRICHED), seen["wanted", name] - final - later
         )
         onward = IdSet()
         """Identities seen in any later retry pass."""
         for retry_pass in reversed(retry_passes):
             put, out = seen[RETRY_IN, name, retry_pass], seen[RETRY_OUT, name, retry_pass]
             yield from _split(
-                pipe_minute, pending, "retry", name, Stage(RETRY_OUT, name, retry_pass), out - final - onward
+                pipe_minute,
+                pending,
+                "retry",
+                name,
+                EventStage(RETRY_OUT, name, retry_pass),
+                out - final - onward,
             )
             yield from _split(
                 pipe_minute,
                 pending,
                 "retrier",
                 name,
-                Stage(RETRY_IN, name, retry_pass),
+                EventStage(RETRY_IN, name, retry_pass),
                 put - final - onward - out,
             )
             onward = onward | put | out
 
 
 def _split(
-    pipe_minute: PipeMinute, pending: Pending, hop: str, name: str, source: Stage, without: IdSet
+    pipe_minute: PipeMinute, pending: Pending, hop: str, name: str, source: EventStage, without: IdSet
 ) -> Iterator[Unresolved]:
     """Divide the identities without a successor into lost ones, and those in flight or waiting."""
     if not without:
@@ -173,9 +178,9 @@ def counts(pipe_minute: PipeMinute) -> Counter[Count]:
 class _Sets:
     """Identity sets by kind, destination and retry pass; empty if never seen."""
 
-    def __init__(self, seen: dict[Stage, IdSet]) -> None:
+    def __init__(self, seen: dict[EventStage, IdSet]) -> None:
         self._seen = seen
 
     def __getitem__(self, key: str | tuple[str, str] | tuple[str, str, int]) -> IdSet:
-        stage = Stage(key) if isinstance(key, str) else Stage(*key)
+        stage = EventStage(key) if isinstance(key, str) else EventStage(*key)
         return self._seen.get(stage) or IdSet()

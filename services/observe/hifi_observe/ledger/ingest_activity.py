@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hifi_observe.ledger.ack_report import AckReport
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute
-from hifi_observe.ledger.stage import ACCEPTED, RAW, Stage
+from hifi_observe.ledger.stage import ACCEPTED, RAW, EventStage
 
 _REPORT_TOLERANCE_MS = 5_000
 """An ack report this long after the end of a minute would have named all of its events."""
@@ -75,7 +75,9 @@ class IngestActivity:
 
     def unreported(self, pipe_minute: PipeMinute) -> tuple[int, int]:
         """Events of a minute in `raw` that no ack report names: unacknowledged ones, and those of incomplete epochs."""
-        without = pipe_minute.seen.get(Stage(RAW), IdSet()) - pipe_minute.seen.get(Stage(ACCEPTED), IdSet())
+        without = pipe_minute.seen.get(EventStage(RAW), IdSet()) - pipe_minute.seen.get(
+            EventStage(ACCEPTED), IdSet()
+        )
         unacknowledged = incomplete = 0
         for epoch in without.epochs():
             number = len(without.only(epoch))

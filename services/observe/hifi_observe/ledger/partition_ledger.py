@@ -29,7 +29,7 @@ from hifi_observe.ledger.record_batch import (
     enrich_progress,
     group_records,
 )
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 
 _MARKED_MINUTES = 1500
 """Minutes whose heartbeat gaps and answers a marker holds, at most."""
@@ -151,7 +151,7 @@ class PartitionLedger:
             points[stage.ACCEPTED] = min(first_report, points[stage.ACCEPTED])
         return points
 
-    def pending(self, pipe_minute: PipeMinute, at: Stage) -> IdSet:
+    def pending(self, pipe_minute: PipeMinute, at: EventStage) -> IdSet:
         """Identities of a minute whose records of a stage are not committed past."""
         return union(
             backlog.holding(pipe_minute, at)
@@ -287,4 +287,4 @@ class PartitionLedger:
         for one in self.ingest.take(self._snapshot.ack_reports_end):
             pipe_minute = self._pipe_minute(stage.ACCEPTED, one.pipe, one.minute, one.offset)
             if pipe_minute is not None and one.offset >= pipe_minute.counted_to(stage.ACCEPTED):
-                pipe_minute.show_range(Stage(stage.ACCEPTED), one.epoch, one.first, one.last)
+                pipe_minute.show_range(EventStage(stage.ACCEPTED), one.epoch, one.first, one.last)

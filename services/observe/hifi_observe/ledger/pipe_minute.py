@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.ledger.stage import RAW, Stage
+from hifi_observe.ledger.stage import RAW, EventStage
 
 Count: TypeAlias = tuple[str, str, str]
 """Hop, destination (or empty), field."""
@@ -39,11 +39,11 @@ class PipeMinute:
     def __init__(self, pipe: str, minute: int) -> None:
         self.pipe = pipe
         self.minute = minute
-        self.seen: dict[Stage, IdSet] = {}
+        self.seen: dict[EventStage, IdSet] = {}
         """Stage to identities seen there. Once closed: only the unresolved ones."""
-        self.passed: dict[Stage, IdSet] = {}
+        self.passed: dict[EventStage, IdSet] = {}
         """Stage to identities whose records the reading service committed past."""
-        self.copies: Counter[Stage] = Counter()
+        self.copies: Counter[EventStage] = Counter()
         """Records beyond the first of an event at a stage."""
         self.sketches: dict[str, Sketch] = {}
         """Measure to its distribution."""
@@ -69,7 +69,7 @@ class PipeMinute:
         """Events in `raw` that no ack report names: unacknowledged ones, and those of incomplete epochs."""
         self._through: dict[str, int] = {}
 
-    def show(self, stages: Iterable[Stage], epoch: str, sequences: list[int]) -> None:
+    def show(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> None:
         """Add events seen at stages."""
         if not self.open:
             sequences = self._late(stages, epoch, sequences)
@@ -83,7 +83,7 @@ class PipeMinute:
             if fresh != len(sequences):
                 self.copies[stage] += len(sequences) - fresh
 
-    def show_range(self, stage: Stage, epoch: str, first: int, last: int) -> None:
+    def show_range(self, stage: EventStage, epoch: str, first: int, last: int) -> None:
         """Add a range of events seen at a stage; adding it again counts no copies."""
         ids = IdSet()
         ids.add_range(epoch, first, last)
@@ -100,7 +100,7 @@ class PipeMinute:
         self.replayed.setdefault(destination, IdSet()).add(epoch, (sequence,))
         self.dirty = self.dirty or not self.open
 
-    def pass_by(self, stage: Stage, epoch: str, sequences: list[int]) -> None:
+    def pass_by(self, stage: EventStage, epoch: str, sequences: list[int]) -> None:
         """Mark records of a stage as passed by the commit of the service that reads it."""
         if not self.open:
             sequences = [one for one in sequences if (epoch, one) in self.unresolved]
@@ -185,16 +185,16 @@ class PipeMinute:
         )
         pipe_minute.copies = Counter(
             {
-                Stage(kind, destination, retry_pass): number
+                EventStage(kind, destination, retry_pass): number
                 for kind, destination, retry_pass, number in dumped["copies"]
             }
         )
         pipe_minute.seen = {
-            Stage(kind, destination, retry_pass): IdSet.load(ids)
+            EventStage(kind, destination, retry_pass): IdSet.load(ids)
             for kind, destination, retry_pass, ids in dumped["seen"]
         }
         pipe_minute.passed = {
-            Stage(kind, destination, retry_pass): IdSet.load(ids)
+            EventStage(kind, destination, retry_pass): IdSet.load(ids)
             for kind, destination, retry_pass, ids in dumped["passed"]
         }
         pipe_minute.sketches = {name: Sketch.load(one) for name, one in dumped["sketches"].items()}
@@ -207,7 +207,7 @@ class PipeMinute:
         pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
         return pipe_minute
 
-    def _late(self, stages: Iterable[Stage], epoch: str, sequences: list[int]) -> list[int]:
+    def _late(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> list[int]:
         """After closing: keep unresolved and new identities, count every other one as a copy."""
         self.dirty = True
         taken, copies = [], 0
@@ -225,6 +225,6 @@ class PipeMinute:
             for stage in stages:
                 self.copies[stage] += copies
         if RAW in {stage.kind for stage in stages}:
-            already = self.seen.get(Stage(RAW), IdSet())
+            already = self.seen.get(EventStage(RAW), IdSet())
             self.late += sum((epoch, one) not in already for one in taken)
         return taken

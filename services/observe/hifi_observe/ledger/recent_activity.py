@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hifi_observe.ledger.breaker_reports import REFUSED, BreakerReports
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 
 SAME_ANSWERS: Final = 10
 """Equal failures in a row that start a destination's alarm."""
@@ -68,7 +68,7 @@ class RecentActivity:
         """Pipe to second since 1970 UTC to dead letters appended in it."""
         self._lags: defaultdict[str, Sketch] = defaultdict(Sketch)
 
-    def note(self, pipe: str, at: Stage, number: int) -> None:
+    def note(self, pipe: str, at: EventStage, number: int) -> None:
         """Count records of a stage."""
         self.counts[pipe][at.kind] += number
 
@@ -93,7 +93,7 @@ class RecentActivity:
         self.successes[pipe, destination] = append_ms
         self.streaks.pop((pipe, destination), None)
 
-    def outcome(self, pipe: str, at: Stage, reason: str, append_ms: int) -> None:
+    def outcome(self, pipe: str, at: EventStage, reason: str, append_ms: int) -> None:
         """Add any other receipt; `reason` is the answer's status, or a code if there was no answer."""
         if at.kind in ("filtered", "duplicate"):
             return  # these outcomes do not depend on the destination
@@ -109,7 +109,7 @@ class RecentActivity:
         streak.last_ms = append_ms
         streak.times_ms.append(append_ms)
 
-    def breaker(self, pipe: str, at: Stage, headers: Mapping[str, bytes], append_ms: int) -> None:
+    def breaker(self, pipe: str, at: EventStage, headers: Mapping[str, bytes], append_ms: int) -> None:
         """Add what a receipt reports of a circuit breaker, if anything."""
         if not at.destination:
             return

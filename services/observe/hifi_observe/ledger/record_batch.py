@@ -12,7 +12,7 @@ from hifi.event import ACCEPTED, ANSWERED, IN, MINUTE, PIPE, REPLAY, SENT, SEQ, 
 from hifi.event import RAW as RAW_OFFSET
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.pipe_minute import PipeMinute
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 
 _HOPS: Final = frozenset((stage.RAW, stage.NORMALIZED, stage.ENRICHED))
 _HOP_TIMES: Final = (ACCEPTED, TIME, IN)
@@ -58,7 +58,7 @@ class RecordGroup:
         "times",
     )
 
-    def __init__(self, kind: str, stages: tuple[Stage, ...], epoch: bytes) -> None:
+    def __init__(self, kind: str, stages: tuple[EventStage, ...], epoch: bytes) -> None:
         self.stages = stages
         self.epoch = epoch.decode("ascii", "replace")
         self.offsets: list[int] = []
@@ -150,7 +150,7 @@ class RecordBatch:
         """Of `enriched`: the offset in `raw` of the last record that is no replay; -1: unknown."""
 
     def group(
-        self, kind: str, stages: tuple[Stage, ...], epoch: bytes, key: tuple[bytes, bytes], offset: int
+        self, kind: str, stages: tuple[EventStage, ...], epoch: bytes, key: tuple[bytes, bytes], offset: int
     ) -> RecordGroup:
         """A new group of the pipe and minute in the headers `key`. Raises ValueError if these are malformed."""
         records = self.minutes.get(key)
@@ -218,7 +218,7 @@ def group_records(kind: str, records: Sequence[ConsumedRecord], committed: int) 
 
 def enrich_progress(columns: RecordColumns) -> int:
     """The highest offset in `raw` among dead letters that enrich wrote; -1: none."""
-    refused = Stage("dead-event", "enrich")
+    refused = EventStage("dead-event", "enrich")
     found = (
         _raw_offset(headers, -1)
         for headers, group in zip(columns.headers, columns.groups, strict=True)

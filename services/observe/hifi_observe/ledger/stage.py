@@ -27,7 +27,7 @@ WRITERS: Final = {RAW: "ingest", NORMALIZED: "normalize", ENRICHED: "enrich", RE
 """Kind of topic to the only service that writes it."""
 
 
-class Stage(NamedTuple):
+class EventStage(NamedTuple):
     """A place and state of an event, or of one of its deliveries."""
 
     kind: str
@@ -38,7 +38,7 @@ class Stage(NamedTuple):
     """Number of passes through the retrier, on retry topics."""
 
 
-StageReader: TypeAlias = Callable[[Mapping[str, bytes]], tuple[Stage, ...]]
+StageReader: TypeAlias = Callable[[Mapping[str, bytes]], tuple[EventStage, ...]]
 """Returns the stages that a record's headers show. Raises KeyError if a header is missing."""
 
 
@@ -63,7 +63,7 @@ def stage_reader(kind: str) -> StageReader:
         )
     if kind == DEAD_LETTER:
         return lambda headers: dead(headers.get(event.DESTINATION, b""), headers.get(event.SERVICE, b""))
-    plain = (Stage(kind),)
+    plain = (EventStage(kind),)
     return lambda _: plain
 
 
@@ -79,32 +79,32 @@ def stage_headers(kind: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def wanted(to: bytes) -> tuple[Stage, ...]:
+def wanted(to: bytes) -> tuple[EventStage, ...]:
     """The stages of a record of `enriched` with this list of destinations."""
     names = to.decode("utf-8", "replace").split(",")
-    return (Stage(ENRICHED), *(Stage("wanted", name.strip()) for name in names))
+    return (EventStage(ENRICHED), *(EventStage("wanted", name.strip()) for name in names))
 
 
 @lru_cache(maxsize=4096)
-def receipt(destination: bytes, outcome: bytes, retry_pass: bytes) -> tuple[Stage, ...]:
+def receipt(destination: bytes, outcome: bytes, retry_pass: bytes) -> tuple[EventStage, ...]:
     """The stage of a receipt. Only `retry` has a retry pass: every other outcome is final."""
     kind = outcome.decode("utf-8", "replace")
     name = destination.decode("utf-8", "replace")
-    return (Stage("to-retry", name, number(retry_pass)) if kind == "retry" else Stage(kind, name),)
+    return (EventStage("to-retry", name, number(retry_pass)) if kind == "retry" else EventStage(kind, name),)
 
 
 @lru_cache(maxsize=4096)
-def retry(kind: str, destination: bytes, retry_pass: int) -> tuple[Stage, ...]:
+def retry(kind: str, destination: bytes, retry_pass: int) -> tuple[EventStage, ...]:
     """The stage of a record on a retry topic."""
-    return (Stage(kind, destination.decode("utf-8", "replace"), retry_pass),)
+    return (EventStage(kind, destination.decode("utf-8", "replace"), retry_pass),)
 
 
 @lru_cache(maxsize=4096)
-def dead(destination: bytes, service: bytes) -> tuple[Stage, ...]:
+def dead(destination: bytes, service: bytes) -> tuple[EventStage, ...]:
     """The stage of a dead letter: of a delivery if it names a destination, else of the whole event."""
     if destination:
-        return (Stage("dead-delivery", destination.decode("utf-8", "replace")),)
-    return (Stage("dead-event", service.decode("utf-8", "replace")),)
+        return (EventStage("dead-delivery", destination.decode("utf-8", "replace")),)
+    return (EventStage("dead-event", service.decode("utf-8", "replace")),)
 
 
 def number(text: bytes) -> int:

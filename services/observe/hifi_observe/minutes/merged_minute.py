@@ -9,7 +9,7 @@ from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import Count, PipeMinute
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 from hifi_observe.minutes.availability import IngestHealth, Judgement, SloLimits, judge
 
 LISTED = 100_000
@@ -210,7 +210,7 @@ def _hop(
     duplicates = (
         copies["delivered", destination]
         if hop == "egest"
-        else copies[Stage(_OUTPUT.get(hop, "retry-out")).kind, destination]
+        else copies[EventStage(_OUTPUT.get(hop, "retry-out")).kind, destination]
     )
     return {
         "hop": hop,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.ledger.stage import ACCEPTED, RAW, Stage
+from hifi_observe.ledger.stage import ACCEPTED, RAW, EventStage
 from hifi_observe.minutes.merged_minute import summary
 
 PROVISIONAL: Final = "provisional"
@@ -38,7 +38,7 @@ class OpenMinute:
     @classmethod
     def of(cls, pipe_minute: PipeMinute) -> "OpenMinute":
         """The figures of one partition's minute."""
-        events_in = pipe_minute.seen.get(Stage(RAW)), pipe_minute.seen.get(Stage(ACCEPTED))
+        events_in = pipe_minute.seen.get(EventStage(RAW)), pipe_minute.seen.get(EventStage(ACCEPTED))
         sizes = [len(ids) for ids in events_in if ids is not None]
         found = cls(pipe_minute.pipe, pipe_minute.minute, max(sizes, default=0))
         for stage, ids in pipe_minute.seen.items():

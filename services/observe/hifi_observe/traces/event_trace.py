@@ -35,7 +35,7 @@ from hifi_observe.ledger.stage import (
     RECEIPTS,
     RETRY_IN,
     RETRY_OUT,
-    Stage,
+    EventStage,
 )
 from hifi_observe.traces.span import Span, context, number
 
@@ -64,10 +64,10 @@ class EventTrace:
         self._ids: Attributes = {"hifi.pipe": self.pipe, "hifi.seq": self._seq.decode("ascii")}
         self._topics = topics
         self._put = put
-        self._seen: set[tuple[str, Stage, int]] = set()
-        self._appended: dict[Stage, tuple[int, str, int]] = {}
+        self._seen: set[tuple[str, EventStage, int]] = set()
+        self._appended: dict[EventStage, tuple[int, str, int]] = {}
         """Stage to append time (microseconds), topic and offset."""
-        self._fetched: dict[Stage, int] = {}
+        self._fetched: dict[EventStage, int] = {}
         """Stage to the time its reader fetched it, microseconds."""
         self._wanted: Collection[str] | None = None
         self._ended: dict[str, str] = {}
@@ -80,7 +80,7 @@ class EventTrace:
         self._ids["hifi.ce_id"] = ce_id.decode("utf-8", "replace")
 
     def take(
-        self, topic: str, stages: tuple[Stage, ...], headers: Mapping[str, bytes], record: ConsumedRecord
+        self, topic: str, stages: tuple[EventStage, ...], headers: Mapping[str, bytes], record: ConsumedRecord
     ) -> None:
         """Add a record of the event, with the stages that it shows.
 
@@ -104,42 +104,42 @@ class EventTrace:
 
     def give_up(self) -> None:
         """Stop following the event; its span gets the outcome `unfinished`."""
-        if not self.span_sent and Stage(RAW) in self._appended:
+        if not self.span_sent and EventStage(RAW) in self._appended:
             self._finish("unfinished")
 
     @property
     def _finished(self) -> bool:
         """Whether all deliveries ended. It needs `raw`, so that late records of a dropped trace give no second span."""
         ended = self._wanted is not None and self._ended.keys() >= set(self._wanted)
-        return Stage(RAW) in self._appended and (ended or bool(self._whole))
+        return EventStage(RAW) in self._appended and (ended or bool(self._whole))
 
     def _hop(
-        self, kind: str, stages: tuple[Stage, ...], headers: Mapping[str, bytes], append_us: int
+        self, kind: str, stages: tuple[EventStage, ...], headers: Mapping[str, bytes], append_us: int
     ) -> None:
         at = stages[0]
         if kind == RAW:
             about = self._place(at) | _operation("send", "send")
             self._add_span("ingest", at, self._accepted_us, append_us, "producer", about)
         elif kind == RETRY_OUT:
-            self._process("retrier", Stage(RETRY_IN, at.destination, at.retry_pass), headers, append_us)
+            self._process("retrier", EventStage(RETRY_IN, at.destination, at.retry_pass), headers, append_us)
         elif kind in (NORMALIZED, ENRICHED):
             service = stage.WRITERS[kind]
-            self._process(service, Stage(_INPUTS[service]), headers, append_us)
+            self._process(service, EventStage(_INPUTS[service]), headers, append_us)
         if kind == ENRICHED:
             self._wanted = [one.destination for one in stages[1:]]
         self._transit(at)
 
-    def _receipt(self, at: Stage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
+    def _receipt(self, at: EventStage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
         if SOURCE not in headers:
             self._whole = at.kind
-            self._process("normalize", Stage(RAW), headers, append_us, {"hifi.outcome": at.kind})
+            self._process("normalize", EventStage(RAW), headers, append_us, {"hifi.outcome": at.kind})
             return
         again = headers[SOURCE].startswith(RETRY_OUT.encode())
-        before = Stage(RETRY_OUT, at.destination, retry_pass) if again else Stage(ENRICHED)
+        before = EventStage(RETRY_OUT, at.destination, retry_pass) if again else EventStage(ENRICHED)
         outcome = "retry" if at.kind == "to-retry" else at.kind
         failed = outcome in ("retry", "dead-letter")
         about: Attributes = {"hifi.destination": at.destination, "hifi.outcome": outcome} | _reason(headers)
-        mine = Stage("delivery", at.destination, retry_pass)
+        mine = EventStage("delivery", at.destination, retry_pass)
         sent_us = int(headers.get(SENT, b"0"))
         self._process("egest", before, headers, sent_us or append_us, about, failed=failed, at=mine)
         if sent_us:
@@ -151,7 +151,7 @@ class EventTrace:
         if at.kind in FINAL or outcome == "dead-letter":
             self._ended[at.destination] = outcome
 
-    def _dead(self, at: Stage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
+    def _dead(self, at: EventStage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
         service = headers[SERVICE].decode("ascii")
         if service == "egest" and ATTEMPT in headers and RETRY not in headers:
             return  # there is a receipt too, and it has the times
@@ -160,24 +160,24 @@ class EventTrace:
         else:
             self._ended[at.destination] = "dead-letter"
         if service == "retrier":
-            before = Stage(RETRY_IN, at.destination, retry_pass + 1)
+            before = EventStage(RETRY_IN, at.destination, retry_pass + 1)
         elif RETRY in headers:
-            before = Stage(RETRY_OUT, at.destination, retry_pass)
+            before = EventStage(RETRY_OUT, at.destination, retry_pass)
         else:
-            before = Stage(_INPUTS[service])
+            before = EventStage(_INPUTS[service])
         about = {"hifi.outcome": "dead-letter"} | _reason(headers)
         self._process(service, before, headers, append_us, about, failed=True)
 
     def _process(
         self,
         service: str,
-        before: Stage,
+        before: EventStage,
         headers: Mapping[str, bytes],
         end_us: int,
         about: Attributes | None = None,
         *,
         failed: bool = False,
-        at: Stage | None = None,
+        at: EventStage | None = None,
     ) -> None:
         """Add the span of a service that processed the record of a stage."""
         in_us = int(headers[IN])
@@ -187,7 +187,7 @@ class EventTrace:
         self._add_span(service, at or before, in_us, end_us, "consumer", about, failed=failed)
         self._transit(before)
 
-    def _transit(self, at: Stage) -> None:
+    def _transit(self, at: EventStage) -> None:
         """Add the span from an append to its fetch, as soon as both are known."""
         key = ("transit", at, 0)
         if at in self._appended and at in self._fetched and key not in self._seen:
@@ -197,7 +197,7 @@ class EventTrace:
                 f"transit {at.kind}", at, start_us, end_us, "internal", self._place(at), service=""
             )
 
-    def _place(self, at: Stage) -> Attributes:
+    def _place(self, at: EventStage) -> Attributes:
         """Attributes of a record by OpenTelemetry's messaging conventions; with its offset if it was read already."""
         _, topic, offset = self._appended.get(at, (0, at.kind, None))
         place = {
@@ -210,7 +210,7 @@ class EventTrace:
     def _add_span(
         self,
         name: str,
-        at: Stage,
+        at: EventStage,
         start_us: int,
         end_us: int,
         kind: Literal["internal", "producer", "consumer", "client"],

@@ -11,7 +11,7 @@ from hifi_observe.alarms.alarm import Key
 from hifi_observe.alarms.conditions import RECENT_MINUTES, SKIPPED_S, Thresholds, find_conditions
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 from hifi_observe.live import figures
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import SloLimits
@@ -79,7 +79,7 @@ def tell(store: MinuteStore, partition: int, ledger: PartitionLedger) -> None:
 
 def fail(ledger: PartitionLedger, at_ms: range, destination: str = "crm") -> None:
     for append_ms in at_ms:
-        ledger.live.outcome("flights", Stage("failed", destination), "503", append_ms)
+        ledger.live.outcome("flights", EventStage("failed", destination), "503", append_ms)
 
 
 def test_a_failing_destination_is_reported_until_a_later_success_on_any_partition() -> None:

@@ -12,7 +12,7 @@ from hifi_observe.ledger.breaker_reports import BreakerReports
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.recent_activity import SAME_ANSWERS, FailureStreak, RecentActivity
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 from hifi_observe.live import figures
 from hifi_observe.live.breaker_state import UNKNOWN, breaker_state
 from hifi_observe.minutes import record_keys
@@ -158,7 +158,7 @@ def test_what_is_kept_does_not_grow_with_instances_or_destinations(monkeypatch: 
     monkeypatch.setattr("hifi_observe.ledger.recent_activity._DESTINATIONS", 10)
     live = RecentActivity()
     for number in range(1000):
-        live.breaker("flights", Stage("delivered", f"d{number}"), {}, number)
+        live.breaker("flights", EventStage("delivered", f"d{number}"), {}, number)
     assert len(live.breakers) == 10
 
 

@@ -9,7 +9,7 @@ from hifi import event
 from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from simulated_mesh import TOPICS, Row
@@ -180,6 +180,6 @@ def test_a_copy_of_an_event_that_came_to_its_end_is_a_copy_after_closing_too() -
     judge(made, raw=1)
     made.take("raw", [row(1, 0), row(2, 7)])
     result = judge(made, raw=1)
-    assert (result.pipe_minute.copies[Stage("raw")], result.pipe_minute.late) == (1, 1)
+    assert (result.pipe_minute.copies[EventStage("raw")], result.pipe_minute.late) == (1, 1)
     assert result.counts["ingest", "", "in"] == 2
     assert told(result) == {("normalize", "in_flight"): 1}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
-from hifi_observe.ledger.stage import Stage
+from hifi_observe.ledger.stage import EventStage
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from simulated_mesh import READS, TOPICS, Id, Mesh, id_of
@@ -139,7 +139,7 @@ def check(observer: Observer) -> None:
         counts = result.counts
         for hop, topic in (("ingest", "raw"), ("normalize", "normalized"), ("enrich", "enriched")):
             assert counts[hop, "", "out"] == len(mesh.ids(pipe, minute, topic)), (hop, pipe, minute)
-            assert result.pipe_minute.copies[Stage(topic)] == mesh.surplus(pipe, minute, topic)
+            assert result.pipe_minute.copies[EventStage(topic)] == mesh.surplus(pipe, minute, topic)
         repeated = mesh.ids(pipe, minute, "receipts", "", "duplicate")
         assert counts["normalize", "", "duplicate"] == len(repeated)
         for name in ("a", "b"):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi_observe.ledger.pipe_minute import PipeMinute
-from hifi_observe.ledger.stage import ACCEPTED, RAW, Stage
+from hifi_observe.ledger.stage import ACCEPTED, RAW, EventStage
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.open_minute import OpenMinute, OpenMinuteReporter, OpenMinutes
 
@@ -14,9 +14,9 @@ EPOCH = "0" * 16
 
 def pipe_minute(minute: int = 7, *, accepted: int = 5, delivered: int = 3, lag_us: int = 1000) -> PipeMinute:
     made = PipeMinute("flights", minute)
-    made.show_range(Stage(ACCEPTED), EPOCH, 0, accepted - 1)
-    made.show([Stage(RAW)], EPOCH, list(range(accepted)))
-    made.show([Stage("delivered", "crm")], EPOCH, list(range(delivered)))
+    made.show_range(EventStage(ACCEPTED), EPOCH, 0, accepted - 1)
+    made.show([EventStage(RAW)], EPOCH, list(range(accepted)))
+    made.show([EventStage("delivered", "crm")], EPOCH, list(range(delivered)))
     made.measure("end.accepted/crm", [lag_us] * delivered)
     made.measure("ingest.process", [200] * accepted)
     made.span("raw", accepted)
@@ -39,7 +39,7 @@ def test_an_open_minute_says_nothing_of_loss() -> None:
 
 def test_a_second_delivery_of_the_same_event_is_a_duplicate() -> None:
     twice = pipe_minute()
-    twice.show([Stage("delivered", "crm")], EPOCH, [0])
+    twice.show([EventStage("delivered", "crm")], EPOCH, [0])
     row = OpenMinute.of(twice).json(0)
     assert (row["delivered"], row["duplicates"]) == (3, 1)
 
