@@ -292,8 +292,8 @@ def section(runs: Iterable[Mapping[str, Any]]) -> str:
         "\n## Services that only pass events on, compared with their libraries alone\n\n"
         f"The pipe has no rules; the events are flights, on {PARTITIONS} partitions. Each service runs alone with the "
         f"broker: {RATE:,} messages/s for {FLOW_S:.0f} s after {WARM_UP_S:.0f} s of them, then a backlog of "
-        f"{AT_ONCE:,}. `bench/peers/bare` describes the programs with the libraries alone; Java's second compiler is on in "
-        "all four with Spark.\n\n" + table(head, rows) + text
+        f"{AT_ONCE:,}. `bench/peers/bare` describes the programs with the libraries alone; Java's second compiler "
+        "is on in all four with Spark.\n\n" + table(head, rows) + text
     )
 
 
