@@ -1,5 +1,6 @@
 """hifi minutes: what happened to the events of a pipe, minute by minute."""
 
+import time
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
@@ -20,7 +21,11 @@ _COLOURS: Final = {"up": "green", "down": "red"}
 _COLUMNS: Final[list[tuple[str, bool, Callable[[dict[str, Any]], str]]]] = [
     ("accepted\nevents", True, lambda row: count(row["in"])),
     ("delivered\ndeliveries", True, lambda row: count(row["delivered"])),
-    ("lost\nevents", True, lambda row: f"[bold red]{row['lost']:,}[/]" if row["lost"] else "0"),
+    (
+        "lost\nevents",
+        True,
+        lambda row: f"[bold red]{row['lost']:,}[/]" if row["lost"] else count(row["lost"]),
+    ),
     ("in flight\nrecords", False, lambda row: count(row["in_flight"])),
     ("waiting\nretries", False, lambda row: count(row["waiting"])),
     ("dead\nletters", True, lambda row: count(row["dead"])),
@@ -45,8 +50,9 @@ def minutes(
 ) -> None:
     """Show what happened to the events of a pipe, minute by minute.
 
-    Minutes are listed once they are closed, about five minutes after their end.
-    Their times are UTC.
+    Times are UTC. The state of a minute is `up`, `down` (with the causes),
+    `unknown`, or `provisional` until it is closed, about five minutes after its
+    end. With --json, only closed minutes are printed.
 
     Examples:
       hifi minutes flights
@@ -56,10 +62,16 @@ def minutes(
     body = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/minutes?last={last}")
     if as_json:
         print_json(body["minutes"])
-    elif not body["minutes"]:
-        console.print(f"No minute of the last {last} has been closed yet.", highlight=False)
+    elif not (rows := body["minutes"] + _open_minutes(body, last)):
+        console.print(f"{pipe} had no events in the last {last} minutes.", highlight=False)
     else:
-        print_table(minutes_table(body["minutes"], wide=wide), console)
+        print_table(minutes_table(rows, wide=wide), console)
+
+
+def _open_minutes(body: dict[str, Any], last: int) -> list[dict[str, Any]]:
+    closed = {row["minute"] for row in body["minutes"]}
+    first = time.time() // 60 - last
+    return [row for row in body["provisional"] if row["minute"] not in closed and row["minute"] > first]
 
 
 def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False) -> Table:

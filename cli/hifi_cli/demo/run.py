@@ -28,7 +28,7 @@ class Demo:
 
     @property
     def workspace(self) -> Workspace:
-        """What is around the mesh."""
+        """The files and processes besides the mesh."""
         return self.load_test.workspace
 
     @property

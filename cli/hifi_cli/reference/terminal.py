@@ -8,6 +8,7 @@ repository.
 import contextlib
 import io
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -106,7 +107,7 @@ def _send(env: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _mesh(data: Path, env: dict[str, str]) -> Iterator[str]:
-    """Run `hifi up` in the block and yield what it printed when it was ready."""
+    """Run `hifi up` in the block and yield what it printed when it was ready, without the log of its phases."""
     log = data / "up.log"
     with _running([str(HIFI), "up", "--pipes", "examples/hello"], log, env):
         end = time.monotonic() + READY_S
@@ -116,7 +117,7 @@ def _mesh(data: Path, env: dict[str, str]) -> Iterator[str]:
             time.sleep(0.2)
         time.sleep(1)
         text = log.read_text()
-        yield text[text.index(READY) :]
+        yield re.sub(r"^\d\d:\d\d:\d\d .*\n", "", text[text.index(READY) :], flags=re.MULTILINE)
 
 
 @contextlib.contextmanager

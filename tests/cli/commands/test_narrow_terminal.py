@@ -4,6 +4,7 @@ import io
 import json
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -16,13 +17,20 @@ from hifi_cli.display.tables import print_table
 
 MINUTE = 29_730_000  # 2026-07-11T20:00Z
 BIG = {
-    "in": 1_234_567, "delivered": 2_469_134, "lost": 12_345, "in_flight": 23_456, "waiting": 34_567,
+    "in": 987_654, "delivered": 1_975_308, "lost": 12_345, "in_flight": 23_456, "waiting": 34_567,
     "dead": 45_678, "duplicates": 56_789, "late": 67_890, "p95_us": 9_876_543,
 }  # fmt: skip
-MINUTES = [
+CLOSED = [
     {"minute": MINUTE, "state": "up", "causes": []} | dict.fromkeys(BIG, 0),
     {"minute": MINUTE + 1, "state": "down", "causes": ["loss", "lag", "ingest"]} | BIG,
 ]
+NOW = int(time.time() // 60)
+OPEN = (
+    {"minute": NOW, "state": "provisional", "causes": []}
+    | BIG
+    | dict.fromkeys(("lost", "waiting", "in_flight", "late"))
+)
+MINUTES = {"minutes": CLOSED, "provisional": [CLOSED[0], OPEN]}
 PIPES = {
     "pipes": [
         {
@@ -40,7 +48,7 @@ PIPES = {
 
 class FakeObserve(BaseHTTPRequestHandler):
     def do_GET(self):
-        body = json.dumps({"minutes": MINUTES} if "/minutes" in self.path else PIPES).encode()
+        body = json.dumps(MINUTES if "/minutes" in self.path else PIPES).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -71,12 +79,12 @@ def test_minutes_are_readable(hifi, observe):
     assert code == 0, errors
     assert_whole(
         text, "minute UTC state accepted events delivered deliveries lost dead letters lag p95",
-        "2026-07-11T20:01 1,234,567 2,469,134 12,345 45,678 9,877 ms", "up down",
+        "2026-07-11T20:01 987,654 1,975,308 12,345 45,678 9,877 ms", "up down",
     )  # fmt: skip
     code, text, _ = hifi("minutes", "orders", "--url", observe, "--wide", COLUMNS="80")
     for number in (
-        "1,234,567",
-        "2,469,134",
+        "987,654",
+        "1,975,308",
         "12,345",
         "23,456",
         "34,567",
@@ -146,3 +154,11 @@ def on_paper(write, width=80):
     console = Console(width=width, file=io.StringIO(), record=True)
     write(console)
     return console.export_text()
+
+
+def test_open_minutes_are_shown_as_provisional(hifi, observe):
+    _, text, _ = hifi("minutes", "orders", "--url", observe, COLUMNS="80")
+    rows = [line.split() for line in text.splitlines() if line.startswith("20")]
+    assert [row[1] for row in rows] == ["up", "down", "provisional"], "a minute that is closed is listed once"
+    assert rows[2][2:5] == ["987,654", "1,975,308", "-"], "loss is known only when a minute is closed"
+    assert len(json.loads(hifi("minutes", "orders", "--url", observe, "--json")[1])) == 2

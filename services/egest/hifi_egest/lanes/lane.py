@@ -11,6 +11,7 @@ from typing import Final
 from hifi import log, metrics
 from hifi.clock import MICROSECONDS, monotonic_s
 from hifi.pipe.model import Destination
+from hifi.token_bucket import TokenBucket
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, DeliveryState
 from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.outbound_request import OutboundRequest
@@ -26,7 +27,6 @@ from hifi_egest.policy.admission import AdmissionControl
 from hifi_egest.policy.answer import NoResponse
 from hifi_egest.policy.breaker import Permit
 from hifi_egest.policy.outcome import DeadLettered, Refusal, SplitBatch
-from hifi_egest.policy.rate_limit import RequestRateLimit
 from hifi_egest.policy.streak import HOLD_S
 
 _RECHECK_S: Final = 0.1
@@ -96,7 +96,7 @@ class Lane:
         )
         max_in_flight = destination.concurrency * (destination.batch.size if destination.batch else 1)
         self._admission = AdmissionControl(monotonic_s(), max_in_flight, destination.rate or math.inf)
-        self._rate_limit = RequestRateLimit(1.0) if destination.rate is not None else None
+        self._rate_limit = TokenBucket(1.0) if destination.rate is not None else None
         self.set_rate_share(self._rate_share)
         self._sender = RequestSender(
             self.pipe,

@@ -1,16 +1,13 @@
 """Spans of sampled events, and the trace that an event belongs to. Pure; `otlp_exporter` exports them."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
 
 from hifi.event import SEQ, TRACEPARENT
+from hifi.http.trace_context import parse_traceparent
 
-_PARENT: Final = re.compile(
-    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
-)
 _RANDOM: Final = 1 << 64
 
 
@@ -50,10 +47,10 @@ def context(headers: Mapping[str, bytes]) -> TraceContext:
     Raises:
         KeyError: it has no identity.
     """
-    match = _PARENT.fullmatch(headers.get(TRACEPARENT, b""))
-    if match is None:
+    sent = parse_traceparent(headers.get(TRACEPARENT, b""))
+    if sent is None:
         return TraceContext(number(16, headers[SEQ]), 0, flagged=False)
-    return TraceContext(int(match[1], 16), int(match[2], 16), flagged=bool(int(match[3], 16) & 1))
+    return TraceContext(sent.trace_id, sent.parent_id, flagged=sent.sampled)
 
 
 def sampled(trace: int, share: float) -> bool:
