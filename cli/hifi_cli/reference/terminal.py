@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ COLUMNS: Final = 80
 READY: Final = "Ready."
 READY_S: Final = 180.0
 LOAD_S: Final = 75.0
-"""Events are sent for this long, and then until a minute ends."""
+"""Events are sent for this long, and then until the current minute ends."""
 SETTLE_S: Final = 5
 """Delay of closing a minute, shortened from 300 s."""
 PORTS: Final = (8080, 8090, 9000)
@@ -87,22 +88,37 @@ def _record_mesh(session: Recording, data: Path) -> None:
         session.command("hifi up --pipes examples/hello", started.replace(str(data), "~/.local/state"))
         answer = subprocess.run(shlex.split(CURL), check=True, capture_output=True, text=True)
         session.command(CURL_SHOWN, answer.stdout.replace("\r", ""))
-        _send(env)
-        session.command("hifi status", _output("status", env=env))
+        with _load(env):
+            time.sleep(LOAD_S)
+            time.sleep(60 - time.time() % 60)
+            session.command("hifi status", _output("status", env=env))
         time.sleep(SETTLE_S + 3)
-        session.command("hifi minutes hello --last 5", _output("minutes", "hello", "--last", "5", env=env))
+        session.command("hifi minutes hello --last 3", _output("minutes", "hello", "--last", "3", env=env))
 
 
-def _send(env: dict[str, str]) -> None:
-    """Send about 200 events a second until the load is over and a minute has just ended."""
-    end, number = time.monotonic() + LOAD_S, 0
-    while time.monotonic() < end or time.time() % 60 > 5:
-        lines = "".join(f'{{"n": {number + one}}}\n' for one in range(400))
-        number += 400
+@contextlib.contextmanager
+def _load(env: dict[str, str]) -> Iterator[None]:
+    """Send events while the block runs, 400 with each `hifi send`."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_send, args=(env, stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _send(env: dict[str, str], stop: threading.Event) -> None:
+    lines = "".join(f'{{"n": {number}}}\n' for number in range(400))
+    while not stop.is_set():
         subprocess.run(
             [HIFI, "send", "hello", "-", "--key", "hello"],
-            input=lines.encode(), check=True, capture_output=True, env=os.environ | env,
-        )  # fmt: skip
+            input=lines.encode(),
+            check=True,
+            capture_output=True,
+            env=os.environ | env,
+        )
 
 
 @contextlib.contextmanager
