@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
-
 from hifi.kafka.cooperative import CooperativeConsumer
+
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
