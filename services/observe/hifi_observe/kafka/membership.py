@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
-from hifi.kafka.cooperative import CooperativeConsumer
 
+from hifi.kafka.clients import group_consumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
@@ -21,17 +21,7 @@ class PartitionMembership(ConsumerRebalanceListener):  # type: ignore[misc]
     def __init__(self, settings: ServiceSettings, topics: Topics, changed: Changed) -> None:
         self._changed = changed
         self._topic = topics.raw
-        self._consumer: Any = CooperativeConsumer(
-            bootstrap_servers=settings.kafka,
-            client_id=settings.instance,
-            group_id=topics.group("observe"),
-            enable_auto_commit=False,
-            auto_offset_reset="latest",
-            session_timeout_ms=int(settings.session_timeout_s * 1000),
-            heartbeat_interval_ms=int(settings.session_timeout_s * 1000 / 5),
-            rebalance_timeout_ms=int(settings.rebalance_timeout_s * 1000),
-            max_poll_interval_ms=2**31 - 1,
-        )
+        self._consumer: Any = group_consumer(settings, topics.group("observe"), auto_offset_reset="latest")
 
     async def start(self) -> None:
         """Join the group.
