@@ -9,11 +9,11 @@ MOST_GROWTH, MOST_HARM = 1.3, 1.1
 SERVICES = ("ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka")
 TITLES = {
     "partitions": "Partitions, micro-batch",
-    "pipes": "Pipes declared, the load is one pipe's, real-time",
-    "destinations": "Destinations, each event wanted by one of them, real-time",
-    "lookups": "Rows of one more lookup table, in which every event finds one, real-time",
-    "brokers": "Brokers with as many copies, real-time",
-    "instances": "Instances of each service on the same cores, real-time (of enrich 1, then 2: one works)",
+    "pipes": "Declared pipes, with load on one of them, real-time",
+    "destinations": "Destinations, each event for one of them, real-time",
+    "lookups": "Rows of an additional lookup table that every event is joined with, real-time",
+    "brokers": "Brokers, with as many copies of each event, real-time",
+    "instances": "Instances of each service on the same cores, real-time (enrich: one active, one standby)",
 }
 Runs = Sequence[Mapping[str, Any]]
 _NOTHING = {"lost": 0, "wrong": 0, "refused": 0}
@@ -111,8 +111,8 @@ def _growth(runs: Runs, *, by_instance: bool) -> str:
         "mesh with",
         "runs",
         "ev/s",
-        "CPU-s a million events",
-        "times the first row's",
+        "CPU-s per million events",
+        "relative to first row",
         "p50, ms",
         "p95, ms",
         "start, s",
@@ -122,7 +122,7 @@ def _growth(runs: Runs, *, by_instance: bool) -> str:
     ]
     text = table(head, rows)
     if len(names) > 1:
-        what = f"CPU per event with {names[-1]} over that with {names[0]}"
+        what = f"CPU per event with {names[-1]}, relative to {names[0]},"
         text += "\n" + goal(what, _over(runs, names[-1], names[0], _cost), MOST_GROWTH)
     return text + ("\n" + _shares(runs, names) if by_instance else "")
 
@@ -139,7 +139,7 @@ def _shares(runs: Runs, names: Sequence[str]) -> str:
         for name in names
     ]
     head = [
-        "share of a core that each instance got (Kafka: all brokers; enrich: mean of worker and standby)",
+        "share of a core per instance (kafka: all brokers; enrich: mean of active and standby)",
         *SERVICES,
     ]
     return table(head, rows)
@@ -173,12 +173,13 @@ def _lags(runs: Runs) -> str:
         "p95, ms",
         "p99, ms",
         "longest pause, ms",
-        "ingest's answer p95, ms",
+        "p95 of ingest's response, ms",
     ]
-    head += ["CPU-s a million events", "remark"]
+    head += ["CPU-s per million events", "remark"]
     return (
-        "## Lag of single events, every setting as it is by default\n\nWithout Java's second compiler, which ratings "
-        "are made with; after 30 s of load.\n\n" + table(head, rows) + goals
+        "## Lag of single events with default settings\n\nAfter 30 s of load, without Java's second compiler "
+        "(ratings "
+        "use it).\n\n" + table(head, rows) + goals
     )
 
 
@@ -191,16 +192,18 @@ def _dead(runs: Runs) -> str:
         rows.append([name, len(points), count(rate), *lags, "; ".join(_remarks(runs, name)) or DASH])
     harm = _over(runs, DEAD, ALIVE, lambda point: _lag(point, "p95"))
     return (
-        "## One dead destination among ten\n\nAll ten want every event; the last one's process is killed, so that "
-        "connections to it are refused. Figures are of the nine others, before and after, in the same warm mesh.\n\n"
+        "## One of ten destinations is unavailable\n\nAll ten receive every event. The process of the last one is "
+        "killed, so that connections to it are refused. The figures are those of the nine others, before and "
+        "after, in the same "
+        "warm mesh.\n\n"
         + table(["mesh with", "runs", "ev/s", "p50, ms", "p95, ms", "p99, ms", "remark"], rows)
         + "\n"
-        + goal("the others' p95 with the dead one over that without", harm, MOST_HARM)
+        + goal("p95 of the others, relative to that before,", harm, MOST_HARM)
     )
 
 
 def _backlog(runs: Runs) -> str:
-    text = "## A destination comes back after hours\n"
+    text = "## A destination becomes available after hours\n"
     for name in _names(runs):
         points = _of(runs, name)
         text += "".join(f"\n- {name}: {why}\n" for why in _remarks(runs, name))
@@ -213,22 +216,26 @@ def _backlog(runs: Runs) -> str:
 
         rate = of("per_second") or 0.0
         text += (
-            f"\nIt refused {count(of('refused'))} events with 503, {count(of('in_retry_topics'))} of them waited in "
-            f"retry topics when it opened. The tiers were {tiers} instead of hours, so that all had been through "
-            f"every tier within a minute. Runs: {len(points)}.\n\n"
-            f"It declares {configured:,.0f} requests a second and got {rate:,.0f} (median over 90 % of the drain, "
-            f"{rate / configured:.0%} of what is declared; {count(of('fullest_second'))} in the fullest second), the "
-            f"first {one_digit(of('first_after_s'))} s after it opened, the last "
+            f"\nIt refused {count(of('refused'))} events with 503; {count(of('in_retry_topics'))} deliveries "
+            f"waited in "
+            f"retry topics when it became available. The tiers were {tiers} instead of hours, so that every "
+            f"delivery "
+            f"had passed every tier within a minute. Runs: {len(points)}.\n\n"
+            f"Its rate limit is {configured:,.0f} requests a second. It received {rate:,.0f} a second (median "
+            f"over 90 % of "
+            f"the time, {rate / configured:.0%} of the limit; {count(of('fullest_second'))} in the busiest "
+            f"second). "
+            f"The first request came {one_digit(of('first_after_s'))} s after it became available, the last "
             f"{one_digit(of('drained_s'))} s later.\n\n"
         )
         rows = []
-        for path, what in (("/away", "the destination that came back"), ("/other", "the other destination")):
+        for path, what in (("/away", "this destination"), ("/other", "the other destination")):
             before, during = (
                 median(point[key][path]["p95"] for point in points) for key in ("before_ms", "during_ms")
             )
             ratio = during / before if before and during is not None else None
             rows.append([what, count(points[0]["fresh_rate"]), ms(before), ms(during), times(ratio)])
-        head = ["fresh events to", "ev/s", "p95 before, ms", "p95 while it drains, ms", "times"]
+        head = ["new events to", "ev/s", "p95 before, ms", "p95 meanwhile, ms", "ratio"]
         text += table(head, rows)
     return text
 
@@ -239,8 +246,10 @@ def _start(runs: Runs) -> str:
         seconds = [one for point in _of(runs, name) for one in point["seconds"]]
         rows.append([name, len(seconds), one_digit(median(seconds)), "; ".join(_remarks(runs, name)) or DASH])
     return (
-        "## Start: from `hifi up` to ready\n\nReal-time, the demo's pipe, one broker, observe too; the system's file "
-        "cache as it was.\n\n" + table(["start", "starts", "seconds to ready", "remark"], rows)
+        "## Start time, from `hifi up` to ready\n\nReal-time, the demo's pipe, one broker, including observe. "
+        "The file "
+        "cache of the system was not cleared.\n\n"
+        + table(["start", "starts", "seconds to ready", "remark"], rows)
     )
 
 
@@ -264,7 +273,7 @@ def _restart(runs: Runs) -> str:
     head = [
         "killed",
         "runs",
-        "to the first delivery of an event due later, s",
+        "until a later event is delivered, s",
         "longest pause of deliveries, s",
         "not accepted, events",
         "lost, events",
@@ -272,7 +281,6 @@ def _restart(runs: Runs) -> str:
         "wrong arrivals",
         "remark",
     ]
-    return (
-        "## SIGKILL, to events flowing again\n\nReal-time, 100 ev/s, one instance of each service.\n\n"
-        + table(head, rows)
+    return "## Recovery after SIGKILL\n\nReal-time, 100 ev/s, one instance of each service.\n\n" + table(
+        head, rows
     )

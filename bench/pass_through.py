@@ -278,7 +278,7 @@ def section(runs: Iterable[Mapping[str, Any]]) -> str:
             cells += [count(median(ours)), times(ratio), count(broker)]
             if service.service == "normalize":
                 how = f"at {RATE:,} messages/s" if way == "flow" else f"{AT_ONCE:,} messages at once"
-                text += "\n" + goal(f"normalize's CPU per message over aiokafka's, {how},", ratio, MOST)
+                text += "\n" + goal(f"normalize's CPU per message, relative to aiokafka, {how},", ratio, MOST)
         rows.append([name, len(runs), *cells])
     head = ["service", "runs"]
     head += ["flow: CPU-s a million", "times its libraries alone", "broker's CPU-s a million"]
@@ -290,7 +290,8 @@ def section(runs: Iterable[Mapping[str, Any]]) -> str:
     ]
     return (
         "\n## Services that only pass events on, compared with their libraries alone\n\n"
-        f"The pipe has no rules; the events are flights, on {PARTITIONS} partitions. Each service runs alone with the "
+        f"The pipe has no rules; the events are flights, on {PARTITIONS} partitions. Each service runs alone "
+        f"with the "
         f"broker: {RATE:,} messages/s for {FLOW_S:.0f} s after {WARM_UP_S:.0f} s of them, then a backlog of "
         f"{AT_ONCE:,}. `bench/peers/bare` describes the programs with the libraries alone; Java's second compiler "
         "is on in all four with Spark.\n\n" + table(head, rows) + text

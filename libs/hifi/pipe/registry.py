@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from pydantic import ValidationError
 
@@ -19,7 +19,9 @@ from hifi import log
 from hifi.errors import Misconfigured
 from hifi.event import Record
 from hifi.health import Health
+from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.pipe.model import Pipe
 from hifi.topics import Topics
 
@@ -109,7 +111,11 @@ class PipeRegistry:
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka or the topic cannot be read.
         """
-        await self._read(once=True)
+        tp = TopicPartition(self._topics.pipes, 0)
+        async with topic_consumer(self._bootstrap) as consumer:
+            async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
+                for record in records:
+                    self._apply(record)
         return RegistrySnapshot(self.partitions, dict(self._pipes), self.version)
 
     async def _follow(self) -> None:
@@ -122,23 +128,15 @@ class PipeRegistry:
                 logger.warning("pipes-unreadable", error=repr(error))
             await asyncio.sleep(0.5)
 
-    async def _read(self, *, once: bool = False) -> None:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        )
+    async def _read(self) -> None:
         tp = TopicPartition(self._topics.pipes, 0)
-        await consumer.start()
-        try:
+        async with topic_consumer(self._bootstrap) as consumer:
             consumer.assign([tp])
             end = (await consumer.end_offsets([tp]))[tp]
             if self.version >= 0:
                 consumer.seek(tp, self.version + 1)
             position = await consumer.position(tp)
             while True:
-                if once and position >= end:
-                    return
                 if position >= end and not self._loaded.is_set():
                     await self._finish_load()
                 fetched = await consumer.getmany(tp, timeout_ms=1000)
@@ -147,8 +145,6 @@ class PipeRegistry:
                 position = await consumer.position(tp)
                 if fetched:
                     await self._notify()
-        finally:
-            await consumer.stop()
 
     async def _finish_load(self) -> None:
         if self.partitions is None:

@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError
 
 from hifi import log
 from hifi.event import DESTINATION, REASON, SEQ, SOURCE
+from hifi.kafka.topic_reader import read_ranges
 from hifi.topics import Topics
 from hifi_egest.dedup.lineage import work_key
 from hifi_egest.dedup.outcome_index import OutcomeIndex
@@ -164,24 +165,17 @@ class OutcomeReader:
         await self._consumer.end_offsets([TopicPartition(topic, 0) for topic in self._topics])
 
     async def _read_records(self, requests: list[_ReadRequest], ends: Mapping[TopicPartition, int]) -> None:
-        starts = {tp: start for tp, start in (await self._starts(requests, ends)).items() if start < ends[tp]}
-        if not starts:
+        starts = await self._starts(requests, ends)
+        ranges = {tp: range(start, ends[tp]) for tp, start in starts.items() if start < ends[tp]}
+        if not ranges:
             return
-        consumer = self._consumer
-        consumer.assign(list(starts))
-        for tp, start in starts.items():
-            consumer.seek(tp, start)
-        unread = list(starts)
         count = 0
-        while unread:
-            fetched = await consumer.getmany(*unread, timeout_ms=500, max_records=2000)
-            for records in fetched.values():
-                count += len(records)
-                for record in records:
-                    self._add(requests, record)
-            unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
-        consumer.unsubscribe()
-        logger.info("outcomes-read", records=count, partitions=len({tp.partition for tp in starts}))
+        async for records in read_ranges(self._consumer, ranges):
+            count += len(records)
+            for record in records:
+                self._add(requests, record)
+        self._consumer.unsubscribe()
+        logger.info("outcomes-read", records=count, partitions=len({tp.partition for tp in ranges}))
 
     async def _starts(
         self, requests: list[_ReadRequest], ends: Mapping[TopicPartition, int]

@@ -9,15 +9,17 @@ import contextlib
 import time
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi import log, metrics
 from hifi.errors import Fenced
 from hifi.event import Record
 from hifi.health import Health
+from hifi.kafka.clients import topic_consumer
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi_normalize.idempotency.fingerprint import Fingerprint, pack, unpack
 from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow, Repetition
 
@@ -208,18 +210,12 @@ class IdempotencyCache:
         """Read the fingerprints of records below the committed offset, which previous owners wrote."""
         async with self._reads:
             while True:
-                consumer = AIOKafkaConsumer(
-                    bootstrap_servers=self._bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
-                )
                 try:
-                    await consumer.start()
-                    await self._read_from(consumer, window, assigned, first_ms)
+                    async with topic_consumer(self._bootstrap) as consumer:
+                        await self._read_from(consumer, window, assigned, first_ms)
                     return
                 except (KafkaError, OSError, TimeoutError) as error:
                     logger.warning("fingerprints-unreadable", partition=assigned.partition, error=repr(error))
-                finally:
-                    with contextlib.suppress(KafkaError, OSError, TimeoutError):
-                        await asyncio.wait_for(consumer.stop(), 5)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
                 if not assigned.active:
@@ -232,15 +228,9 @@ class IdempotencyCache:
         self, consumer: Any, window: FingerprintWindow, assigned: AssignedPartition, first_ms: int
     ) -> None:
         tp = TopicPartition(self._topic, assigned.partition)
-        consumer.assign([tp])
-        end = (await consumer.end_offsets([tp]))[tp]
-        since_ms = max(0, first_ms - self._window_ms - SKEW_MS)
-        start = (await consumer.offsets_for_times({tp: since_ms}))[tp]
-        if start is None or start.offset >= end:
-            return
-        consumer.seek(tp, start.offset)
-        while await consumer.position(tp) < end:
-            for record in (await consumer.getmany(tp, timeout_ms=500)).get(tp, ()):
+        ranges = await offset_ranges(consumer, [tp], first_ms - self._window_ms - SKEW_MS)
+        async for records in read_ranges(consumer, ranges):
+            for record in records:
                 for event in unpack(record.value):
                     if event.offset < (assigned.committed or 0):
                         window.check(event)

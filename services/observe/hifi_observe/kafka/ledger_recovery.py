@@ -3,9 +3,11 @@
 from typing import Any
 
 import orjson
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 
 from hifi import log
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.ledger.closing import ClosingRules
@@ -35,28 +37,16 @@ async def load_ledger(
     marker: dict[str, Any] | None = None
     wanted = record_keys.closed(partition)
     ending = f"/{partition}".encode()
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=settings.kafka,
-        client_id=settings.instance,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-    )
-    await consumer.start()
-    try:
+    async with topic_consumer(settings.kafka, settings.instance) as consumer:
         tps = [TopicPartition(topics.minutes, one) for one in range(partitions)]
-        ends = await consumer.end_offsets(tps)
-        consumer.assign(tps)
-        while any([await consumer.position(tp) < ends[tp] for tp in tps]):
-            for records in (await consumer.getmany(timeout_ms=200)).values():
-                for record in records:
-                    if record.key == wanted and record.value:
-                        marker = max(
-                            orjson.loads(record.value), marker or {}, key=lambda one: one.get("minute", -1)
-                        )
-                    elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
-                        pipe_minutes[record.key] = record.value
-    finally:
-        await consumer.stop()
+        async for records in read_ranges(consumer, await offset_ranges(consumer, tps)):
+            for record in records:
+                if record.key == wanted and record.value:
+                    marker = max(
+                        orjson.loads(record.value), marker or {}, key=lambda one: one.get("minute", -1)
+                    )
+                elif record.key and record.key.startswith(b"part/") and record.key.endswith(ending):
+                    pipe_minutes[record.key] = record.value
     loaded = [load_pipe_minute(orjson.loads(value)) for value in pipe_minutes.values() if value]
     logger.info("ledger-loaded", partition=partition, minutes=len(loaded), resumed=marker is not None)
     if marker is None:
