@@ -21,14 +21,18 @@ def table(runs: Sequence[Mapping[str, Any]]) -> str:
         for fault in run["faults"]:
             made[fault_kind(fault["fault"], fault["target"])].append(fault)
     lines = [
-        "| Runs | Acknowledged | Sent again by clients | Ended as duplicate | Delivered | Dead-lettered | "
-        "Lost | Delivered twice "
-        "| Of these explained | Out of order |",
+        (
+            "| Runs | Acknowledged | Sent again by clients | Ended as duplicate | Delivered | Dead-lettered | "
+            "Lost | Delivered twice "
+            "| Of these explained | Out of order |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|",
         "| " + " | ".join(map(str, _sums(runs))) + " |",
         "",
-        "| Fault | Times | Time to ready, median / longest, s | Time until events flow, longest, s "
-        "| Times not ready within 30 s |",
+        (
+            "| Fault | Times | Time to ready, median / longest, s | Time until events flow, longest, s "
+            "| Times not ready within 30 s |"
+        ),
         "|---|---|---|---|---|",
     ]
     for kind, faults in sorted(made.items()):
