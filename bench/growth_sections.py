@@ -217,14 +217,11 @@ def _backlog(runs: Runs) -> str:
         rate = of("per_second") or 0.0
         text += (
             f"\nIt refused {count(of('refused'))} events with 503; {count(of('in_retry_topics'))} deliveries "
-            f"waited in "
-            f"retry topics when it became available. The tiers were {tiers} instead of hours, so that every "
-            f"delivery "
-            f"had passed every tier within a minute. Runs: {len(points)}.\n\n"
+            f"waited in retry topics when it became available. The tiers were {tiers} instead of hours, so that "
+            f"every delivery had passed every tier within a minute. Runs: {len(points)}.\n\n"
             f"Its rate limit is {configured:,.0f} requests a second. It received {rate:,.0f} a second (median "
-            f"over 90 % of "
-            f"the time, {rate / configured:.0%} of the limit; {count(of('fullest_second'))} in the busiest "
-            f"second). "
+            f"over 90 % of the time, {rate / configured:.0%} of the limit; {count(of('fullest_second'))} in the "
+            f"busiest second). "
             f"The first request came {one_digit(of('first_after_s'))} s after it became available, the last "
             f"{one_digit(of('drained_s'))} s later.\n\n"
         )

@@ -129,9 +129,9 @@ def backlog_result(**changes):
 def test_a_backlog_tells_its_drain_rate_beside_what_is_declared():
     text = shown("backlog", {"b": backlog_result()})
     assert "rate limit is 500 requests a second. It received 480 a second" in text
-    assert "96% of what is declared" in text
+    assert "96% of the limit" in text
     assert "2s,5s,10s instead of hours" in text
-    assert "| the destination that came back | 100 | 40 | 80 | 2.00 |" in text
+    assert "| this destination | 100 | 40 | 80 | 2.00 |" in text
     assert "480" not in shown("backlog", {"b": backlog_result(lost=1)})
 
 
