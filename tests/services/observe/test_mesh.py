@@ -234,7 +234,7 @@ async def watch(here: Running, minutes: set[int], most: Counter[str]) -> None:
 async def the_dashboard_finds_its_metrics(here: Running) -> None:
     exported = set()
     for one in here.mesh.all():
-        async with here.session.get(f"http://127.0.0.1:{one.place.port}/metrics") as response:
+        async with here.session.get(f"http://127.0.0.1:{one.spec.port}/metrics") as response:
             exported |= {line.split()[2] for line in (await response.text()).splitlines() if "# TYPE" in line}
     wanted = {name for query, _ in dashboard.queries() for name in dashboard.metrics(query)}
     assert {name.removesuffix("_bucket") for name in wanted} <= exported

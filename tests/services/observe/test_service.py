@@ -354,4 +354,4 @@ async def test_the_commands_print_what_the_api_says(stream: Stream) -> None:
         status, _, err = await command("lost", "flights", "1", "--url", url)
         assert (status, b"not closed yet" in err) == (1, True)
     status, _, err = await command("top", "--once", "--url", "http://127.0.0.1:9")
-    assert (status, b"is it running?" in err) == (1, True)
+    assert (status, b"whether it is running" in err) == (1, True)
