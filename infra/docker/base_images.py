@@ -152,8 +152,8 @@ def _programs(folder: Path) -> Iterator[Path]:
 def _linked(programs: Iterable[Path]) -> set[str]:
     found: set[str] = set()
     for program in programs:
-        told = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
-        found |= set(re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", told, re.MULTILINE))
+        output = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        found |= set(re.findall(r"^\s+(?:\S+ => )?(/\S+) \(0x", output, re.MULTILINE))
     return found
 
 
@@ -210,7 +210,7 @@ def main() -> None:
         changes = kinds[sys.argv[1]](root)
         root.add_tools()
         root.add_libraries()
-        # What asks nobody else for trust: OpenSSL, and the clients that bring certificates of their own.
+        # These variables make OpenSSL, and clients with bundled certificates, use the system's certificates.
         changes += [f"ENV {name}={CERTIFICATES}" for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
         options = [argument for change in changes for argument in ("--change", change)]
         archive = subprocess.Popen(

@@ -83,9 +83,9 @@ def format_volume(identity: str, nodes: list[str], node: int) -> None:
     SETTINGS.write_text(settings(nodes, node, "", "", part))
     part.mkdir()
     tool = java("-Xmx128m", "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(SETTINGS))
-    told = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if told.returncode != 0:
-        fail(f"the volume {DATA} could not be formatted:\n{told.stdout}")
+    result = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if result.returncode != 0:
+        fail(f"the volume {DATA} could not be formatted:\n{result.stdout}")
     part.rename(DATA / "log")
 
 

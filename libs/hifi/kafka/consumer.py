@@ -146,7 +146,7 @@ class Consumer:
             await self._reader.run(self._member, assigned)
         except Fenced:
             return
-        except Exception as error:  # noqa: BLE001 - whatever it was, the membership ends and begins anew
+        except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
             self._fail(error)
 
     # Watching
@@ -190,7 +190,7 @@ class Consumer:
             # Not `committed()`: that one drops the metadata.
             known = await self._member._coordinator.fetch_committed_offsets(sorted(added))  # noqa: SLF001
         except KafkaError as error:
-            # Without their commits the partitions cannot be read, and no other member would read them: join anew.
+            # Without their commits the partitions cannot be read, and no other member would read them: join again.
             self._fail(error)
             return
         if self._ending:

@@ -63,7 +63,7 @@ class PartitionReader:
 
         Raises:
             Fenced: the partition was taken away.
-            Exception: of Kafka or of the poison handler; the membership has to begin anew.
+            Exception: of Kafka or of the poison handler; the member has to join the group again.
         """
         read = metrics.READ.labels(assigned.topic)
         while assigned.active:

@@ -1,4 +1,4 @@
-"""Notice a consumer that makes no progress although there are records: aiokafka's issues 625, 703, 718 and 847."""
+"""Detect a consumer that makes no progress although there are records: aiokafka's issues 625, 703, 718 and 847."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,26 +13,26 @@ from hifi.kafka.clients import topic_consumer
 
 _ANSWER_S: Final = 20
 """Bound on a client's answer, seconds; above the 15 s after which a request of the consumer times out."""
-_SILENT_LOOKS: Final = 2
-"""A client that does not answer so many looks in a row, while another client gets an answer, is stuck."""
+_SILENT_CHECKS: Final = 2
+"""A client that does not answer this many checks in a row, while another client gets an answer, is stuck."""
 
 logger = log.get(__name__)
 
 
 class ProgressWatchdog:
-    """Compares, at each look, the positions of one member with the ends of its partitions."""
+    """Compares, at each check, the positions of one member with the ends of its partitions."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self._bootstrap = bootstrap
         self._group = group
         self._positions: dict[TopicPartition, int] = {}
-        self._silent_looks = 0
+        self._silent_checks = 0
 
     async def stuck(self, member: Any, assigned: Iterable[AssignedPartition]) -> list[TopicPartition]:
-        """The partitions without progress since the last look; empty as long as Kafka does not answer anybody.
+        """The partitions without progress since the last check; empty while Kafka answers no client.
 
         A partition is stuck if its task waits for records, all earlier ones are complete, and the position, which is
-        the same as at the last look, is below the partition's end.
+        the same as at the last check, is below the partition's end.
 
         Args:
             member: the CooperativeConsumer.
@@ -48,15 +48,15 @@ class ProgressWatchdog:
                 positions = {tp: await asyncio.wait_for(member.position(tp), 5) for tp in idle}
         except (KafkaError, OSError, TimeoutError) as error:
             return await self._silent(idle, error)
-        self._silent_looks = 0
+        self._silent_checks = 0
         before, self._positions = self._positions, positions
         return [tp for tp in idle if positions[tp] < ends[tp] and before.get(tp) == positions[tp]]
 
     async def _silent(self, idle: list[TopicPartition], error: Exception) -> list[TopicPartition]:
         """The member got no answer. If a new client gets one, Kafka is there and the member is stuck."""
         logger.warning("kafka-unreachable", group=self._group, error=repr(error))
-        self._silent_looks = self._silent_looks + 1 if await self._kafka_answers(idle) else 0
-        return idle if self._silent_looks >= _SILENT_LOOKS else []
+        self._silent_checks = self._silent_checks + 1 if await self._kafka_answers(idle) else 0
+        return idle if self._silent_checks >= _SILENT_CHECKS else []
 
     async def _kafka_answers(self, tps: list[TopicPartition]) -> bool:
         try:

@@ -20,7 +20,7 @@ class WakeTimer:
         """Time of the pending call, on the loop's clock."""
 
     def wake_in(self, seconds: float) -> None:
-        """Call back after so many seconds, or earlier if an earlier call is pending."""
+        """Call back after `seconds`, or earlier if an earlier call is pending."""
         at_s = self._loop.time() + max(seconds, _LEAST_S)
         if self._handle is not None:
             # The time is kept here: uvloop returns a handle without a time if the moment has already come.

@@ -1,4 +1,4 @@
-"""What API and console answer with, made from an instance's state."""
+"""Data for the responses of the API and the pages of the console, read from an instance's state."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from hifi_observe.web.request import minute_of
 
 
 def known_pipe(observatory: Observatory, name: str) -> str:
-    """The name of a pipe that is in force or has minutes.
+    """Return the name of a pipe that is declared or has minutes.
 
     Raises:
-        Problem: there is none.
+        Problem: 404, there is no such pipe.
     """
     if observatory.registry.get(name) is None and name not in observatory.store.minutes:
         raise Problem(404, f"There is no pipe {name!r}; /api/v1/pipes lists them.", title="No such pipe")
@@ -24,10 +24,10 @@ def known_pipe(observatory: Observatory, name: str) -> str:
 
 
 def known_minute(observatory: Observatory, pipe: str, text: str) -> dict[str, Any]:
-    """A closed minute.
+    """Return a closed minute.
 
     Raises:
-        Problem: it is not closed yet, or no longer kept.
+        Problem: 404, the minute is not closed yet or no longer kept; 400, it cannot be parsed.
     """
     merged = observatory.store.minute(pipe, minute_of(text))
     if merged is None:
@@ -38,9 +38,9 @@ def known_minute(observatory: Observatory, pipe: str, text: str) -> dict[str, An
 
 
 def status_of(observatory: Observatory) -> dict[str, Any]:
-    """What an instance observes and how old its knowledge is."""
+    """The partitions that the instance observes, and how far behind Kafka its figures are."""
     live = observatory.store.live
-    reached = min((one["reached"] for one in live.values()), default=0)
+    reached = min((partition["reached"] for partition in live.values()), default=0)
     return {
         "stream": observatory.settings.stream,
         "instance": observatory.settings.instance,
@@ -52,13 +52,13 @@ def status_of(observatory: Observatory) -> dict[str, Any]:
         "kafka_silent_s": round(observatory.silent_s, 1),
         "settle_s": observatory.settings.observe_settle_s,
         "groups": figures.groups(live),
-        "foreign": sum(one["foreign"] for one in live.values()),
-        "too_late": sum(one["too_late"] for one in live.values()),
+        "foreign": sum(partition["foreign"] for partition in live.values()),
+        "too_late": sum(partition["too_late"] for partition in live.values()),
     }
 
 
 def pipes_of(observatory: Observatory) -> list[dict[str, Any]]:
-    """One row a pipe."""
+    """One row for each pipe."""
     return views.overview(
         observatory.store,
         {known.pipe.pipe: round(known.pipe.slo.p95 * 1e6) for known in observatory.registry.all()},
@@ -69,7 +69,7 @@ def pipes_of(observatory: Observatory) -> list[dict[str, Any]]:
 
 
 def overview_of(observatory: Observatory) -> dict[str, Any]:
-    """All pipes, their totals, and whether everything is all right."""
+    """All pipes, their totals, and the overall verdict."""
     status, rows, alarms = status_of(observatory), pipes_of(observatory), observatory.alarms()
     return {
         "verdict": views.verdict(rows, alarms, status["behind_s"]),
@@ -80,13 +80,13 @@ def overview_of(observatory: Observatory) -> dict[str, Any]:
 
 
 def slo_p95_us(observatory: Observatory, name: str) -> int:
-    """The p95 lag that a pipe promises, microseconds; 0: it was deleted."""
+    """The SLO of a pipe's p95 lag in microseconds; 0 if the pipe was deleted."""
     known = observatory.registry.get(name)
     return round(known.pipe.slo.p95 * 1e6) if known is not None else 0
 
 
 def recent_minutes(observatory: Observatory, name: str) -> list[dict[str, Any]]:
-    """The last hour of a pipe, newest first: open minutes as provisional, then closed ones."""
+    """The minutes of a pipe's last hour, newest first; open minutes are provisional."""
     store = observatory.store
     closed = views.minutes(store, name, max(store.minutes.get(name, {}), default=0) - 59, 2**40)
     rows = {row["minute"]: row for row in views.provisional(store, name, slo_p95_us(observatory, name))}
@@ -98,26 +98,28 @@ def recent_minutes(observatory: Observatory, name: str) -> list[dict[str, Any]]:
 
 
 def recent_of(observatory: Observatory, name: str) -> dict[str, Any]:
-    """The last five minutes of a pipe, second by second."""
+    """The last five minutes of a pipe as columns, one point per second."""
     observatory.recent.watch(name, monotonic_s())
     slo_us = slo_p95_us(observatory, name)
     return {"pipe": name, "slo_p95_ms": slo_us / 1000 or None} | observatory.recent.columns(name)
 
 
 def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
-    """One pipe now."""
+    """The current state of one pipe."""
     store = observatory.store
     known = observatory.registry.get(name)
     latest = store.latest(name)
     declared = known.pipe.destinations if known else []
-    told = figures.breakers_of(name, [one.name for one in declared], store.live)
+    breakers = figures.breakers_of(name, [destination.name for destination in declared], store.live)
     return {
         "pipe": name,
-        "seen": any(name in one["counts"] for one in store.live.values()) or bool(latest and latest["in"]),
+        "seen": any(name in partition["counts"] for partition in store.live.values())
+        or bool(latest and latest["in"]),
         "description": known.pipe.description if known else "This pipe was deleted.",
         "slo": {"p95_s": known.pipe.slo.p95, "loss": known.pipe.slo.loss} if known else None,
         "destinations": [
-            {"name": one.name, "host": one.url.host, "breaker": told[one.name]} for one in declared
+            {"name": destination.name, "host": destination.url.host, "breaker": breakers[destination.name]}
+            for destination in declared
         ],
         "now": figures.of_pipe(name, store.live, store.before),
         "groups": figures.groups(store.live),
@@ -127,43 +129,43 @@ def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
         "availability": views.availability(
             store, name, now_us() // 60_000_000, observatory.settings.observe_target
         ),
-        "alarms": [one.json() for one in observatory.alarms() if one.pipe == name],
+        "alarms": [alarm.json() for alarm in observatory.alarms() if alarm.pipe == name],
     }
 
 
 async def lost_of(
     observatory: Observatory, merged: dict[str, Any], limit: int, *, resolved: bool
 ) -> dict[str, Any]:
-    """The lost events of a minute.
+    """List the lost events of a minute, at most `limit`; `resolved` adds their `ce_id` where Kafka still has it.
 
     Raises:
-        Problem: Kafka does not answer.
+        Problem: 503, Kafka does not answer.
     """
-    listed = views.lost(merged)[:limit]
+    events = views.lost(merged)[:limit]
     hidden = observatory.hides_id(merged["pipe"])
-    if resolved and listed and not hidden:
+    if resolved and events and not hidden:
         try:
-            names = await record_lookup.ce_ids(observatory.settings, observatory.topics, merged, listed)
+            ce_ids = await record_lookup.ce_ids(observatory.settings, observatory.topics, merged, events)
         except Retryable as error:
             raise Problem(503, str(error), title="Kafka does not answer") from None
-        for one in listed:
-            one["ce_id"] = names.get((one["epoch"], one["sequence"]))
+        for lost_event in events:
+            lost_event["ce_id"] = ce_ids.get((lost_event["epoch"], lost_event["sequence"]))
     return {
         "pipe": merged["pipe"],
         "minute": merged["minute"],
         "count": merged["lost"],
         "hidden": hidden,
-        "lost": listed,
+        "lost": events,
     }
 
 
 async def dead_of(
     observatory: Observatory, name: str, limit: int, wanted: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """The newest dead letters of a pipe.
+    """List the newest dead letters of a pipe that match the filter `wanted`, at most `limit`.
 
     Raises:
-        Problem: Kafka does not answer.
+        Problem: 503, Kafka does not answer.
     """
     known = observatory.registry.get(name)
     masks = known is None or bool(known.pipe.normalize.mask)
@@ -183,12 +185,12 @@ async def dead_of(
 
 
 def alarms_of(observatory: Observatory) -> dict[str, Any]:
-    """Active alarms, past ones and silences."""
+    """Active alarms, past alarms (newest first) and silences."""
     return {
-        "active": [one.json() for one in observatory.alarms()],
+        "active": [alarm.json() for alarm in observatory.alarms()],
         "past": [body for body in reversed(observatory.notifier.history) if body["ended_us"] is not None],
         "silences": [
-            {name: getattr(one, name) for name in one.__dataclass_fields__}
-            for one in observatory.notifier.alarms.silences.values()
+            {name: getattr(silence, name) for name in silence.__dataclass_fields__}
+            for silence in observatory.notifier.alarms.silences.values()
         ],
     }

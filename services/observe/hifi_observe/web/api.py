@@ -1,4 +1,4 @@
-"""The JSON API: read-only, but for silences and replays, which need the operator token."""
+"""The JSON API: read-only except for silences and dead-letter replays, which need the operator token."""
 
 import uuid
 from dataclasses import asdict
@@ -33,16 +33,19 @@ from hifi_observe.web.answers import (
 from hifi_observe.web.console import Console
 from hifi_observe.web.openapi import document
 from hifi_observe.web.operations import OPERATIONS
-from hifi_observe.web.replays import Order, Replays
-from hifi_observe.web.request import minute_of, operator, whole
+from hifi_observe.web.replays import ReplayRequest, Replays
+from hifi_observe.web.request import minute_of, positive_integer, require_operator
 
 _LIMIT: Final = 10_000
 
 
 def application(observatory: Observatory) -> Starlette:
-    """The ASGI app of API and console."""
+    """Build the ASGI application of the API and the console."""
     api = Api(observatory)
-    routes = [Route(one.path, getattr(api, one.name), methods=[one.method]) for one in OPERATIONS]
+    routes = [
+        Route(operation.path, getattr(api, operation.name), methods=[operation.method])
+        for operation in OPERATIONS
+    ]
     routes.append(Route("/openapi.json", api.openapi))
     return Starlette(routes=[*routes, *Console(observatory).routes()], exception_handlers={Problem: _problem})
 
@@ -53,7 +56,7 @@ async def _problem(_: Request, error: Exception) -> Response:
 
 
 class Api:
-    """The operations."""
+    """Handlers of the operations, one method for each; the table OPERATIONS has their paths and parameters."""
 
     def __init__(self, observatory: Observatory) -> None:
         self._observatory = observatory
@@ -61,32 +64,32 @@ class Api:
         self._replays = Replays(observatory.settings, observatory.topics)
 
     async def openapi(self, _: Request) -> Response:
-        """The document of this API."""
-        return answer(document(OPERATIONS, version("observe")))
+        """GET /openapi.json: the OpenAPI document of this API."""
+        return json_response(document(OPERATIONS, version("observe")))
 
     async def status(self, _: Request) -> Response:
-        """See the operation."""
-        return answer(status_of(self._observatory))
+        """GET status: what this instance observes and how far behind it is."""
+        return json_response(status_of(self._observatory))
 
     async def pipes(self, _: Request) -> Response:
-        """See the operation."""
-        return answer(overview_of(self._observatory))
+        """GET pipes: all pipes with their totals and the verdict."""
+        return json_response(overview_of(self._observatory))
 
     async def pipe(self, request: Request) -> Response:
-        """See the operation."""
-        return answer(pipe_of(self._observatory, self._name(request)))
+        """GET a pipe: its current state."""
+        return json_response(pipe_of(self._observatory, self._name(request)))
 
     async def minutes(self, request: Request) -> Response:
-        """See the operation."""
+        """GET minutes: those of a pipe, closed and provisional."""
         name = self._name(request)
         now = now_us() // 60_000_000
         last = minute_of(request.query_params.get("to", str(now)))
         first = (
             minute_of(request.query_params["from"])
             if "from" in request.query_params
-            else last - whole(request, "last", 60, 50_000) + 1
+            else last - positive_integer(request, "last", 60, 50_000) + 1
         )
-        return answer(
+        return json_response(
             {
                 "pipe": name,
                 "minutes": views.minutes(self._store, name, first, last),
@@ -95,73 +98,84 @@ class Api:
         )
 
     async def series(self, request: Request) -> Response:
-        """See the operation."""
+        """GET series: the minutes of a pipe as columns."""
         now, name = now_us() // 60_000_000, self._name(request)
-        first, slo_us = now - whole(request, "last", 60, 50_000), slo_p95_us(self._observatory, name)
-        return answer(views.series(self._store, name, first, now, slo_us))
+        first, slo_us = (
+            now - positive_integer(request, "last", 60, 50_000),
+            slo_p95_us(self._observatory, name),
+        )
+        return json_response(views.series(self._store, name, first, now, slo_us))
 
     async def recent(self, request: Request) -> Response:
-        """See the operation."""
-        return answer(recent_of(self._observatory, self._name(request)))
+        """GET recent: the last five minutes of a pipe, one point per second."""
+        return json_response(recent_of(self._observatory, self._name(request)))
 
     async def minute(self, request: Request) -> Response:
-        """See the operation."""
+        """GET a closed minute, without ids and offsets."""
         merged = self._merged(request)
-        return answer({name: value for name, value in merged.items() if name not in ("lost_ids", "offsets")})
+        return json_response(
+            {name: value for name, value in merged.items() if name not in ("lost_ids", "offsets")}
+        )
 
     async def lost(self, request: Request) -> Response:
-        """See the operation."""
-        return answer(
+        """GET the lost events of a minute."""
+        return json_response(
             await lost_of(
                 self._observatory,
                 self._merged(request),
-                whole(request, "limit", 1000, 100_000),
+                positive_integer(request, "limit", 1000, 100_000),
                 resolved=request.query_params.get("resolve") != "no",
             )
         )
 
     async def dead(self, request: Request) -> Response:
-        """See the operation."""
-        name = self._name(request)
-        wanted = {one: request.query_params.get(one, "") for one in ("service", "reason", "destination")}
-        return answer(
+        """GET the newest dead letters of a pipe."""
+        pipe = self._name(request)
+        wanted = {name: request.query_params.get(name, "") for name in ("service", "reason", "destination")}
+        return json_response(
             {
-                "pipe": name,
-                "dead": await dead_of(self._observatory, name, whole(request, "limit", 100, _LIMIT), wanted),
+                "pipe": pipe,
+                "dead": await dead_of(
+                    self._observatory, pipe, positive_integer(request, "limit", 100, _LIMIT), wanted
+                ),
             }
         )
 
     async def replay(self, request: Request) -> Response:
-        """See the operation."""
-        operator(request, self._observatory.settings.observe_token)
+        """POST a dead-letter replay; 409 while another one runs."""
+        require_operator(request, self._observatory.settings.observe_token)
         name = self._name(request)
         try:
-            order = Order.model_validate_json(await request.body())
+            replay = ReplayRequest.model_validate_json(await request.body())
         except ValidationError as error:
-            says = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-            raise Problem(400, f"{says}; see /openapi.json.", title="Not an order") from None
+            invalid = "; ".join(
+                f"{'.'.join(map(str, field['loc']))}: {field['msg']}" for field in error.errors()
+            )
+            raise Problem(400, f"{invalid}; see /openapi.json.", title="Invalid replay request") from None
         if self._replays.busy:
             raise Problem(
-                409, "Wait until it has answered, then send it again.", title="Another replay is running"
+                409,
+                "Wait until that replay is complete, then send the request again.",
+                title="Another replay is running",
             )
         try:
-            return answer(asdict(await self._replays.carry_out(name, order)))
+            return json_response(asdict(await self._replays.run(name, replay)))
         except Misconfigured as error:
-            raise Problem(400, str(error), title="Not an id") from None
+            raise Problem(400, str(error), title="Invalid dead letter id") from None
         except Retryable as error:
             raise Problem(503, str(error), title="Kafka does not answer") from None
 
     async def alarms(self, _: Request) -> Response:
-        """See the operation."""
-        return answer(alarms_of(self._observatory))
+        """GET active alarms, past alarms and silences."""
+        return json_response(alarms_of(self._observatory))
 
     async def silence(self, request: Request) -> Response:
-        """See the operation."""
-        operator(request, self._observatory.settings.observe_token)
+        """POST a silence for alarms of a kind, of a pipe, or all."""
+        require_operator(request, self._observatory.settings.observe_token)
         try:
             body = orjson.loads(await request.body())
             seconds, kind, pipe = float(body["seconds"]), str(body.get("kind", "")), str(body.get("pipe", ""))
-            made = AlarmSilence(
+            silence = AlarmSilence(
                 str(uuid.uuid4()),
                 str(body["reason"])[:500],
                 now_us(),
@@ -174,15 +188,15 @@ class Api:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Problem(
                 400,
-                "Send JSON with `reason`, `seconds` above 0 and perhaps `kind` and `pipe`; see /openapi.json.",
-                title="Not a silence",
+                "Send JSON with `reason`, `seconds` above 0 and, optionally, `kind` and `pipe`; see /openapi.json.",
+                title="Invalid silence",
             ) from None
         publisher = self._observatory.publisher
         if publisher is None:
-            raise Problem(503, "Kafka has not been reached yet.", title="Not connected")
-        about = {name: getattr(made, name) for name in made.__dataclass_fields__}
-        await publisher.alarm(f"silence/{made.id}", about)
-        return answer(about)
+            raise Problem(503, "observe has not connected to Kafka yet; try again.", title="Not connected")
+        fields = {name: getattr(silence, name) for name in silence.__dataclass_fields__}
+        await publisher.alarm(f"silence/{silence.id}", fields)
+        return json_response(fields)
 
     def _name(self, request: Request) -> str:
         return known_pipe(self._observatory, str(request.path_params["pipe"]))
@@ -191,8 +205,8 @@ class Api:
         return known_minute(self._observatory, self._name(request), str(request.path_params["minute"]))
 
 
-def answer(body: object) -> Response:
-    """A JSON response."""
+def json_response(body: object) -> Response:
+    """A JSON response that must not be cached."""
     return Response(
         orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS),
         media_type="application/json",

@@ -1,4 +1,4 @@
-"""The web console: pages made on the server, charts by plotly.js from its own wheel. Nothing comes from elsewhere."""
+"""The web console: pages rendered on the server, charts by plotly.js from its wheel; no third-party requests."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from hifi_observe.web.answers import (
 )
 
 _HEADERS: Final = {
-    # plotly.js puts style elements into the page; scripts come from here alone.
+    # plotly.js adds style elements to the page; scripts are loaded from this server only.
     "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -38,13 +38,13 @@ _HEADERS: Final = {
     "cache-control": "no-store",
 }
 _STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript", "pipe.js": "text/javascript"}
-_SHOWN: Final = 1000
+_MAX_LOST_SHOWN: Final = 1000
 _UNKNOWN: Final = "\N{EN DASH}"
-"""Shown where a figure is not known."""
+"""Shown in place of an unknown figure."""
 
 
 class Console:
-    """The pages."""
+    """Routes and templates of the console."""
 
     def __init__(self, observatory: Observatory) -> None:
         self._observatory = observatory
@@ -70,7 +70,7 @@ class Console:
         }
 
     def routes(self) -> list[Route]:
-        """Pages and their assets."""
+        """Routes of the pages and of their assets."""
         return [
             Route("/", self.overview),
             Route("/alarms", self.alarms),
@@ -83,44 +83,50 @@ class Console:
         ]
 
     async def overview(self, _: Request) -> Response:
-        """All pipes."""
-        found = overview_of(self._observatory)
+        """The overview of all pipes."""
+        overview = overview_of(self._observatory)
         return self._page(
-            "overview.html", "Pipes", pipes=found["pipes"], verdict=found["verdict"], totals=found["totals"]
+            "overview.html",
+            "Pipes",
+            pipes=overview["pipes"],
+            verdict=overview["verdict"],
+            totals=overview["totals"],
         )
 
     async def pipe(self, request: Request) -> Response:
-        """One pipe."""
+        """The page of one pipe."""
         try:
             name = known_pipe(self._observatory, request.path_params["pipe"])
         except Problem as error:
             return self._failed(error)
-        one, recent = pipe_of(self._observatory, name), recent_minutes(self._observatory, name)
-        return self._page("pipe.html", name, one=one, recent=recent)
+        state, recent = pipe_of(self._observatory, name), recent_minutes(self._observatory, name)
+        return self._page("pipe.html", name, pipe=state, recent=recent)
 
     async def minute(self, request: Request) -> Response:
-        """One minute of a pipe, with what was lost in it."""
+        """One closed minute of a pipe, with its lost events."""
         try:
             name = known_pipe(self._observatory, request.path_params["pipe"])
             merged = known_minute(self._observatory, name, request.path_params["minute"])
-            lost = await lost_of(self._observatory, merged, _SHOWN, resolved=True)
+            lost = await lost_of(self._observatory, merged, _MAX_LOST_SHOWN, resolved=True)
         except Problem as error:
             return self._failed(error)
         return self._page("minute.html", f"{name}, {_clock(merged['minute'])}", minute=merged, lost=lost)
 
     async def dead(self, request: Request) -> Response:
-        """Dead letters of a pipe."""
-        wanted = {one: request.query_params.get(one, "") for one in ("service", "reason", "destination")}
+        """The newest 200 dead letters of a pipe, filtered by service, reason and destination."""
+        wanted = {
+            field: request.query_params.get(field, "") for field in ("service", "reason", "destination")
+        }
         try:
             name = known_pipe(self._observatory, request.path_params["pipe"])
-            letters = await dead_of(self._observatory, name, 200, wanted)
+            dead_letters = await dead_of(self._observatory, name, 200, wanted)
         except Problem as error:
             return self._failed(error)
         return self._page(
             "dead.html",
             f"Dead letters of {name}",
             pipe=name,
-            letters=letters,
+            dead_letters=dead_letters,
             wanted=wanted,
             operator=self._operator,
         )
@@ -132,19 +138,19 @@ class Console:
         )
 
     async def runbooks(self, _: Request) -> Response:
-        """What to do about each kind of alarm."""
+        """The runbook of each kind of alarm."""
         return self._page("runbooks.html", "Runbooks", books=runbooks.RUNBOOKS)
 
     async def plotly(self, _: Request) -> Response:
-        """plotly.js of the installed wheel."""
+        """plotly.js from the installed wheel."""
         file = Path(str(resources.files("plotly") / "package_data" / "plotly.min.js"))
         return FileResponse(file, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
 
     async def static(self, request: Request) -> Response:
-        """Style and scripts of the console."""
+        """Style sheet and scripts of the console."""
         name = request.path_params["name"]
         if name not in _STATIC:
-            return self._failed(Problem(404, f"There is no {name!r} here.", title="No such file"))
+            return self._failed(Problem(404, f"There is no static file {name!r}.", title="No such file"))
         return FileResponse(
             Path(__file__).parent / "static" / name,
             media_type=_STATIC[name],
@@ -152,9 +158,11 @@ class Console:
         )
 
     def _page(self, template: str, title: str, status: int = 200, **values: Any) -> Response:
-        about = status_of(self._observatory)
+        status_now = status_of(self._observatory)
         active = alarms_of(self._observatory)["active"]
-        body = self._pages.get_template(template).render(title=title, about=about, active=active, **values)
+        body = self._pages.get_template(template).render(
+            title=title, status=status_now, active=active, **values
+        )
         return HTMLResponse(body, status, headers=_HEADERS)
 
     def _failed(self, error: Problem) -> Response:
@@ -174,7 +182,7 @@ def _iso(us: int) -> str:
 
 
 def _strip_paths(states: Sequence[str]) -> list[tuple[str, str]]:
-    """An SVG path for each state: one bar a minute. console.js draws the same."""
+    """State and SVG path of its bars, one bar per minute; must match `drawStrip` in console.js."""
     paths: dict[str, str] = {}
     for index, state in enumerate(states):
         paths[state] = paths.get(state, "") + f"M{index * 5} 0h4v16h-4z"
@@ -191,16 +199,16 @@ def _moment(us: int | None) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S") if us else _UNKNOWN
 
 
-def _breaker(told: dict[str, Any]) -> str:
-    """What is known of a breaker beyond its state; pipe.js says the same."""
-    if told["since_ms"] is None:
+def _breaker(breaker: dict[str, Any]) -> str:
+    """Details of a circuit breaker that is not closed; must match `breakerDetails` in pipe.js."""
+    if breaker["since_ms"] is None:
         return ""
-    said = [f"since {_moment(told['since_ms'] * 1000)} UTC"]
-    if told["answer"]:
-        said.append(f"answer {told['answer']}")
-    if told["open_partitions"] < told["partitions"]:
-        said.append(f"on {told['open_partitions']} of {told['partitions']} partitions")
-    return ", ".join(said)
+    parts = [f"since {_moment(breaker['since_ms'] * 1000)} UTC"]
+    if breaker["answer"]:
+        parts.append(f"answer {breaker['answer']}")
+    if breaker["open_partitions"] < breaker["partitions"]:
+        parts.append(f"on {breaker['open_partitions']} of {breaker['partitions']} partitions")
+    return ", ".join(parts)
 
 
 def _ms(us: float | None) -> str:

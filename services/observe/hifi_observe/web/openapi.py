@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of the API's operations."""
+"""Build the OpenAPI document from the table of operations."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,49 +7,49 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. `name` is that of the handler's method."""
+    """One operation of the API; `name` is its operation id and the name of its method of `Api`."""
 
     method: str
     path: str
     name: str
     summary: str
     parameters: dict[str, str] = field(default_factory=dict)
-    """Query parameter to its description."""
+    """Query parameters and their descriptions."""
     statuses: tuple[int, ...] = ()
-    """Beside 200."""
+    """Response statuses other than 200."""
     operator: bool = False
-    """Needs the operator token."""
+    """The operation needs the operator token."""
     body: dict[str, Any] | None = None
-    """JSON Schema of the request's body."""
+    """JSON Schema of the request body."""
     result: dict[str, Any] = field(default_factory=dict)
-    """JSON Schema of the answer, as far as it is promised."""
+    """JSON Schema of the response body; fields that it does not list may change."""
 
 
-_MEANS: Final = {
-    400: "The request is wrong.",
-    401: "No operator token, or a wrong one.",
-    404: "There is no such thing.",
-    409: "Another one is being carried out.",
+_STATUS_DESCRIPTIONS: Final = {
+    400: "The request is invalid.",
+    401: "The operator token is missing or wrong.",
+    404: "The pipe or minute was not found.",
+    409: "Another replay is running.",
     503: "Kafka does not answer.",
 }
-_PATHS: Final = {
+_PATH_PARAMETERS: Final = {
     "pipe": "Name of the pipe.",
     "minute": "Minutes since 1970 UTC, or `2026-11-21T10:04` in UTC.",
 }
 
 
 def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
-    """The document, OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 document."""
     paths: dict[str, Any] = {}
-    for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "hifi observe",
             "version": version,
-            "description": "Loss, lag and availability of every minute. Times end in their unit: `_us` microseconds, "
-            "`_ms` milliseconds, `_s` seconds; minutes count from 1970 UTC.",
+            "description": "Loss, lag and availability of every minute. Names of times end in their unit: `_us` "
+            "microseconds, `_ms` milliseconds, `_s` seconds; minutes are counted from 1970 UTC.",
         },
         "paths": paths,
         "components": {
@@ -68,34 +68,40 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     }
 
 
-def _operation(one: Operation) -> dict[str, Any]:
-    named = [part[1:-1] for part in one.path.split("/") if part.startswith("{")]
+def _operation(operation: Operation) -> dict[str, Any]:
+    path_names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     parameters: list[dict[str, Any]] = [
         {
             "name": name,
             "in": "path",
             "required": True,
-            "description": _PATHS[name],
+            "description": _PATH_PARAMETERS[name],
             "schema": {"type": "string"},
         }
-        for name in named
+        for name in path_names
     ]
     parameters += [
-        {"name": name, "in": "query", "description": says, "schema": {"type": "string"}}
-        for name, says in one.parameters.items()
+        {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
+        for name, description in operation.parameters.items()
     ]
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    made: dict[str, Any] = {
-        "operationId": one.name,
-        "summary": one.summary,
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
         "parameters": parameters,
         "responses": {
-            "200": {"description": "JSON.", "content": {"application/json": {"schema": one.result}}}
+            "200": {"description": "JSON.", "content": {"application/json": {"schema": operation.result}}}
         }
-        | {str(status): {"description": _MEANS[status], "content": problem} for status in one.statuses},
+        | {
+            str(status): {"description": _STATUS_DESCRIPTIONS[status], "content": problem}
+            for status in operation.statuses
+        },
     }
-    if one.operator:
-        made["security"] = [{"operator": []}]
-    if one.body is not None:
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": one.body}}}
-    return made
+    if operation.operator:
+        described["security"] = [{"operator": []}]
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": operation.body}},
+        }
+    return described

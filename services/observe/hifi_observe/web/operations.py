@@ -1,4 +1,4 @@
-"""The operations of the API, as its document and its routes have them."""
+"""The table of the API's operations, from which its routes and its OpenAPI document are built."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN
 from hifi_observe.live.breaker_state import UNKNOWN
 from hifi_observe.web.openapi import Operation
-from hifi_observe.web.replays import Order
+from hifi_observe.web.replays import ReplayRequest
 
 _SILENCE: Final = {
     "type": "object",
@@ -20,7 +20,7 @@ _SILENCE: Final = {
 }
 _BREAKER: Final = {
     "type": "object",
-    "description": "The circuit breaker, as the newest receipts tell it; see docs/observe.md.",
+    "description": "The circuit breaker, as reported by the newest receipts; see docs/observe.md.",
     "required": ["state", "since_ms", "answer", "seen_ms", "open_partitions", "partitions"],
     "properties": {
         "state": {
@@ -31,14 +31,20 @@ _BREAKER: Final = {
                 UNKNOWN,
             ]
         },
-        "since_ms": {"type": ["integer", "null"], "description": "Since when it is not closed."},
+        "since_ms": {"type": ["integer", "null"], "description": "Time since when it has not been closed."},
         "answer": {
             "type": ["string", "null"],
-            "description": "The newest failing answer while it is not closed: a status, or `timeout` and the like.",
+            "description": "The newest failed response while it is not closed: a status or an error (`timeout`).",
         },
-        "seen_ms": {"type": ["integer", "null"], "description": "When a receipt last told it."},
-        "open_partitions": {"type": "integer", "description": "Partition numbers on which it is not closed."},
-        "partitions": {"type": "integer", "description": "Partition numbers that told anything."},
+        "seen_ms": {
+            "type": ["integer", "null"],
+            "description": "Time of the last receipt that reported this state.",
+        },
+        "open_partitions": {
+            "type": "integer",
+            "description": "Number of partitions on which it is not closed.",
+        },
+        "partitions": {"type": "integer", "description": "Number of partitions with a report."},
     },
 }
 _PIPE: Final = {
@@ -71,7 +77,7 @@ _ALARMS: Final = {
                     "runbook": {
                         "type": "string",
                         "format": "uri-reference",
-                        "description": "What to do: a path of the console, which has the address of this API.",
+                        "description": "Path of the runbook in the console, at the address of this API.",
                     },
                 },
             },
@@ -79,18 +85,20 @@ _ALARMS: Final = {
     },
 }
 OPERATIONS: Final = (
-    Operation("GET", "/api/v1/status", "status", "What this instance observes and how old its knowledge is."),
+    Operation(
+        "GET", "/api/v1/status", "status", "What this instance observes, and how far behind Kafka it is."
+    ),
     Operation(
         "GET",
         "/api/v1/pipes",
         "pipes",
-        "All pipes: whether everything is all right, totals, and for each pipe state, rates, lag, loss and nines.",
+        "All pipes: overall verdict, totals, and state, rates, lag, loss and nines of each pipe.",
     ),
     Operation(
         "GET",
         "/api/v1/pipes/{pipe}",
         "pipe",
-        "One pipe now: rates, lags, hops, destinations with their circuit breakers, availability.",
+        "Current state of one pipe: rates, lags, hops, destinations with their circuit breakers, availability.",
         statuses=(404,),
         result=_PIPE,
     ),
@@ -98,23 +106,23 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/pipes/{pipe}/minutes",
         "minutes",
-        "Minutes of a pipe, oldest first: closed ones, and open ones as provisional.",
-        {"last": "How many minutes before now; default 60.", "from": "First minute.", "to": "Last minute."},
+        "Minutes of a pipe, oldest first, closed and provisional (still open).",
+        {"last": "Number of minutes before now; default 60.", "from": "First minute.", "to": "Last minute."},
         (400, 404),
     ),
     Operation(
         "GET",
         "/api/v1/pipes/{pipe}/series",
         "series",
-        "Minutes of a pipe as columns, for charts; those that are still open have the state `provisional`.",
-        {"last": "How many minutes before now; default 60."},
+        "Minutes of a pipe as columns, for charts; open minutes have the state `provisional`.",
+        {"last": "Number of minutes before now; default 60."},
         (400, 404),
     ),
     Operation(
         "GET",
         "/api/v1/pipes/{pipe}/recent",
         "recent",
-        "The last five minutes of a pipe as columns, one point a second.",
+        "The last five minutes of a pipe as columns, one point per second.",
         statuses=(404,),
     ),
     Operation(
@@ -124,8 +132,8 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/pipes/{pipe}/minutes/{minute}/lost",
         "lost",
-        "The lost events of a minute, one by one, with their `ce_id` where it can be found.",
-        {"limit": "How many at most; default 1000.", "resolve": "`no`: do not look the `ce_id` up."},
+        "Each lost event of a minute, with its `ce_id` if a topic still has it.",
+        {"limit": "Maximum number of events; default 1000.", "resolve": "`no`: do not look up the `ce_id`."},
         (400, 404, 503),
     ),
     Operation(
@@ -134,10 +142,10 @@ OPERATIONS: Final = (
         "dead",
         "The newest dead letters of a pipe.",
         {
-            "limit": "How many at most; default 100.",
-            "service": "Only of this service.",
-            "reason": "Only with this reason.",
-            "destination": "Only for this one.",
+            "limit": "Maximum number of dead letters; default 100.",
+            "service": "Only dead letters from this service.",
+            "reason": "Only dead letters with this reason.",
+            "destination": "Only dead letters for this destination.",
         },
         (400, 404, 503),
     ),
@@ -145,23 +153,23 @@ OPERATIONS: Final = (
         "POST",
         "/api/v1/pipes/{pipe}/dead/replay",
         "replay",
-        "Let dead letters go again; those that were replayed before are left out, so repeating it is harmless.",
+        "Replay dead letters. Those replayed before are skipped, so repeating a request is harmless.",
         statuses=(400, 401, 404, 409, 503),
         operator=True,
-        body=Order.model_json_schema(),
+        body=ReplayRequest.model_json_schema(),
     ),
     Operation(
         "GET",
         "/api/v1/alarms",
         "alarms",
-        "Active alarms, the newest of the past, and silences.",
+        "Active alarms, recent past alarms, and silences.",
         result=_ALARMS,
     ),
     Operation(
         "POST",
         "/api/v1/silences",
         "silence",
-        "Keep alarms quiet during a planned change.",
+        "Silence alarms during a planned change.",
         statuses=(400, 401),
         operator=True,
         body=_SILENCE,

@@ -1,4 +1,4 @@
-"""Dead letters of a pipe let go again on an operator's word, through a producer of its own; bounded."""
+"""Replay dead letters of a pipe at an operator's request, with a separate producer and a time limit."""
 
 import asyncio
 import contextlib
@@ -18,116 +18,120 @@ from hifi.kafka.producer import Producer
 from hifi.topics import Topics
 from hifi_observe.settings import ObserveSettings
 
-_BEGIN_WITHIN_S: Final = 30
-"""What has not begun by then is left for another request."""
-_WITHIN_S: Final = 60
+_START_TIMEOUT_S: Final = 30
+"""After this time no further chunk is started; the rest is left for another request."""
+_TIMEOUT_S: Final = 60
+"""Limit of a whole replay, seconds."""
 
 logger = log.get(__name__)
 
 
-class Order(BaseModel):
-    """Which dead letters of a pipe are to go again: all that the filter takes, or of these the ids named."""
+class ReplayRequest(BaseModel):
+    """Which dead letters of a pipe to replay: all that match the filter, or those of them listed in `ids`."""
 
     model_config = ConfigDict(extra="forbid")
 
-    service: str = Field("", description="Only those refused by this service.")
-    reason: str = Field("", description="Only those with this reason.")
-    destination: str = Field("", description="Only those for this destination.")
+    service: str = Field("", description="Only dead letters from this service.")
+    reason: str = Field("", description="Only dead letters with this reason.")
+    destination: str = Field("", description="Only dead letters for this destination.")
     ids: list[str] | None = Field(
-        None, min_length=1, max_length=10_000, description="Only these, such as `3:1042`."
+        None,
+        min_length=1,
+        max_length=10_000,
+        description="Only these ids, `PARTITION:OFFSET`, such as `3:1042`.",
     )
-    limit: int = Field(1000, ge=1, le=10_000, description="Let at most so many go.")
+    limit: int = Field(1000, ge=1, le=10_000, description="Maximum number of dead letters to replay.")
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What became of an order, in dead letters."""
+class ReplayResult:
+    """Counts of dead letters after a replay."""
 
     replayed: int = 0
     already: int = 0
-    """Had been replayed before."""
+    """Skipped because they were replayed before."""
     refused: int = 0
-    """Can never be replayed."""
+    """Cannot be replayed."""
     missing: int = 0
-    """Of the ids, those that are no dead letters of this pipe that the filter takes."""
+    """Requested ids that match no dead letter of this pipe and filter."""
     why: str = ""
-    """Why some were refused."""
+    """Why the first of the refused ones was refused."""
     more: bool = False
-    """Some were left because of the limit or the time: give the order again."""
+    """The limit or the time limit was reached before all were replayed: repeat the request."""
 
 
 class Replays:
-    """Carries out orders, one at a time."""
+    """Runs replays, one at a time."""
 
     def __init__(self, settings: ObserveSettings, topics: Topics) -> None:
         self._settings = settings
         self._topics = topics
         self.busy = False
-        """An order is being carried out."""
+        """A replay is running."""
 
-    async def carry_out(self, pipe: str, order: Order) -> Outcome:
-        """Let the letters go; do not call it while it is busy.
+    async def run(self, pipe: str, request: ReplayRequest) -> ReplayResult:
+        """Replay the requested dead letters; do not call it while `busy`.
 
         Raises:
-            Misconfigured: an id is none.
-            Retryable: Kafka does not answer; what was done before that stays done.
+            Misconfigured: an id is not of the form `PARTITION:OFFSET`.
+            Retryable: Kafka does not answer within 60 s; dead letters replayed before that stay replayed.
         """
-        places = {parse_id(one) for one in order.ids} if order.ids is not None else None
+        ids = {parse_id(text) for text in request.ids} if request.ids is not None else None
         wanted = DeadLetterFilter(
-            pipe, order.destination or None, order.reason or None, service=order.service or None
+            pipe, request.destination or None, request.reason or None, service=request.service or None
         )
-        outcome = Outcome()
+        result = ReplayResult()
         self.busy = True
         try:
-            await asyncio.wait_for(self._all(wanted, places, order.limit, outcome), _WITHIN_S)
+            await asyncio.wait_for(self._replay_matching(wanted, ids, request.limit, result), _TIMEOUT_S)
         except (Misconfigured, KafkaError, OSError, TimeoutError) as error:
             raise Retryable(
-                f"Kafka does not answer ({error!r}); {outcome.replayed} were replayed, repeating is harmless"
+                f"Kafka does not answer ({error!r}); {result.replayed} were replayed, repeating the request is harmless"
             ) from None
         finally:
             self.busy = False
             logger.info(
                 "dead-letters-replayed",
                 pipe=pipe,
-                filter=order.model_dump(exclude={"ids", "limit"}, exclude_defaults=True),
-                replayed=outcome.replayed,
-                refused=outcome.refused,
+                filter=request.model_dump(exclude={"ids", "limit"}, exclude_defaults=True),
+                replayed=result.replayed,
+                refused=result.refused,
             )
-        return outcome
+        return result
 
-    async def _all(
-        self, wanted: DeadLetterFilter, places: set[tuple[int, int]] | None, limit: int, outcome: Outcome
+    async def _replay_matching(
+        self, wanted: DeadLetterFilter, ids: set[tuple[int, int]] | None, limit: int, result: ReplayResult
     ) -> None:
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-replay")
         await producer.start()
         try:
-            begin_until_s, found, chunk = monotonic_s() + _BEGIN_WITHIN_S, 0, list[DeadLetter]()
-            async with contextlib.aclosing(letters(self._settings.kafka, self._topics, wanted)) as dead:
-                async for letter in dead:
-                    if places is not None and (letter.partition, letter.offset) not in places:
+            start_until_s, found, chunk = monotonic_s() + _START_TIMEOUT_S, 0, list[DeadLetter]()
+            async with contextlib.aclosing(letters(self._settings.kafka, self._topics, wanted)) as matching:
+                async for letter in matching:
+                    if ids is not None and (letter.partition, letter.offset) not in ids:
                         continue
                     found += 1
                     if letter.replayed:
-                        outcome.already += 1
+                        result.already += 1
                         continue
-                    if outcome.replayed + len(chunk) == limit or monotonic_s() > begin_until_s:
-                        outcome.more = True
+                    if result.replayed + len(chunk) == limit or monotonic_s() > start_until_s:
+                        result.more = True
                         break
                     chunk.append(letter)
-                    if len(chunk) == CHUNK or outcome.replayed + len(chunk) == limit:
-                        await self._let_go(producer, chunk, outcome)
+                    if len(chunk) == CHUNK or result.replayed + len(chunk) == limit:
+                        await self._replay_chunk(producer, chunk, result)
                         chunk = []
-            await self._let_go(producer, chunk, outcome)
-            if places is not None and not outcome.more:
-                outcome.missing = len(places) - found
+            await self._replay_chunk(producer, chunk, result)
+            if ids is not None and not result.more:
+                result.missing = len(ids) - found
         finally:
             await producer.stop()
 
-    async def _let_go(self, producer: Producer, some: list[DeadLetter], outcome: Outcome) -> None:
-        before = outcome.replayed
+    async def _replay_chunk(self, producer: Producer, chunk: list[DeadLetter], result: ReplayResult) -> None:
+        before = result.replayed
         try:
-            async for _ in replay(producer, self._topics, some):
-                outcome.replayed += 1
-        except Rejected as why:
-            outcome.why = outcome.why or why.detail
-            outcome.refused += len(some) - (outcome.replayed - before)
+            async for _ in replay(producer, self._topics, chunk):
+                result.replayed += 1
+        except Rejected as error:
+            result.why = result.why or error.detail
+            result.refused += len(chunk) - (result.replayed - before)

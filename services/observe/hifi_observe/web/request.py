@@ -1,4 +1,4 @@
-"""Reading what a caller sent."""
+"""Parse request parameters and check the operator token."""
 
 import hmac
 from datetime import UTC, datetime
@@ -9,47 +9,47 @@ from hifi.http.problem import Problem
 
 
 def minute_of(text: str) -> int:
-    """Minutes since 1970 UTC, from that number or a time.
+    """Parse a minute, given as minutes since 1970 UTC or as an ISO 8601 time (UTC if it has no zone).
 
     Raises:
-        Problem: it is neither.
+        Problem: 400, the text is neither.
     """
     if text.lstrip("-").isdigit():
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise Problem(
             400,
             f"{text!r} is neither minutes since 1970 UTC nor a time such as 2026-11-21T10:04",
-            title="Not a minute",
+            title="Invalid minute",
         ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() // 60)
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() // 60)
 
 
-def whole(request: Request, name: str, default: int, most: int) -> int:
-    """A query parameter that is a whole number from 1 to `most`.
+def positive_integer(request: Request, name: str, default: int, maximum: int) -> int:
+    """Return a query parameter that is an integer from 1 to `maximum`.
 
     Raises:
-        Problem: it is not.
+        Problem: 400, it is not.
     """
     text = request.query_params.get(name, str(default))
-    if not text.isdigit() or not 1 <= int(text) <= most:
-        raise Problem(400, f"`{name}` must be a whole number from 1 to {most}", title="Not a number")
+    if not text.isdigit() or not 1 <= int(text) <= maximum:
+        raise Problem(400, f"`{name}` must be an integer from 1 to {maximum}", title="Invalid parameter")
     return int(text)
 
 
-def operator(request: Request, token: str) -> None:
-    """See that the caller sent the operator token; an empty one is nobody's.
+def require_operator(request: Request, token: str) -> None:
+    """Check that the request has the operator token; if `token` is empty, every request is rejected.
 
     Raises:
-        Problem: they did not.
+        Problem: 401, the token is missing or wrong.
     """
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not token or not hmac.compare_digest(given.encode(), token.encode()):
+    sent = request.headers.get("authorization", "").removeprefix("Bearer ")
+    if not token or not hmac.compare_digest(sent.encode(), token.encode()):
         raise Problem(
             401,
-            "Send the operator token (HIFI_OBSERVE_TOKEN) as Bearer.",
-            title="Not an operator",
+            "Send the operator token (HIFI_OBSERVE_TOKEN) in the header `Authorization: Bearer TOKEN`.",
+            title="Operator token required",
             headers=[("www-authenticate", "Bearer")],
         )

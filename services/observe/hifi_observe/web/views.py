@@ -1,4 +1,4 @@
-"""What the API answers, as JSON-able values made from the store. Pure."""
+"""Build the JSON values of the API's responses from the minute store. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -29,53 +29,53 @@ STAGES = (
     "egest.transit",
     "egest.process",
 )
-"""Steps of the event path, in order; the destination's own time (`expel/…`) comes last."""
+"""Steps of the event path, in order; the response time of the destinations (`expel/…`) comes last."""
 HOUR_MINUTES = 60
 STALE_S = 30.0
-"""Figures older than this are shown as old, seconds."""
+"""Age from which figures are shown as stale, seconds."""
 
 
 def availability(store: MinuteStore, pipe: str, now_minute: int, target: float) -> dict[str, Any]:
-    """Up, down and unknown minutes, nines and the error budget of each period that ends now."""
+    """Up, down and unknown minutes, nines and error budget of the last day, week and month."""
     states = store.states.get(pipe, {})
-    made = {}
+    periods = {}
     for name, length in PERIODS.items():
         first = now_minute - length
         recent = uptime(state for minute, state in states.items() if minute > first)
         oldest = min(states, default=now_minute)
-        # Days whose minutes were let go: whole days before the oldest minute that is still known.
-        old = [
-            one
-            for day, one in store.days.get(pipe, {}).items()
+        # Days whose minutes are no longer kept: whole days before the oldest known minute.
+        earlier_days = [
+            counts
+            for day, counts in store.days.get(pipe, {}).items()
             if first <= day * DAY_MINUTES and (day + 1) * DAY_MINUTES <= oldest
         ]
-        whole = Uptime(
-            recent.up + sum(one[UP] for one in old),
-            recent.down + sum(one[DOWN] for one in old),
-            recent.unknown + sum(one[UNKNOWN] for one in old),
+        total = Uptime(
+            recent.up + sum(counts[UP] for counts in earlier_days),
+            recent.down + sum(counts[DOWN] for counts in earlier_days),
+            recent.unknown + sum(counts[UNKNOWN] for counts in earlier_days),
         )
-        made[name] = whole.json(target, length)
-    return made
+        periods[name] = total.json(target, length)
+    return periods
 
 
 def overview(
     store: MinuteStore, slos_us: Mapping[str, int], alarms: Iterable[Alarm], now_minute: int, target: float
 ) -> list[dict[str, Any]]:
-    """One row for each pipe; `slos_us`: pipe to the p95 lag that it promises, microseconds."""
+    """One row for each pipe; `slos_us` has the SLO of each pipe's p95 lag, microseconds."""
     alarms = list(alarms)
     rows = []
     for pipe, slo_p95_us in slos_us.items():
         now = figures.of_pipe(pipe, store.live, store.before)
         latest = store.latest(pipe)
-        up = availability(store, pipe, now_minute, target)
-        wrong = sorted({one.kind for one in alarms if one.pipe == pipe and one.silenced is None})
-        state = "alarm" if wrong else "idle" if not now["rate_in"] and not now["rate_out"] else "flowing"
+        uptimes = availability(store, pipe, now_minute, target)
+        kinds = sorted({alarm.kind for alarm in alarms if alarm.pipe == pipe and alarm.silenced is None})
+        state = "alarm" if kinds else "idle" if not now["rate_in"] and not now["rate_out"] else "flowing"
         recent = store.minutes.get(pipe, {})
         rows.append(
             {
                 "pipe": pipe,
                 "state": state,
-                "alarms": wrong,
+                "alarms": kinds,
                 "rate_in": now["rate_in"],
                 "rate_out": now["rate_out"],
                 "p95_us": now["lag"]["p95"] if now["lag"]["count"] else None,
@@ -89,10 +89,10 @@ def overview(
                 "minute_state": latest["state"] if latest else None,
                 "lost": latest["lost"] if latest else None,
                 "dead": latest["dead"] if latest else None,
-                "nines_day": up["day"]["nines"],
-                "share_day": up["day"]["share"],
-                "nines_month": up["month"]["nines"],
-                "budget_left_minutes": up["month"]["budget_left_minutes"],
+                "nines_day": uptimes["day"]["nines"],
+                "share_day": uptimes["day"]["share"],
+                "nines_month": uptimes["month"]["nines"],
+                "budget_left_minutes": uptimes["month"]["budget_left_minutes"],
                 "minutes_known": len(recent),
             }
         )
@@ -100,7 +100,7 @@ def overview(
 
 
 def states(store: MinuteStore, pipe: str, now_minute: int) -> list[str]:
-    """The state of each of the last 60 minutes, oldest first; `none`: there is nothing to judge."""
+    """The state of each of the last 60 minutes, oldest first; `none` for a minute without events."""
     known, still_open = store.states.get(pipe, {}), store.open_minutes.known(pipe)
     return [
         known.get(minute, PROVISIONAL if minute in still_open else "none")
@@ -113,7 +113,7 @@ def _lost_since(store: MinuteStore, pipe: str, minute: int) -> int:
 
 
 def totals(rows: Sequence[Mapping[str, Any]], alarms: int) -> dict[str, Any]:
-    """The overview's figures over all pipes; the p95 lag is the highest of any pipe."""
+    """The totals over all pipes; the p95 lag is that of the pipe with the highest."""
     lags = [row["p95_us"] for row in rows if row["p95_us"] is not None]
     return {
         "rate_in": round(sum(row["rate_in"] for row in rows), 1),
@@ -128,25 +128,26 @@ def totals(rows: Sequence[Mapping[str, Any]], alarms: int) -> dict[str, Any]:
 def verdict(
     rows: Sequence[Mapping[str, Any]], alarms: Sequence[Alarm], behind_s: float | None
 ) -> dict[str, str]:
-    """Whether everything is all right, in one sentence: `state` is good, bad or unknown."""
-    loud = [alarm for alarm in alarms if alarm.silenced is None]
+    """The overall verdict as `headline` and `detail`; `state` is good, bad or unknown."""
+    active = [alarm for alarm in alarms if alarm.silenced is None]
     if behind_s is not None and behind_s >= STALE_S:
         text = f"observe has read nothing new from Kafka for {behind_s:,.0f} s, so the figures below are old."
         return {"state": "unknown", "headline": "The state is unknown.", "detail": text}
-    if loud:
-        many = f"{len(loud)} alarms are active." if len(loud) > 1 else "1 alarm is active."
-        named = [
-            f"{one.kind} ({one.pipe or one.subject})" if one.pipe or one.subject else one.kind for one in loud
-        ]
-        return {"state": "bad", "headline": many, "detail": ", ".join(sorted(set(named)))}
+    if active:
+        headline = f"{len(active)} alarms are active." if len(active) > 1 else "1 alarm is active."
+        names = {
+            f"{alarm.kind} ({alarm.pipe or alarm.subject})" if alarm.pipe or alarm.subject else alarm.kind
+            for alarm in active
+        }
+        return {"state": "bad", "headline": headline, "detail": ", ".join(sorted(names))}
     if not rows:
         return {"state": "unknown", "headline": "No pipe is declared yet.", "detail": ""}
     pipes = "1 pipe" if len(rows) == 1 else f"{len(rows):,} pipes"
     lost = sum(row["lost_hour"] for row in rows)
     if lost:
-        where = ", ".join(sorted(row["pipe"] for row in rows if row["lost_hour"]))
+        lossy = ", ".join(sorted(row["pipe"] for row in rows if row["lost_hour"]))
         events = "1 event was" if lost == 1 else f"{lost:,} events were"
-        return {"state": "bad", "headline": f"{events} lost in the last hour.", "detail": f"Pipes: {where}"}
+        return {"state": "bad", "headline": f"{events} lost in the last hour.", "detail": f"Pipes: {lossy}"}
     if behind_s is None:
         return {"state": "unknown", "headline": "No events yet.", "detail": f"{pipes} declared."}
     return {
@@ -157,64 +158,64 @@ def verdict(
 
 
 def provisional(store: MinuteStore, pipe: str, slo_p95_us: int) -> list[dict[str, Any]]:
-    """The minutes of a pipe that are still open, oldest first, in the form of closed ones."""
-    return [one.json(slo_p95_us) for one in store.open_minutes.of(pipe)]
+    """The open minutes of a pipe, oldest first, in the same format as closed minutes."""
+    return [minute.json(slo_p95_us) for minute in store.open_minutes.of(pipe)]
 
 
 def minutes(store: MinuteStore, pipe: str, first: int, last: int) -> list[dict[str, Any]]:
-    """Merged minutes of a pipe, oldest first, without lists of ids."""
+    """The closed minutes of a pipe from `first` to `last`, oldest first, without lists of ids."""
     known = store.minutes.get(pipe, {})
-    made = []
-    for minute in sorted(one for one in known if first <= one <= last):
+    rows = []
+    for minute in sorted(number for number in known if first <= number <= last):
         merged = store.minute(pipe, minute)
         if merged is not None:
-            made.append(
+            rows.append(
                 {name: value for name, value in merged.items() if name not in ("lost_ids", "offsets")}
             )
-    return made
+    return rows
 
 
 def lost(merged: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lost identities of a merged minute, one by one, in the same order whoever merged it."""
+    """The identity of each lost event of a merged minute; the order is the same on every instance."""
     return [
         {
-            "hop": one["hop"],
-            "destination": one["destination"],
-            "partition": one["partition"],
+            "hop": group["hop"],
+            "destination": group["destination"],
+            "partition": group["partition"],
             "epoch": epoch,
             "sequence": sequence,
         }
-        for one in sorted(merged["lost_ids"], key=lambda one: (one["partition"], one["destination"]))
-        for epoch, sequence in IdSet.load(one["ids"])
+        for group in sorted(merged["lost_ids"], key=lambda group: (group["partition"], group["destination"]))
+        for epoch, sequence in IdSet.load(group["ids"])
     ]
 
 
-def where_time_goes(merged: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Mean milliseconds of each part of the way, in its order."""
+def mean_step_times(merged: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Mean time of each step of the event path in milliseconds, in path order, destinations last."""
     lags = merged["lags"]
-    parts = [(name, lags[name]["mean"] / 1000) for name in STAGES if name in lags]
-    expel = [(name, one["mean"] / 1000) for name, one in lags.items() if name.startswith("expel/")]
-    return [*parts, *sorted(expel)]
+    steps = [(name, lags[name]["mean"] / 1000) for name in STAGES if name in lags]
+    expel = [(name, lag["mean"] / 1000) for name, lag in lags.items() if name.startswith("expel/")]
+    return [*steps, *sorted(expel)]
 
 
 def series(store: MinuteStore, pipe: str, first: int, last: int, slo_p95_us: int) -> dict[str, Any]:
-    """Columns of the minutes of a pipe, closed and open: counts, end-to-end lags and mean steps in milliseconds."""
+    """The minutes of a pipe, closed and open, as columns: counts, end-to-end lags and mean step times in ms."""
     rows = minutes(store, pipe, first, last)
     closed = {row["minute"] for row in rows}
     rows += [row for row in provisional(store, pipe, slo_p95_us) if row["minute"] not in closed]
     rows.sort(key=lambda row: int(row["minute"]))
-    names = dict.fromkeys(name for row in rows for name, _ in where_time_goes(row))
-    parts = [dict(where_time_goes(row)) for row in rows]
-    made: dict[str, Any] = {"pipe": pipe, "slo_p95_ms": slo_p95_us / 1000}
+    names = dict.fromkeys(name for row in rows for name, _ in mean_step_times(row))
+    steps = [dict(mean_step_times(row)) for row in rows]
+    columns: dict[str, Any] = {"pipe": pipe, "slo_p95_ms": slo_p95_us / 1000}
     for name in ("minute", "state", "in", "delivered", "dead", "lost", "duplicates", "waiting"):
-        made[name] = [row[name] for row in rows]
+        columns[name] = [row[name] for row in rows]
     for name in ("p50", "p95", "p99", "max"):
-        made[name] = [_end(row, name) for row in rows]
-    made["parts"] = {name: [part.get(name, 0.0) for part in parts] for name in names}
-    return made
+        columns[name] = [_end_to_end_ms(row, name) for row in rows]
+    columns["parts"] = {name: [row_steps.get(name, 0.0) for row_steps in steps] for name in names}
+    return columns
 
 
-def _end(merged: Mapping[str, Any], name: str) -> float | None:
-    """The worst destination's end-to-end lag of a minute from accepted time, milliseconds."""
-    ends = [one[name] for measure, one in merged["lags"].items() if measure.startswith("end.accepted/")]
-    return max(ends) / 1000 if ends else None
+def _end_to_end_ms(merged: Mapping[str, Any], name: str) -> float | None:
+    """The end-to-end lag (from accepted time) of the slowest destination in a minute, milliseconds."""
+    lags = [lag[name] for measure, lag in merged["lags"].items() if measure.startswith("end.accepted/")]
+    return max(lags) / 1000 if lags else None

@@ -1,4 +1,4 @@
-"""In a real browser: what the console shows is what the API says, in both themes, at any width, for everybody."""
+"""The console in a real browser: it agrees with the API and is accessible, in both themes and at two widths."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from stream_double import Stream, new_stream, pipe
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SHOTS = os.environ.get("HIFI_TEST_SHOTS")
-"""A folder to put screenshots of every page into."""
+"""Folder for screenshots of every page."""
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
     pytest.mark.timeout(300),
@@ -38,18 +38,18 @@ async def page() -> AsyncIterator[Page]:
         page = await browser.new_page()
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         yield page
         await browser.close()
         assert errors == []
 
 
-async def ask(url: str, path: str):
-    async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
-        return await answer.json(content_type=None)
+async def get_json(url: str, path: str):
+    async with aiohttp.ClientSession() as session, session.get(url + path) as response:
+        return await response.json(content_type=None)
 
 
-async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_violation(
+async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation(
     kafka: str, page: Page
 ) -> None:
     async with new_stream(kafka, pipe("flights", 1), pipe("orders", 1)) as stream:
@@ -57,15 +57,15 @@ async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_viola
         minutes = list(range(now - 8, now - 1))
         for minute in minutes:
             await stream.events(0, minute, 40, lose={"normalized": [3, 5]} if minute == minutes[5] else None)
-        letters = [stream.headers(0, minutes[3]) for _ in range(3)]
-        await stream.write("raw", 0, letters)
-        why = [
+        dead_letters = [stream.headers(0, minutes[3]) for _ in range(3)]
+        await stream.write("raw", 0, dead_letters)
+        refusal = [
             (event.SERVICE, b"normalize"),
             (event.REASON, b"schema"),
             (event.DETAIL, b"a field is missing"),
             (event.POINTER, b"/from"),
         ]
-        await stream.write("dead-letter", 0, [one + why for one in letters])
+        await stream.write("dead-letter", 0, [headers + refusal for headers in dead_letters])
         await stream.commit(0)
         async with stream.observing(observe_token="secret") as (observatory, url):
             async with asyncio.timeout(120):
@@ -82,24 +82,24 @@ async def test_every_page_shows_what_the_api_says_and_has_no_accessibility_viola
             }
             for name, path in pages.items():
                 for theme, width in (("light", 1280), ("dark", 400)):
-                    await look(page, url + path, name, theme, width)
-            await agrees(page, url, minutes[5])
-            await tells_breaker_and_runbook(page, url, stream)
+                    await check_page(page, url + path, name, theme, width)
+            await check_figures(page, url, minutes[5])
+            await check_breaker_and_runbook(page, url, stream)
 
 
-async def look(page: Page, url: str, name: str, theme: str, width: int) -> None:
+async def check_page(page: Page, url: str, name: str, theme: str, width: int) -> None:
     await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     await page.set_viewport_size({"width": width, "height": 900})
     if name == "missing":
-        answer = await page.request.get(url)
-        assert answer.status == 404
+        response = await page.request.get(url)
+        assert response.status == 404
         return
     await page.goto(url)
     if name == "pipe":
         await page.wait_for_selector("#events .main-svg")
     if width == 1280:
         for region in await page.locator(".scroll").all():
-            assert await region.evaluate("one => one.scrollWidth <= one.clientWidth"), (
+            assert await region.evaluate("element => element.scrollWidth <= element.clientWidth"), (
                 f"a table of {name} is cut"
             )
     found = await Axe().run(page)
@@ -111,28 +111,28 @@ async def look(page: Page, url: str, name: str, theme: str, width: int) -> None:
         await page.screenshot(path=Path(SHOTS) / f"{name}-{theme}-{width}.png", full_page=True)
 
 
-async def agrees(page: Page, url: str, lossy: int) -> None:
+async def check_figures(page: Page, url: str, lossy: int) -> None:
     await page.set_viewport_size({"width": 1280, "height": 900})
     await page.goto(f"{url}/pipes/flights/minutes/{lossy}")
     shown = await page.locator("#lost tbody th").all_inner_texts()
-    told = await ask(url, f"/api/v1/pipes/flights/minutes/{lossy}/lost")
-    assert shown == [one["ce_id"] for one in told["lost"]]
+    expected = await get_json(url, f"/api/v1/pipes/flights/minutes/{lossy}/lost")
+    assert shown == [lost_event["ce_id"] for lost_event in expected["lost"]]
     assert len(shown) == 2
     await page.goto(url + "/")
-    (row,) = [one for one in (await ask(url, "/api/v1/pipes"))["pipes"] if one["pipe"] == "flights"]
+    (row,) = [row for row in (await get_json(url, "/api/v1/pipes"))["pipes"] if row["pipe"] == "flights"]
     cells = page.locator('tr[data-pipe="flights"]')
     assert await cells.locator('[data-is="lost_hour"]').inner_text() == str(row["lost_hour"])
     assert "alarm" in await cells.locator('[data-is="state"]').inner_text()
-    # Keyboard: the first stop skips to the content.
+    # Keyboard: the first Tab focuses the skip link.
     await page.keyboard.press("Tab")
     assert await page.evaluate("document.activeElement.textContent") == "Skip to content"
     await page.goto(url + "/pipes/flights/dead")
     assert await page.locator("tbody tr").count() == 3
-    await replays(page)
+    await check_replay(page)
 
 
-async def tells_breaker_and_runbook(page: Page, url: str, stream: Stream) -> None:
-    """The breaker as text, and anew without loading the page; an alarm leads to what to do about it."""
+async def check_breaker_and_runbook(page: Page, url: str, stream: Stream) -> None:
+    """The breaker's text is updated without a reload, and an alarm links to its runbook."""
     await page.goto(url + "/pipes/flights")
     cell = page.locator('[data-destination="crm"] [data-is="breaker"]')
     await expect(cell).to_have_text("closed")
@@ -140,10 +140,10 @@ async def tells_breaker_and_runbook(page: Page, url: str, stream: Stream) -> Non
     headers += [(event.DESTINATION, b"crm"), (event.OUTCOME, b"retry"), (event.REASON, b"timeout")]
     await stream.write("receipts", 0, [[*headers, (event.BREAKER, b"open:egest-1")]])
     await expect(cell).to_contain_text("open since 20", timeout=15_000)
-    moving = await cell.inner_text()
-    assert moving.endswith(", answer timeout")
+    updated = await cell.inner_text()
+    assert updated.endswith(", answer timeout")
     await page.reload()
-    await expect(cell).to_have_text(moving)
+    await expect(cell).to_have_text(updated)
     found = await Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     await page.goto(url + "/alarms")
@@ -152,8 +152,8 @@ async def tells_breaker_and_runbook(page: Page, url: str, stream: Stream) -> Non
     await expect(page.get_by_role("heading", name="loss", exact=True)).to_be_in_viewport()
 
 
-async def replays(page: Page) -> None:
-    """By keyboard alone; what is told is told to a screen reader too, and repeating is harmless."""
+async def check_replay(page: Page) -> None:
+    """Replays by keyboard alone, with the result in a status region for screen readers; repeating is harmless."""
     state = page.get_by_role("status").and_(page.locator("#replay-state"))
     await page.get_by_label("Operator token").focus()
     await page.keyboard.type("secret")
@@ -173,7 +173,7 @@ async def replays(page: Page) -> None:
     await expect(state).to_have_text("0 replayed; 3 were replayed before.")
 
 
-async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_second(
+async def test_the_overview_of_50_pipes_and_a_day_of_minutes_loads_in_under_a_second(
     kafka: str, page: Page
 ) -> None:
     names = [f"pipe-{number}" for number in range(50)]
@@ -193,7 +193,7 @@ async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_sec
                 observatory.store.minutes[name][minute - back] = value
                 observatory.store.states[name][minute - back] = "up"
         best = 9.0
-        for _ in range(3):  # the machine may be busy with something else
+        for _ in range(3):  # other load on the machine can slow a single run
             started = time.perf_counter()
             await page.goto(url + "/")
             assert await page.locator("tr[data-pipe]").count() == 50
@@ -201,9 +201,7 @@ async def test_the_first_view_of_50_pipes_and_a_day_of_minutes_takes_under_a_sec
         assert best < 1
 
 
-async def test_events_are_shown_from_the_first_seconds_on_although_no_minute_has_closed(
-    kafka: str, page: Page
-) -> None:
+async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafka: str, page: Page) -> None:
     async with (
         new_stream(kafka) as stream,
         stream.observing(observe_settle_s=300) as (_, url),
@@ -216,7 +214,7 @@ async def test_events_are_shown_from_the_first_seconds_on_although_no_minute_has
         await expect(page.locator("#waiting")).to_be_hidden(timeout=15_000)
         async with asyncio.timeout(30):
             while True:
-                series = await ask(url, "/api/v1/pipes/flights/series")
+                series = await get_json(url, "/api/v1/pipes/flights/series")
                 if series["delivered"][-1:] == [42]:
                     break
                 await asyncio.sleep(0.05)
@@ -229,13 +227,13 @@ async def test_events_are_shown_from_the_first_seconds_on_although_no_minute_has
             titles = await page.locator(f"#{chart} .ytitle, #{chart} .xtitle").all_inner_texts()
             assert len(titles) == 2, f"{chart} has an axis without a unit: {titles}"
         await page.goto(url + "/")
-        assert (await ask(url, "/api/v1/pipes"))["pipes"][0]["states"][-1] == "provisional"
+        assert (await get_json(url, "/api/v1/pipes"))["pipes"][0]["states"][-1] == "provisional"
         await expect(page.locator("#pipes svg.strip")).to_have_attribute(
             "aria-label", re.compile("1 provisional"), timeout=15_000
         )
 
 
-async def test_times_are_in_the_viewers_zone_and_utc_is_a_tooltip(kafka: str) -> None:
+async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str) -> None:
     async with (
         new_stream(kafka) as stream,
         stream.observing() as (observatory, url),

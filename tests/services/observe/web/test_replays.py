@@ -1,4 +1,4 @@
-"""Orders to replay: one at a time, bounded, and a failure leaves nothing behind."""
+"""Dead-letter replays run one at a time, within a time limit, and a failed one does not block the next."""
 
 import asyncio
 import sys
@@ -14,24 +14,24 @@ from hifi.errors import Misconfigured, Retryable
 from hifi.topics import Topics
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web import replays
-from hifi_observe.web.replays import Order, Replays
+from hifi_observe.web.replays import ReplayRequest, Replays
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stream_double import new_stream
 
 
-async def test_without_kafka_an_order_fails_in_time_and_the_next_may_come() -> None:
-    some = Replays(ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i"), Topics("s"))
+async def test_without_kafka_a_replay_fails_in_time_and_does_not_block_the_next() -> None:
+    runner = Replays(ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i"), Topics("s"))
     for _ in range(2):
         with pytest.raises(Retryable, match="0 were replayed"):
-            await asyncio.wait_for(some.carry_out("flights", Order()), 30)
-        assert not some.busy
+            await asyncio.wait_for(runner.run("flights", ReplayRequest()), 30)
+        assert not runner.busy
     with pytest.raises(Misconfigured):
-        await some.carry_out("flights", Order(ids=["3-4"]))
-    assert not some.busy
+        await runner.run("flights", ReplayRequest(ids=["3-4"]))
+    assert not runner.busy
 
 
-async def test_a_second_order_is_told_to_wait_and_one_that_takes_too_long_ends(
+async def test_a_concurrent_replay_gets_409_and_one_over_the_time_limit_gets_503(
     kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = asyncio.Event()
@@ -42,7 +42,7 @@ async def test_a_second_order_is_told_to_wait_and_one_that_takes_too_long_ends(
         yield
 
     monkeypatch.setattr(replays, "letters", endless)
-    monkeypatch.setattr(replays, "_WITHIN_S", 3)
+    monkeypatch.setattr(replays, "_TIMEOUT_S", 3)
     path = "/api/v1/pipes/flights/dead/replay"
     async with (
         new_stream(kafka) as stream,
@@ -50,12 +50,12 @@ async def test_a_second_order_is_told_to_wait_and_one_that_takes_too_long_ends(
         aiohttp.ClientSession(headers={"authorization": "Bearer secret"}) as session,
     ):
 
-        async def order() -> int:
-            async with session.post(url + path, json={}) as answer:
-                return answer.status
+        async def post_replay() -> int:
+            async with session.post(url + path, json={}) as response:
+                return response.status
 
-        first = asyncio.create_task(order())
+        first = asyncio.create_task(post_replay())
         await asyncio.wait_for(reading.wait(), 30)
-        assert await order() == 409
+        assert await post_replay() == 409
         assert await first == 503
-        assert await order() == 503
+        assert await post_replay() == 503

@@ -1,4 +1,4 @@
-"""The overview answers in one sentence whether everything is all right."""
+"""The verdict and the totals of the overview."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,20 +18,20 @@ def row(pipe: str = "flights", lost_hour: int = 0) -> dict[str, Any]:
     }
 
 
-def test_without_alarms_and_losses_everything_is_all_right() -> None:
+def test_verdict_is_good_without_alarms_and_losses() -> None:
     found = verdict([row()], [], 0.4)
     assert found["state"] == "good"
     assert found["headline"] == "Everything is all right."
 
 
-def test_an_active_alarm_is_named_and_a_silenced_one_is_not() -> None:
-    loud = Alarm("id", "loss", "flights", "", "2 lost", 1)
-    assert verdict([row()], [loud], 0.4)["detail"] == "loss (flights)"
-    quiet = replace(loud, silenced="planned")
-    assert verdict([row()], [quiet], 0.4)["state"] == "good"
+def test_verdict_names_active_alarms_but_not_silenced_ones() -> None:
+    alarm = Alarm("id", "loss", "flights", "", "2 lost", 1)
+    assert verdict([row()], [alarm], 0.4)["detail"] == "loss (flights)"
+    silenced = replace(alarm, silenced="planned")
+    assert verdict([row()], [silenced], 0.4)["state"] == "good"
 
 
-def test_a_loss_of_the_last_hour_is_told_after_its_alarm_has_ended() -> None:
+def test_verdict_reports_a_loss_of_the_last_hour_after_its_alarm_has_ended() -> None:
     found = verdict([row(lost_hour=2), row("orders")], [], 0.4)
     assert (found["state"], found["headline"], found["detail"]) == (
         "bad",
@@ -40,7 +40,7 @@ def test_a_loss_of_the_last_hour_is_told_after_its_alarm_has_ended() -> None:
     )
 
 
-def test_old_figures_are_no_reason_to_say_that_all_is_well() -> None:
+def test_verdict_is_unknown_if_the_figures_are_stale_or_missing() -> None:
     assert verdict([row()], [], 31.0)["state"] == "unknown"
     assert verdict([row()], [], None)["headline"] == "No events yet."
     assert verdict([], [], 0.4)["headline"] == "No pipe is declared yet."

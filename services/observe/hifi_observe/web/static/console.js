@@ -1,7 +1,7 @@
 "use strict";
 const root = document.documentElement;
-const chosen = localStorage.getItem("theme");
-if (chosen) root.dataset.theme = chosen;
+const savedTheme = localStorage.getItem("theme");
+if (savedTheme) root.dataset.theme = savedTheme;
 
 const format = {
   number: (value, digits = 0) => value === null || value === undefined ? "–" : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }),
@@ -12,7 +12,7 @@ const format = {
 };
 const STATE_KINDS = { up: "good", down: "bad", provisional: "open" };
 
-/** A time as text in the viewer's zone, with UTC as its tooltip. `show`: "minute" or "second". */
+/** Shows a time in the viewer's time zone, with UTC as its tooltip. `show`: "minute" or "second". */
 function showTime(element, at_ms, show) {
   const length = show === "minute" ? 16 : 19;
   element.dateTime = new Date(at_ms).toISOString();
@@ -21,31 +21,31 @@ function showTime(element, at_ms, show) {
 }
 
 function timeElement(at_ms, show) {
-  const made = document.createElement("time");
-  made.dataset.show = show;
-  showTime(made, at_ms, show);
-  return made;
+  const element = document.createElement("time");
+  element.dataset.show = show;
+  showTime(element, at_ms, show);
+  return element;
 }
 
-async function ask(path) {
-  const answer = await fetch(path);
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
-  return answer.json();
+async function getJson(path) {
+  const response = await fetch(path);
+  if (!response.ok) throw new Error(`${path}: ${response.status}`);
+  return response.json();
 }
 
-/** Repeats `work` while the page is visible. A failure is shown at the top of the page. */
-function repeat(work, everyMs) {
+/** Runs `task` every `interval_ms` while the page is visible. A failure is shown at the top of the page. */
+function repeat(task, interval_ms) {
   const stale = document.getElementById("stale");
-  const turn = async () => {
+  const run = async () => {
     try {
-      if (!document.hidden) await work();
+      if (!document.hidden) await task();
     } catch {
       stale.textContent = "observe does not respond. The figures on this page are no longer updated.";
       stale.hidden = false;
     }
-    setTimeout(turn, everyMs);
+    setTimeout(run, interval_ms);
   };
-  turn();
+  run();
 }
 
 function showStatus(status) {
@@ -57,10 +57,10 @@ function showStatus(status) {
 }
 
 function badge(text, kind) {
-  const made = document.createElement("span");
-  made.className = `badge ${kind ?? ""}`;
-  made.textContent = text;
-  return made;
+  const element = document.createElement("span");
+  element.className = `badge ${kind ?? ""}`;
+  element.textContent = text;
+  return element;
 }
 
 function setText(within, name, text) {
@@ -82,7 +82,7 @@ function showTotals(totals) {
   setText(element, "p95_us", format.ms(totals.p95_us));
 }
 
-/** One bar a minute; the same drawing as the server's. */
+/** Draws one bar per minute; must match `_strip_paths` and `_strip_label` on the server. */
 function drawStrip(svg, states) {
   const paths = new Map();
   states.forEach((state, index) => paths.set(state, `${paths.get(state) ?? ""}M${index * 5} 0h4v16h-4z`));
@@ -97,19 +97,19 @@ function drawStrip(svg, states) {
   svg.setAttribute("aria-label", `Last ${states.length} minutes: ${parts.join(", ") || "no events"}`);
 }
 
-function showRow(row, one) {
+function showRow(row, pipe) {
   const cell = (name) => row.querySelector(`[data-is="${name}"]`);
-  cell("state").replaceChildren(badge(one.state, { alarm: "bad", flowing: "good" }[one.state]), ` ${one.alarms.join(", ")}`);
-  drawStrip(cell("strip").firstElementChild, one.states);
-  for (const [name, digits] of [["rate_in", 1], ["rate_out", 1], ["lost_hour", 0], ["retrying", 0], ["nines_month", 1]]) setText(row, name, format.number(one[name], digits));
-  cell("lost_hour").classList.toggle("worse", one.lost_hour > 0);
-  setText(row, "p95_us", format.ms(one.p95_us));
-  setText(row, "share_day", one.share_day === null ? "–" : `${format.number(one.share_day * 100, 2)} %`);
-  setText(row, "budget_left_minutes", `${format.number(one.budget_left_minutes, 1)} min`);
+  cell("state").replaceChildren(badge(pipe.state, { alarm: "bad", flowing: "good" }[pipe.state]), ` ${pipe.alarms.join(", ")}`);
+  drawStrip(cell("strip").firstElementChild, pipe.states);
+  for (const [name, digits] of [["rate_in", 1], ["rate_out", 1], ["lost_hour", 0], ["retrying", 0], ["nines_month", 1]]) setText(row, name, format.number(pipe[name], digits));
+  cell("lost_hour").classList.toggle("worse", pipe.lost_hour > 0);
+  setText(row, "p95_us", format.ms(pipe.p95_us));
+  setText(row, "share_day", pipe.share_day === null ? "–" : `${format.number(pipe.share_day * 100, 2)} %`);
+  setText(row, "budget_left_minutes", `${format.number(pipe.budget_left_minutes, 1)} min`);
 }
 
-/** Runs `work` with the form's values when it is sent, and shows what it returns or throws in the form's status line. */
-function operate(form, work) {
+/** Runs `action` with the form's values on submit, and shows its returned text or error in the form's status line. */
+function onSubmit(form, action) {
   const state = document.getElementById(`${form.id}-state`);
   const button = form.querySelector("button");
   form.addEventListener("submit", async (event) => {
@@ -117,7 +117,7 @@ function operate(form, work) {
     button.disabled = true;
     state.textContent = "Working…";
     try {
-      state.textContent = await work(new FormData(form));
+      state.textContent = await action(new FormData(form));
     } catch (error) {
       state.textContent = error.message;
     }
@@ -126,40 +126,40 @@ function operate(form, work) {
 }
 
 async function post(path, token, body) {
-  const answer = await fetch(path, {
+  const response = await fetch(path, {
     method: "POST",
     headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
     body: JSON.stringify(body),
   });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.detail);
-  return told;
+  const json = await response.json();
+  if (!response.ok) throw new Error(json.detail);
+  return json;
 }
 
-async function silence(given) {
-  const { token, reason, minutes, kind, pipe } = Object.fromEntries(given);
+async function silence(fields) {
+  const { token, reason, minutes, kind, pipe } = Object.fromEntries(fields);
   await post("/api/v1/silences", token, { reason, seconds: minutes * 60, kind, pipe });
   return "Silenced. Reload the page to see it in the list.";
 }
 
-async function replay(given, pipe) {
-  const { token, which, service, reason, destination } = Object.fromEntries(given);
-  const ids = which === "chosen" ? given.getAll("ids") : null;
+async function replay(fields, pipe) {
+  const { token, which, service, reason, destination } = Object.fromEntries(fields);
+  const ids = which === "chosen" ? fields.getAll("ids") : null;
   if (ids && !ids.length) return "Select at least one dead letter first.";
   const filter = new URLSearchParams({ service, reason, destination });
-  const told = await post(`/api/v1/pipes/${pipe}/dead/replay`, token, { service, reason, destination, ids });
-  const { dead } = await ask(`/api/v1/pipes/${pipe}/dead?limit=200&${filter}`);
-  for (const one of dead.filter((each) => each.replayed)) {
-    const cell = document.querySelector(`[data-replayed="${one.id}"]`);
+  const result = await post(`/api/v1/pipes/${pipe}/dead/replay`, token, { service, reason, destination, ids });
+  const { dead } = await getJson(`/api/v1/pipes/${pipe}/dead?limit=200&${filter}`);
+  for (const letter of dead.filter((row) => row.replayed)) {
+    const cell = document.querySelector(`[data-replayed="${letter.id}"]`);
     if (!cell) continue;
     cell.textContent = "yes";
     cell.parentElement.querySelector("input")?.remove();
   }
-  const parts = [`${format.number(told.replayed)} replayed`];
-  if (told.already) parts.push(`${format.number(told.already)} were replayed before`);
-  if (told.refused) parts.push(`${format.number(told.refused)} cannot be replayed: ${told.why}`);
-  if (told.missing) parts.push(`${format.number(told.missing)} are no longer dead letters`);
-  return `${parts.join("; ")}.${told.more ? " There are more: replay again." : ""}`;
+  const parts = [`${format.number(result.replayed)} replayed`];
+  if (result.already) parts.push(`${format.number(result.already)} were replayed before`);
+  if (result.refused) parts.push(`${format.number(result.refused)} cannot be replayed: ${result.why}`);
+  if (result.missing) parts.push(`${format.number(result.missing)} are no longer dead letters`);
+  return `${parts.join("; ")}.${result.more ? " There are more: replay again." : ""}`;
 }
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -170,21 +170,21 @@ document.addEventListener("DOMContentLoaded", () => {
     document.dispatchEvent(new Event("theme"));
   });
   for (const element of document.querySelectorAll("time[data-show]")) showTime(element, Date.parse(element.dateTime), element.dataset.show);
-  document.getElementById("zone").textContent = `Times are in your time zone (${Intl.DateTimeFormat().resolvedOptions().timeZone}); point at one to see UTC.`;
+  document.getElementById("zone").textContent = `Times are in your time zone (${Intl.DateTimeFormat().resolvedOptions().timeZone}); hover over a time to see UTC.`;
   const verdict = document.getElementById("verdict");
   if (verdict) {
     const rows = new Map([...document.querySelectorAll("#pipes tr[data-pipe]")].map((row) => [row.dataset.pipe, row]));
     repeat(async () => {
-      const { pipes, status, verdict: judged, totals } = await ask("/api/v1/pipes");
+      const { pipes, status, verdict: newVerdict, totals } = await getJson("/api/v1/pipes");
       showStatus(status);
-      showVerdict(judged);
-      if (pipes.length !== rows.size || pipes.some((one) => !rows.has(one.pipe))) return location.reload();
+      showVerdict(newVerdict);
+      if (pipes.length !== rows.size || pipes.some(({ pipe }) => !rows.has(pipe))) return location.reload();
       if (rows.size) showTotals(totals);
-      for (const one of pipes) showRow(rows.get(one.pipe), one);
+      for (const pipe of pipes) showRow(rows.get(pipe.pipe), pipe);
     }, 2000);
   }
-  const silencing = document.getElementById("silence");
-  if (silencing) operate(silencing, silence);
-  const replaying = document.getElementById("replay");
-  if (replaying) operate(replaying, (given) => replay(given, replaying.dataset.pipe));
+  const silenceForm = document.getElementById("silence");
+  if (silenceForm) onSubmit(silenceForm, silence);
+  const replayForm = document.getElementById("replay");
+  if (replayForm) onSubmit(replayForm, (fields) => replay(fields, replayForm.dataset.pipe));
 });

@@ -7,45 +7,45 @@ const STEPS = {
   "ingest.process": "ingest", "normalize.transit": "to normalize", "normalize.process": "normalize", "enrich.transit": "to enrich",
   "enrich.process": "enrich", "egest.transit": "to egest", "egest.process": "egest",
 };
-// The palette of Okabe and Ito, which colour-blind viewers can tell apart.
+// The Okabe-Ito palette, chosen for colour-blind viewers.
 const COLOURS = ["#56b4e9", "#e69f00", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999", "#8c6bb1", "#41ab5d"];
 
-function layout(more) {
+function layout(options) {
   const style = getComputedStyle(document.documentElement);
   const ink = style.getPropertyValue("--ink").trim(), line = style.getPropertyValue("--line").trim();
   const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, fixedrange: true };
   const title = (text) => ({ text, font: { size: 11 }, standoff: 6 });
   return {
     paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { color: ink, size: 12 }, margin: { l: 60, r: 10, t: 10, b: 40 },
-    xaxis: { ...axis, type: "date", title: title(`time (${ZONE})`), ...more.xaxis }, yaxis: { ...axis, rangemode: "tozero", title: title(more.unit ?? "") },
-    legend: { orientation: "h", y: -0.35 }, colorway: COLOURS, showlegend: true, hovermode: "x unified", dragmode: false, barmode: more.barmode,
+    xaxis: { ...axis, type: "date", title: title(`time (${ZONE})`), ...options.xaxis }, yaxis: { ...axis, rangemode: "tozero", title: title(options.unit ?? "") },
+    legend: { orientation: "h", y: -0.35 }, colorway: COLOURS, showlegend: true, hovermode: "x unified", dragmode: false, barmode: options.barmode,
     hoverlabel: { bgcolor: style.getPropertyValue("--raised").trim(), font: { color: ink } },
   };
 }
 
-function draw(id, traces, more, label) {
-  const at = document.getElementById(id);
-  at.setAttribute("role", "img");
-  at.setAttribute("aria-label", label);
-  return Plotly.react(at, traces, layout(more), { displayModeBar: false, responsive: true });
+function draw(id, traces, options, label) {
+  const element = document.getElementById(id);
+  element.setAttribute("role", "img");
+  element.setAttribute("aria-label", label);
+  return Plotly.react(element, traces, layout(options), { displayModeBar: false, responsive: true });
 }
 
-/** Points in time for an axis: local times to draw, UTC to show when pointed at. */
+/** Times of an axis: local times to draw, UTC for the tooltip. */
 function times(at_ms, length = 16) {
-  return { x: at_ms.map(format.local), customdata: at_ms.map((one) => format.utc(one, length)) };
+  return { x: at_ms.map(format.local), customdata: at_ms.map((time_ms) => format.utc(time_ms, length)) };
 }
 
 function table(series, parts) {
-  const made = document.createElement("table");
+  const element = document.createElement("table");
   const names = { minute: "Minute", state: "State", in: "In", delivered: "Delivered", lost: "Lost", p50: "p50, ms", p95: "p95, ms", p99: "p99, ms", max: "Maximum, ms" };
-  const head = made.createTHead().insertRow();
+  const head = element.createTHead().insertRow();
   for (const text of [...Object.values(names), ...parts.map(([name]) => `${name}, ms`)]) {
     const cell = document.createElement("th");
     cell.scope = "col";
     cell.textContent = text;
     head.append(cell);
   }
-  const body = made.createTBody();
+  const body = element.createTBody();
   series.minute.forEach((minute, index) => {
     const row = body.insertRow();
     for (const name of Object.keys(names)) {
@@ -55,55 +55,55 @@ function table(series, parts) {
     }
     for (const [, values] of parts) row.insertCell().textContent = format.number(values[index], 1);
   });
-  document.getElementById("as-table").replaceChildren(made);
+  document.getElementById("as-table").replaceChildren(element);
 }
 
-/** The last five minutes, one point a second. */
+/** Draws the last five minutes, one point per second. */
 async function recent() {
-  const found = await ask(`/api/v1/pipes/${pipe}/recent`);
-  const at_ms = found.at.map((second) => second * 1000);
+  const series = await getJson(`/api/v1/pipes/${pipe}/recent`);
+  const at_ms = series.at.map((second) => second * 1000);
   const end = Date.now(), range = [format.local(end - 300000), format.local(end)];
   const axis = times(at_ms, 19);
-  const lines = [["rate_in", "in"], ["rate_out", "delivered"]].map(([key, name]) => ({ ...axis, y: found[key], name, mode: "lines", hovertemplate: "%{y:.1f} /s (%{customdata} UTC)" }));
+  const lines = [["rate_in", "in"], ["rate_out", "delivered"]].map(([key, name]) => ({ ...axis, y: series[key], name, mode: "lines", hovertemplate: "%{y:.1f} /s (%{customdata} UTC)" }));
   const newest = (values) => values.length ? values.at(-1) : null;
-  draw("recent-events", lines, { unit: "events per second", xaxis: { range } }, `Lines: ${format.number(newest(found.rate_in), 1)} events a second in and ${format.number(newest(found.rate_out), 1)} delivered now.`);
-  const lags = ["p50_ms", "p95_ms"].map((key) => ({ ...axis, y: found[key], name: key.slice(0, 3), mode: "lines", connectgaps: false, hovertemplate: "%{y:.1f} ms (%{customdata} UTC)" }));
-  if (found.slo_p95_ms !== null) lags.push({ x: range, y: [found.slo_p95_ms, found.slo_p95_ms], name: "SLO, p95", mode: "lines", line: { dash: "dash", color: "#d55e00" }, hoverinfo: "skip" });
-  draw("recent-lag", lags, { unit: "milliseconds", xaxis: { range } }, `Lines: p95 lag ${format.number(newest(found.p95_ms), 1)} ms now, SLO ${format.number(found.slo_p95_ms)} ms.`);
+  draw("recent-events", lines, { unit: "events per second", xaxis: { range } }, `Lines: ${format.number(newest(series.rate_in), 1)} events a second in and ${format.number(newest(series.rate_out), 1)} delivered now.`);
+  const lags = ["p50_ms", "p95_ms"].map((key) => ({ ...axis, y: series[key], name: key.slice(0, 3), mode: "lines", connectgaps: false, hovertemplate: "%{y:.1f} ms (%{customdata} UTC)" }));
+  if (series.slo_p95_ms !== null) lags.push({ x: range, y: [series.slo_p95_ms, series.slo_p95_ms], name: "SLO, p95", mode: "lines", line: { dash: "dash", color: "#d55e00" }, hoverinfo: "skip" });
+  draw("recent-lag", lags, { unit: "milliseconds", xaxis: { range } }, `Lines: p95 lag ${format.number(newest(series.p95_ms), 1)} ms now, SLO ${format.number(series.slo_p95_ms)} ms.`);
 }
 
-/** One point a minute; minutes that are still open are drawn lighter. */
+/** Draws one point per minute; open minutes are drawn lighter. */
 async function minutes() {
   const state = document.getElementById("charts-state");
-  const series = await ask(`/api/v1/pipes/${pipe}/series?last=${last.value}`);
+  const series = await getJson(`/api/v1/pipes/${pipe}/series?last=${last.value}`);
   state.textContent = series.minute.length ? "" : "No event has arrived in this time, so the charts by minute are empty.";
   const at_ms = series.minute.map((minute) => minute * 60000);
   const axis = times(at_ms);
   const end = Date.now();
-  // A short history fills the chart, from ten minutes on.
+  // A history shorter than the selected time fills the chart; the axis spans at least ten minutes.
   const begin = Math.max(end - last.value * 60000, Math.min(at_ms[0] ?? end, end - 600000) - 60000);
   const range = [format.local(begin), format.local(end)];
-  const open = series.state.map((one) => one === "provisional");
+  const open = series.state.map((value) => value === "provisional");
   const parts = Object.entries(series.parts).map(([name, values]) => [STEPS[name] ?? name.replace("expel/", "response of "), values]);
   table(series, parts);
-  const mean = (values) => values.length ? values.reduce((sum, one) => sum + one, 0) / values.length : 0;
+  const mean = (values) => values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
   const total = parts.reduce((sum, [, values]) => sum + mean(values), 0);
-  const largest = parts.toSorted((one, other) => mean(other[1]) - mean(one[1]))[0];
-  const marker = { size: 6, symbol: open.map((one) => one ? "circle-open" : "circle") };
+  const largest = parts.toSorted((left, right) => mean(right[1]) - mean(left[1]))[0];
+  const marker = { size: 6, symbol: open.map((isOpen) => isOpen ? "circle-open" : "circle") };
   const lines = ["p50", "p95", "p99"].map((name) => ({ ...axis, y: series[name], name, mode: "lines+markers", marker, hovertemplate: "%{y:.1f} ms (%{customdata} UTC)" }));
   if (series.slo_p95_ms !== null) lines.push({ x: range, y: [series.slo_p95_ms, series.slo_p95_ms], name: "SLO, p95", mode: "lines", line: { dash: "dash", color: "#d55e00" }, hoverinfo: "skip" });
   const newest = (values, digits = 0) => format.number(values.length ? values.at(-1) : null, digits);
   draw("lag", lines, { unit: "milliseconds", xaxis: { range } }, `Lines: p95 lag of the newest minute ${newest(series.p95, 1)} ms, SLO ${format.number(series.slo_p95_ms)} ms.`);
   const counts = [["in", "in"], ["delivered", "delivered"], ["dead", "dead letters"], ["lost", "lost"]].map(([key, name]) => ({ ...axis, y: series[key], name, mode: "lines+markers", marker, hovertemplate: "%{y:,} (%{customdata} UTC)" }));
   draw("events", counts, { unit: "events per minute", xaxis: { range } }, `Lines: ${newest(series.in)} events in and ${newest(series.delivered)} delivered in the newest minute.`);
-  const bars = parts.map(([name, y]) => ({ ...axis, y, name, type: "bar", marker: { opacity: open.map((one) => one ? 0.55 : 1) }, hovertemplate: "%{y:.1f} ms (%{customdata} UTC)" }));
+  const bars = parts.map(([name, y]) => ({ ...axis, y, name, type: "bar", marker: { opacity: open.map((isOpen) => isOpen ? 0.55 : 1) }, hovertemplate: "%{y:.1f} ms (%{customdata} UTC)" }));
   draw("parts", bars, { unit: "milliseconds", barmode: "stack", xaxis: { range } }, `Stacked bars: mean time of ${parts.length} steps by minute; the largest is ${largest?.[0] ?? "not known yet"}.`);
   const shares = { type: "pie", labels: parts.map(([name]) => name), values: parts.map(([, values]) => mean(values)), sort: false, textinfo: "percent", textposition: "inside", marker: { colors: COLOURS }, hovertemplate: "%{label}: %{value:.1f} ms, %{percent}<extra></extra>" };
   draw("share", [shares], {}, `Pie: ${parts.map(([name, values]) => `${name} ${format.number(total ? 100 * mean(values) / total : 0)} %`).join(", ") || "not known yet"}.`);
 }
 
-/** What is known of a circuit breaker beyond its state; the server's page shows the same. */
-function aboutBreaker(breaker) {
+/** Details of a circuit breaker that is not closed; must match `_breaker` on the server. */
+function breakerDetails(breaker) {
   if (breaker.since_ms === null) return "";
   const parts = [`since ${format.utc(breaker.since_ms, 19)} UTC`];
   if (breaker.answer) parts.push(`answer ${breaker.answer}`);
@@ -112,14 +112,14 @@ function aboutBreaker(breaker) {
 }
 
 repeat(async () => {
-  const one = await ask(`/api/v1/pipes/${pipe}`);
-  document.getElementById("waiting").hidden = one.seen;
-  for (const name of ["rate_in", "rate_out"]) setText(now, name, `${format.number(one.now[name], 1)} /s`);
-  for (const name of ["p50", "p95"]) setText(now, name, format.ms(one.now.lag.count ? one.now.lag[name] : null));
-  for (const name of ["in_flight", "retrying"]) setText(now, name, format.number(one.now[name]));
-  for (const { name, breaker } of one.destinations) {
+  const state = await getJson(`/api/v1/pipes/${pipe}`);
+  document.getElementById("waiting").hidden = state.seen;
+  for (const name of ["rate_in", "rate_out"]) setText(now, name, `${format.number(state.now[name], 1)} /s`);
+  for (const name of ["p50", "p95"]) setText(now, name, format.ms(state.now.lag.count ? state.now.lag[name] : null));
+  for (const name of ["in_flight", "retrying"]) setText(now, name, format.number(state.now[name]));
+  for (const { name, breaker } of state.destinations) {
     const cell = document.querySelector(`[data-destination="${CSS.escape(name)}"] [data-is="breaker"]`);
-    cell?.replaceChildren(badge(breaker.state, { closed: "good", open: "bad" }[breaker.state]), ` ${aboutBreaker(breaker)}`);
+    cell?.replaceChildren(badge(breaker.state, { closed: "good", open: "bad" }[breaker.state]), ` ${breakerDetails(breaker)}`);
   }
 }, 2000);
 repeat(recent, 2000);
