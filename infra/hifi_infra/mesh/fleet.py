@@ -79,7 +79,9 @@ class Fleet:
             await instances.pop().stop(STOP_GRACE_S)
         while len(instances) < count:
             await self._add(service)
-        self._journal.add("instances-changed", f"{service} has {count} instance(s) now", service=service, count=count)
+        self._journal.add(
+            "instances-changed", f"{service} has {count} instance(s) now", service=service, count=count
+        )
 
     async def probe(self) -> None:
         """Ask every instance for its readiness."""
