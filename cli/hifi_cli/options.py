@@ -57,3 +57,7 @@ TriggerOf = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Wide = Annotated[bool, typer.Option("--wide", help="Show all columns.")]
+Scale = Annotated[
+    list[str] | None,
+    typer.Option("--scale", metavar="SERVICE=N", help="Number of instances of a service. Can be repeated."),
+]

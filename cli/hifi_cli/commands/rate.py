@@ -21,7 +21,7 @@ from hifi_cli.display.tables import print_table
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
-from hifi_cli.options import AsJson, TriggerOf
+from hifi_cli.options import AsJson, Scale, TriggerOf
 from hifi_cli.rate.chart import chart
 from hifi_cli.rate.event_load import EventLoad, read_sizes
 from hifi_cli.rate.rate_search import RateSearch
@@ -75,12 +75,7 @@ def rate(
             help="Rate to plan the number of instances for. Default: the sustained rate.",
         ),
     ] = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--scale", metavar="SERVICE=N", help="Number of instances of a service. Can be repeated."
-        ),
-    ] = None,
+    scale: Scale = None,
     partitions: Annotated[
         int | None,
         typer.Option(

@@ -16,7 +16,7 @@ from hifi_cli.display.mesh_view import MeshView
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
-from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream, TriggerOf
+from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Stream, TriggerOf
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.due_backlog import due_backlog
 from hifi_infra.autoscaler.policy import Policy
@@ -41,12 +41,7 @@ def up(
             show_default="1",
         ),
     ] = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--scale", metavar="SERVICE=N", help="Number of instances of a service. Can be repeated."
-        ),
-    ] = None,
+    scale: Scale = None,
     autoscale: Annotated[
         list[str] | None,
         typer.Option(

@@ -9,6 +9,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
+from hifi.backoff import backoff_s
 from hifi.errors import Retryable
 from hifi.pipe.model import Source
 from hifi_cli.sending.batches import RequestBatch
@@ -99,7 +100,7 @@ class IngestClient:
         try:
             status, answer_headers, body = await self._post(headers, batch.body())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            await self._pause(BACKOFF_S[min(batch.tries, len(BACKOFF_S) - 1)], f"no answer: {error!r}")
+            await self._pause(backoff_s(batch.tries, BACKOFF_S), f"no answer: {error!r}")
             batch.tries += 1
             return [batch]
         decision = decide(batch, status, answer_headers, body)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from hifi.backoff import backoff_s
 from hifi.errors import HifiError
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh.instance import exit_text
@@ -52,7 +53,7 @@ class BrokerSupervisor:
         while True:
             code = await process.wait()
             self._earlier_cpu_s += process.cpu_seconds()
-            pause_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
+            pause_s = backoff_s(failures, BACKOFF_S)
             self._journal.add(
                 "broker-died",
                 f"Kafka broker {number} ended with {exit_text(code)}; it is started again in {pause_s:g} s",

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from hifi.backoff import backoff_s
 from hifi.errors import HifiError, Misconfigured
 from hifi_infra.mesh.health_probe import NO_ANSWER, STOPPED, Readiness, readiness
 from hifi_infra.mesh.journal import Journal
@@ -128,7 +129,7 @@ class Instance:
                 return
             if time.monotonic() - began > STABLE_S:
                 failures = 0
-            pause_s = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
+            pause_s = backoff_s(failures, BACKOFF_S)
             self._report_death(code, pause_s)
             failures += 1
             if self.process.group_ended:

@@ -7,6 +7,7 @@ from typing import Final
 from aiokafka.errors import KafkaError
 
 from hifi import log, metrics
+from hifi.backoff import backoff_s
 from hifi.errors import HifiError, Retryable
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
@@ -200,7 +201,7 @@ class QueryRunner:
             await self._back_off(self._failures)
 
     async def _back_off(self, failures: int) -> None:
-        delay_s = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+        delay_s = backoff_s(failures, _BACKOFF_S)
         await self._status.wait_for_any(self._election.not_leading, timeout_s=delay_s)
 
     async def _wait_for_version(self, version: int) -> None:
