@@ -2,10 +2,17 @@
 
 A record follows the Kafka protocol binding of CloudEvents 1.0, binary content mode: each attribute is a header
 `ce_<name>`, the media type of the data is the header `content-type`, and the value is the data. hifi adds headers of
-its own, `hifi_<name>`. They are ASCII text, so that any Kafka tool can show them.
+its own. What every record needs is packed into the first two, so that a service parses two headers instead of ten:
+
+    hifi      1;<pipe>;<revision>;<barrier>;<accepted>;<minute>;<epoch>:<sequence>   the same on every topic
+    hifi_hop  <in>;<raw>;<to>                                                        written anew by each service
+
+Receipts have `hifi_receipt` in addition; dead letters, retries and replays have a header for each of their fields. All
+are ASCII text, so that any Kafka tool can show them. A later release may append fields, which older ones skip; it
+changes the number in front only where an older release must not read the record. See docs/decisions/record-format.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from hifi.errors import NotAnEvent
@@ -19,10 +26,23 @@ CE_PREFIX: Final = "ce_"
 TRACEPARENT: Final = "ce_traceparent"
 """The sender's trace (W3C Trace Context), if it sent one. Receipts have it, too."""
 
+IDENTITY: Final = "hifi"
+"""The first header of every record: the format version and the fields of `Identity`."""
+HOP: Final = "hifi_hop"
+"""The second header of every record: the fields of `Hop`."""
+RECEIPT: Final = "hifi_receipt"
+"""The third header of a receipt: the fields of `Receipt`."""
+FORMAT: Final = 1
+"""The version of the three packed headers."""
+
+# Fields of the packed headers. `fields` shows them under these names; no record has a header of such a name.
+
 PIPE: Final = "hifi_pipe"
 """Name of the pipe."""
-PIPE_VERSION: Final = "hifi_pipe_version"
-"""The pipe version that ingest knew when it accepted the event: the offset of its record in the topic `pipes`."""
+REVISION: Final = "hifi_revision"
+"""The revision of the pipe that ingest knew when it accepted the event: its offset in the topic `pipes`."""
+BARRIER: Final = "hifi_barrier"
+"""The offset in the topic `pipes` that a service must have read before it handles the event."""
 SEQ: Final = "hifi_seq"
 """The event's identity, `<epoch as 16 hex digits>:<sequence>`."""
 ACCEPTED: Final = "hifi_accepted"
@@ -34,39 +54,9 @@ IN: Final = "hifi_in"
 RAW: Final = "hifi_raw"
 """Offset of the event in the topic `raw`, same partition."""
 TO: Final = "hifi_to"
-"""Names of the event's destinations, separated by commas; empty: filtered out."""
-DESTINATION: Final = "hifi_destination"
-"""On retries, and on receipts and dead letters of egest: the destination of the delivery."""
-PASS: Final = "hifi_pass"  # noqa: S105 - a retry pass, no password
-"""On retries: trips through the retrier so far."""
-ATTEMPT: Final = "hifi_attempt"
-"""Requests that were actually sent for this delivery so far."""
-FIRST_ATTEMPT: Final = "hifi_first_attempt"
-"""When the first request for this delivery was sent, microseconds since 1970 UTC."""
-AMBIGUOUS: Final = "hifi_ambiguous"
-"""On retries, and on receipts and dead letters of egest: requests so far that got no response but may have arrived.
-Without the header there were none, so the delivery arrived at most once."""
-DUE: Final = "hifi_due"
-"""On retries: the time before which the destination asked for no request (Retry-After), microseconds since 1970 UTC."""
-SOURCE: Final = "hifi_source"
-"""On retries, and on receipts and dead letters of egest: the record whose delivery they are the outcome of,
-`enriched:<offset>` or `retry-out:<offset>`, same partition."""
-RETRY: Final = "hifi_retry"
-"""On `retry-out`: the record that the retrier read, `<tier>:<offset>`, same partition. Copies have the same value."""
-REPLAY: Final = "hifi_replay"
-"""How often the event was replayed from the dead letters."""
-REASON: Final = "hifi_reason"
-"""On dead letters and retries: a short stable code of the reason."""
-DETAIL: Final = "hifi_detail"
-"""On dead letters and retries: the reason in one sentence."""
-POINTER: Final = "hifi_pointer"
-"""On dead letters: the JSON pointer (RFC 6901) of the part that failed."""
-SERVICE: Final = "hifi_service"
-"""On dead letters: the service that refused the event."""
+"""On `enriched`: names of the event's destinations, separated by commas; empty: filtered out."""
 OUTCOME: Final = "hifi_outcome"
 """On receipts: delivered, filtered, duplicate, retry or dead-letter."""
-FIRST: Final = "hifi_first"
-"""On receipts of duplicates: the offset in `raw` of the event as it was first sent, same partition."""
 STATUS: Final = "hifi_status"
 """On receipts: the HTTP status of the last response, if there was one."""
 SENT: Final = "hifi_sent"
@@ -75,7 +65,65 @@ ANSWERED: Final = "hifi_answered"
 """On receipts: when the status line of the last response was received, microseconds since 1970 UTC."""
 BREAKER: Final = "hifi_breaker"
 """On receipts of egest: the state of the destination's circuit breaker at the time of the outcome, `<state>:<instance>`
-with state `open`, `half-open` or `closed`. Without the header the breaker of that instance has never been open."""
+with state `open`, `half-open` or `closed`. Empty: the breaker of that instance has never been open."""
+FIRST: Final = "hifi_first"
+"""On receipts of duplicates: the offset in `raw` of the event as it was first sent, same partition."""
+
+# Fields of receipts, and headers of retries and of dead letters of egest.
+
+DESTINATION: Final = "hifi_destination"
+"""The destination of the delivery."""
+PASS: Final = "hifi_pass"  # noqa: S105 - a retry pass, no password
+"""Trips through the retrier so far."""
+ATTEMPT: Final = "hifi_attempt"
+"""Requests that were actually sent for this delivery so far."""
+AMBIGUOUS: Final = "hifi_ambiguous"
+"""Requests so far that got no response but may have arrived. Absent: none, so the delivery arrived at most once."""
+SOURCE: Final = "hifi_source"
+"""The record whose delivery this is the outcome of, `enriched:<offset>` or `retry-out:<offset>`, same partition."""
+REASON: Final = "hifi_reason"
+"""A short stable code of the reason. All dead letters have it."""
+
+# Headers of retries, dead letters and replays.
+
+FIRST_ATTEMPT: Final = "hifi_first_attempt"
+"""When the first request for this delivery was sent, microseconds since 1970 UTC."""
+DUE: Final = "hifi_due"
+"""On retries: the time before which the destination asked for no request (Retry-After), microseconds since 1970 UTC."""
+RETRY: Final = "hifi_retry"
+"""On `retry-out`: the record that the retrier read, `<tier>:<offset>`, same partition. Copies have the same value."""
+REPLAY: Final = "hifi_replay"
+"""How often the event was replayed from the dead letters. Receipts of replayed events have it, too."""
+DETAIL: Final = "hifi_detail"
+"""On dead letters and retries: the reason in one sentence."""
+POINTER: Final = "hifi_pointer"
+"""On dead letters: the JSON pointer (RFC 6901) of the part that failed."""
+SERVICE: Final = "hifi_service"
+"""On dead letters: the service that refused the event."""
+
+IDENTITY_FIELDS: Final = (PIPE, REVISION, BARRIER, ACCEPTED, MINUTE, SEQ)
+"""The fields of the header `hifi` after the format version, in order."""
+HOP_FIELDS: Final = (IN, RAW, TO)
+"""The fields of the header `hifi_hop`, in order."""
+RECEIPT_FIELDS: Final = (
+    OUTCOME,
+    DESTINATION,
+    SOURCE,
+    PASS,
+    ATTEMPT,
+    STATUS,
+    SENT,
+    ANSWERED,
+    AMBIGUOUS,
+    BREAKER,
+    REASON,
+    FIRST,
+)
+"""The fields of the header `hifi_receipt`, in order. A field that does not apply is empty."""
+
+_PACKED: Final = {IDENTITY: IDENTITY_FIELDS, HOP: HOP_FIELDS, RECEIPT: RECEIPT_FIELDS}
+_FORMAT_TEXT: Final = b"%d" % FORMAT
+_EPOCH_DIGITS: Final = 16
 
 
 class Record(NamedTuple):
@@ -94,55 +142,167 @@ class Record(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The headers that ingest adds to every event. Times in microseconds since 1970 UTC, minute in minutes."""
+    """What ingest adds to every event."""
 
     pipe: str
-    pipe_version: int
-    epoch: str
-    sequence: int
+    """Name of the pipe."""
+    revision: int
+    """See `REVISION`."""
+    barrier: int
+    """See `BARRIER`."""
     accepted_us: int
+    """Microseconds since 1970 UTC."""
     minute: int
+    """Minutes since 1970 UTC."""
+    seq: bytes
+    """`<epoch as 16 hex digits>:<sequence>`."""
+
+
+class Hop(NamedTuple):
+    """What the service that wrote a record adds to it."""
+
+    in_us: int
+    """When that service fetched its input, microseconds since 1970 UTC."""
+    raw: int = -1
+    """Offset of the event in `raw`; -1: the record is on `raw` itself."""
+    to: bytes | None = None
+    """See `TO`; None: the record is not on `enriched`."""
 
 
 def seq_text(epoch: int, sequence: int) -> bytes:
-    """The value of the header `hifi_seq` for a 64-bit epoch and a sequence number."""
+    """The identity of an event for a 64-bit epoch and a sequence number."""
     return b"%016x:%d" % (epoch, sequence)
 
 
-def identity(headers: Mapping[str, bytes]) -> Identity:
-    """Read the headers that ingest added.
+def identity_prefix(pipe: str, revision: int, barrier: int, accepted_us: int) -> bytes:
+    """The part of the header `hifi` that the events of a request share; minute, `;` and identity follow it."""
+    return b"%d;%b;%d;%d;%d;" % (FORMAT, pipe.encode("ascii"), revision, barrier, accepted_us)
+
+
+def identity_header(headers: Sequence[tuple[str, bytes]]) -> bytes:
+    """The value of the header `hifi`, without a check of its content.
 
     Args:
-        headers: name to value, as `dict(record.headers)`.
+        headers: of a record, in their order.
 
     Raises:
-        NotAnEvent: one of them is missing or malformed.
+        NotAnEvent: the first header is another one.
     """
+    if not headers or headers[0][0] != IDENTITY:
+        raise NotAnEvent(f"the first header is not {IDENTITY}")
+    return headers[0][1]
+
+
+def identity(headers: Sequence[tuple[str, bytes]]) -> Identity:
+    """Read the header `hifi`.
+
+    Args:
+        headers: of a record, in their order.
+
+    Raises:
+        NotAnEvent: it is missing or malformed, or its format is not known here.
+    """
+    return parse_identity(identity_header(headers))
+
+
+def parse_identity(value: bytes) -> Identity:
+    """Read the value of the header `hifi`. Fields that a later release appended are skipped.
+
+    Raises:
+        NotAnEvent: it is malformed, or its format is not known here.
+    """
+    parts = value.split(b";")
+    if parts[0] != _FORMAT_TEXT:
+        raise NotAnEvent(f"the header {IDENTITY} has a format other than {FORMAT}, which this release reads")
     try:
-        epoch, _, sequence = headers[SEQ].partition(b":")
-        if len(epoch) != 16:
+        seq = parts[6]
+        if seq[_EPOCH_DIGITS : _EPOCH_DIGITS + 1] != b":":
             raise ValueError(SEQ)
-        return Identity(
-            headers[PIPE].decode("ascii"),
-            int(headers[PIPE_VERSION]),
-            epoch.decode("ascii"),
-            int(sequence),
-            int(headers[ACCEPTED]),
-            int(headers[MINUTE]),
-        )
-    except KeyError as missing:
-        raise NotAnEvent(f"the header {missing.args[0]} is missing") from None
-    except ValueError:
-        raise NotAnEvent("one of hifi's own headers is malformed") from None
+        int(seq[_EPOCH_DIGITS + 1 :])
+        pipe = parts[1].decode("ascii")
+        return Identity(pipe, int(parts[2]), int(parts[3]), int(parts[4]), int(parts[5]), seq)
+    except (IndexError, ValueError):
+        raise NotAnEvent(f"the header {IDENTITY} is malformed") from None
 
 
-def number(headers: Mapping[str, bytes], name: str, default: int | None = None) -> int:
-    """Read a header as a whole number.
+def hop(headers: Sequence[tuple[str, bytes]]) -> Hop:
+    """Read the header `hifi_hop`.
+
+    Args:
+        headers: of a record, in their order.
 
     Raises:
-        NotAnEvent: the header is not a whole number, or is missing and there is no default.
+        NotAnEvent: it is missing or malformed.
     """
-    value = headers.get(name)
+    if len(headers) < 2 or headers[1][0] != HOP:
+        raise NotAnEvent(f"the second header is not {HOP}")
+    parts = headers[1][1].split(b";")
+    try:
+        in_us = int(parts[0])
+        raw = int(parts[1]) if len(parts) > 1 and parts[1] else -1
+    except ValueError:
+        raise NotAnEvent(f"the header {HOP} is malformed") from None
+    return Hop(in_us, raw, parts[2] if len(parts) > 2 else None)
+
+
+def fields(headers: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
+    """All headers of a record by name, packed ones as their fields, empty fields left out.
+
+    For records that are rare or shown to a person; services that handle every event read the packed headers. A packed
+    header that cannot be read stays as it is.
+    """
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        unpacked = _unpacked(name, value)
+        if unpacked is None:
+            found[name] = value
+        else:
+            found.update(unpacked)
+    return found
+
+
+def _unpacked(name: str, value: bytes) -> dict[str, bytes] | None:
+    """The fields of a packed header; None where it is none or cannot be read."""
+    if name == IDENTITY:
+        version, _, rest = value.partition(b";")
+        parts = rest.split(b";")
+        readable = version == _FORMAT_TEXT and len(parts) >= len(IDENTITY_FIELDS)
+        return dict(zip(IDENTITY_FIELDS, parts, strict=False)) if readable else None
+    if name == HOP:
+        parts = value.split(b";")
+        known = dict(zip(HOP_FIELDS, parts, strict=False))
+        return {field: text for field, text in known.items() if text or field == TO}
+    if name == RECEIPT:
+        known = dict(zip(RECEIPT_FIELDS, value.split(b";"), strict=False))
+        return {field: text for field, text in known.items() if text}
+    return None
+
+
+def packed(found: Mapping[str, bytes]) -> Headers:
+    """The headers of a record with these fields: the opposite of `fields`.
+
+    Without all fields of the identity there is no header `hifi`: the record is not an event.
+    """
+    rest = dict(found)
+    made: Headers = []
+    if all(name in rest for name in IDENTITY_FIELDS):
+        values = [_FORMAT_TEXT, *(rest.pop(name) for name in IDENTITY_FIELDS)]
+        made.append((IDENTITY, b";".join(values)))
+    if IN in rest:
+        last = next((index for index in (2, 1) if HOP_FIELDS[index] in rest), 0)
+        made.append((HOP, b";".join([rest.pop(name, b"") for name in HOP_FIELDS[: last + 1]])))
+    if OUTCOME in rest:
+        made.append((RECEIPT, b";".join([rest.pop(name, b"") for name in RECEIPT_FIELDS])))
+    return made + list(rest.items())
+
+
+def number(found: Mapping[str, bytes], name: str, default: int | None = None) -> int:
+    """Read a header or field as a whole number.
+
+    Raises:
+        NotAnEvent: it is not a whole number, or is missing and there is no default.
+    """
+    value = found.get(name)
     if value is None:
         if default is None:
             raise NotAnEvent(f"the header {name} is missing")
@@ -153,7 +313,23 @@ def number(headers: Mapping[str, bytes], name: str, default: int | None = None) 
         raise NotAnEvent(f"the header {name} is not a number") from None
 
 
-def with_headers(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, bytes | None]) -> Headers:
-    """A copy of headers with `changes` applied: each name is set once, or removed if its value is None."""
-    kept = [header for header in headers if header[0] not in changes]
-    return kept + [(name, value) for name, value in changes.items() if value is not None]
+def with_fields(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, bytes | None]) -> Headers:
+    """A copy of headers with some fields changed; packed headers without a changed field stay byte for byte.
+
+    Args:
+        headers: of a record.
+        changes: name of a header, or of a field of a packed one, to its value; None removes it.
+    """
+    changed: dict[str, bytes] = {name: value for name, value in changes.items() if value is not None}
+    kept: Headers = []
+    for name, value in headers:
+        unpacked = _unpacked(name, value) if not changes.keys().isdisjoint(_PACKED.get(name, ())) else None
+        if unpacked is not None:
+            changed = {field: text for field, text in unpacked.items() if field not in changes} | changed
+        elif name not in changes:
+            kept.append((name, value))
+    made = packed(changed)
+    # The packed headers come first, in this order.
+    first = {name: (name, value) for name, value in [*kept, *made] if name in _PACKED}
+    head = [first[name] for name in _PACKED if name in first]
+    return head + [header for header in [*kept, *made] if header[0] not in first]

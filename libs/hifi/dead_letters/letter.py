@@ -17,6 +17,7 @@ from hifi.event import (
     REPLAY,
     SERVICE,
     Headers,
+    fields,
     number,
 )
 
@@ -38,7 +39,7 @@ class DeadLetter:
     facts: Mapping[str, bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "facts", dict(self.headers))
+        object.__setattr__(self, "facts", fields(self.headers))
 
     @property
     def id(self) -> str:
@@ -46,7 +47,7 @@ class DeadLetter:
         return f"{self.partition}:{self.offset}"
 
     def text(self, header: str) -> str:
-        """A header as text, empty where it is missing."""
+        """A header, or a field of a packed one, as text; empty where it is missing."""
         return self.facts.get(header, b"").decode("utf-8", "replace")
 
     @property

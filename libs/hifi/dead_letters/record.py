@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hifi import metrics
 from hifi.errors import Rejected
-from hifi.event import DETAIL, IN, PIPE, POINTER, REASON, SERVICE, Record, with_headers
+from hifi.event import DETAIL, IN, PIPE, POINTER, REASON, SERVICE, Record, fields, with_fields
 
 _DETAIL_BYTES = 1000
 
@@ -28,7 +28,7 @@ def dead_letter(
         fetched_us: when the service fetched the record, microseconds since 1970 UTC.
     """
     headers = list(headers)
-    pipe = next((content for name, content in headers if name == PIPE), b"").decode("utf-8", "replace")
+    pipe = fields(headers).get(PIPE, b"").decode("utf-8", "replace")
     metrics.DEAD_LETTERS.labels(pipe, service, why.reason).inc()
     changes: dict[str, bytes | None] = {
         REASON: why.reason.encode(),
@@ -37,4 +37,4 @@ def dead_letter(
         SERVICE: service.encode(),
         IN: b"%d" % fetched_us,
     }
-    return Record(key, value, with_headers(headers, changes))
+    return Record(key, value, with_fields(headers, changes))

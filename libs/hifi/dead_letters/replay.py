@@ -31,7 +31,7 @@ from hifi.event import (
     SOURCE,
     Record,
     identity,
-    with_headers,
+    with_fields,
 )
 from hifi.kafka.producer import Producer
 from hifi.topics import Topics
@@ -48,7 +48,7 @@ def target(topics: Topics, letter: DeadLetter) -> str:
         Rejected: it cannot be replayed, with the reason.
     """
     try:
-        identity(letter.facts)
+        identity(letter.headers)
     except Rejected as why:
         raise Rejected(
             "not-replayable", f"{letter.id} is not an event that hifi accepted: {why.detail}"
@@ -75,7 +75,7 @@ def replayed(letter: DeadLetter, now_us: int) -> Record:
     """
     changes: dict[str, bytes | None] = dict.fromkeys(_DROPPED)
     changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
-    return Record(letter.key, letter.value, with_headers(letter.headers, changes))
+    return Record(letter.key, letter.value, with_fields(letter.headers, changes))
 
 
 async def replay(

@@ -24,6 +24,16 @@ from hifi.topics import Tier, Topics
 PARTITIONS = 2
 
 
+IDENTITY_FIELDS = {
+    event.PIPE: b"p",
+    event.REVISION: b"1",
+    event.BARRIER: b"1",
+    event.ACCEPTED: b"1000000",
+    event.MINUTE: b"1",
+    event.SEQ: seq_text(1, 1),
+}
+
+
 class DeadLetterStream:
     """A stream with dead letters."""
 
@@ -42,15 +52,16 @@ class DeadLetterStream:
         partition: int = 0,
         **more: Any,
     ) -> None:
-        headers = [
-            ("ce_id", b"%d" % self.count),
-            (event.PIPE, pipe.encode()),
-            (event.PIPE_VERSION, b"1"),
-            (event.SEQ, seq_text(7, self.count)),
-            (event.ACCEPTED, b"1000000"),
-            (event.MINUTE, b"1"),
-            (event.RAW, b"%d" % self.count),
-        ]
+        headers = event.packed(
+            IDENTITY_FIELDS
+            | {
+                event.PIPE: pipe.encode(),
+                event.SEQ: seq_text(7, self.count),
+                event.IN: b"1",
+                event.RAW: b"%d" % self.count,
+                "ce_id": b"%d" % self.count,
+            }
+        )
         if service == "egest":
             headers += [
                 (event.DESTINATION, more.pop("destination", "d").encode()),
@@ -155,7 +166,7 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
     went = await stream.replay(await stream.found())
     assert [topic for _, topic in went] == [topics.retry_out, topics.raw, topics.normalized]
     (record,) = await stream.read(topics.retry_out)
-    headers = dict(record.headers)
+    headers = event.fields(record.headers)
     assert (record.partition, record.key, record.value) == (1, b"k", b'{"a":1}')
     assert headers[event.SEQ] == seq_text(7, 0)
     assert headers[event.REPLAY] == b"1"
@@ -171,7 +182,7 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
     }
     assert gone.isdisjoint(headers), "the limits begin anew"
     (record,) = await stream.read(topics.normalized)
-    assert dict(record.headers)[event.SERVICE] == b"enrich", (
+    assert event.fields(record.headers)[event.SERVICE] == b"enrich", (
         "egest tells by it that the old place in raw means nothing"
     )
 
@@ -220,8 +231,7 @@ async def test_a_stream_that_does_not_exist_is_said(kafka: str) -> None:
 
 @pytest.mark.parametrize("service", ["", "ingest"])
 def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
-    headers = dead_letter(b"k", b"", [(event.SEQ, seq_text(1, 1))], service, Rejected("x", "y"), 0).headers
-    headers += [(event.PIPE, b"p"), (event.PIPE_VERSION, b"1"), (event.ACCEPTED, b"1"), (event.MINUTE, b"1")]
+    headers = dead_letter(b"k", b"", event.packed(IDENTITY_FIELDS), service, Rejected("x", "y"), 0).headers
     one = DeadLetter(0, 0, 0, b"k", b"", headers)
     with pytest.raises(Rejected):
         target(Topics("s"), one)
