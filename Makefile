@@ -47,7 +47,7 @@ soak: setup  ## ten minutes of recorded flights, observe checked against request
 bench: setup .venv-bench/.installed  ## compare the mesh with a FastStream chain and plain Kafka; writes docs/benchmarks.md (ARGS="--runs 1")
 	.venv/bin/python bench/run.py $(ARGS)
 
-bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in about two minutes; fails when it has multiplied
+bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in about four minutes; ends with a line of JSON, fails when cost has multiplied
 	.venv/bin/python bench/quick.py
 
 bench-rows: setup  ## measure growth of cost, starts and restarts, a few minutes each (ARGS="pipes dead --fresh"); adds to bench/results
