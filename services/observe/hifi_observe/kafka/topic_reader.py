@@ -1,7 +1,6 @@
 """Read every topic of the partition numbers that this instance observes into their ledgers."""
 
 import asyncio
-import contextlib
 from typing import Any, Final
 
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -9,6 +8,7 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from hifi import log
 from hifi.clock import monotonic_s, now_us
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
+from hifi.kafka.clients import close
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.kafka.ledger_recovery import load_ledger
@@ -87,8 +87,7 @@ class TopicReader:
         finally:
             self._failed.cancel()
             for one in (self._membership, self._snapshots, self._consumer):
-                with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
-                    await asyncio.wait_for(one.stop(), timeout=5)
+                await close(one)
 
     async def _fail(self) -> None:
         await self._failed
