@@ -17,7 +17,7 @@ setup: .venv/.installed  ## create .venv, find or install Java, download the jar
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)
 
-# Without ARGS two pytest processes share the work; with ARGS one does, which suits a selection.
+# Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)
 	$(if $(ARGS),.venv/bin/pytest --durations=10,.venv/bin/python tests/run_groups.py) $(if $(KAFKA),--kafka=$(KAFKA)) $(ARGS)
 
