@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi.event import ACCEPTED, OUTCOME
 from hifi.kafka.admin import partition_counts
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 
 READ_S: Final = 300.0
@@ -35,7 +36,7 @@ class TopicLags:
 async def end_offsets(bootstrap: str, topics: Topics) -> Offsets:
     """Return the current end offsets of all partitions."""
     partitions = await _partitions(bootstrap, topics)
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
     await consumer.start()
     try:
         ends: Offsets = await consumer.end_offsets(partitions)
@@ -51,7 +52,7 @@ async def read(bootstrap: str, topics: Topics, since: Offsets) -> TopicLags:
         TimeoutError: Kafka takes longer than five minutes.
     """
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
+        **client_options(bootstrap), enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
     )
     lags = TopicLags({short(name): [] for name in names(topics)})
     seen: dict[str, set[str]] = {short(name): set() for name in names(topics)}

@@ -19,6 +19,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from hifi.errors import NotAnEvent, Retryable
 from hifi.event import RAW, REPLAY, number
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 
 ANSWER_S: Final = 10.0
@@ -62,9 +63,9 @@ async def read_backlog(bootstrap: str, topics: Topics) -> ConsumerBacklog:
 
 
 async def _read_backlog(bootstrap: str, topics: Topics) -> ConsumerBacklog:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = AIOKafkaAdminClient(**client_options(bootstrap))
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=PROBE_BYTES
+        **client_options(bootstrap), enable_auto_commit=False, max_partition_fetch_bytes=PROBE_BYTES
     )
     found = ConsumerBacklog()
     try:

@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hifi.errors import HifiError, Misconfigured
+from hifi.kafka.security import client_options
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.kafka_command import kafka_command
 from hifi_infra.kafka.cluster_state import ClusterState, load_cluster_state
@@ -272,7 +273,7 @@ async def brokers_seen_by(address: str) -> set[int]:
     with suppress(OSError):
         _, writer = await asyncio.open_connection(host, int(port))
         writer.close()
-        admin = AIOKafkaAdminClient(bootstrap_servers=address, request_timeout_ms=5000)
+        admin = AIOKafkaAdminClient(**client_options(address), request_timeout_ms=5000)
         try:
             await admin.start()
             answer = await admin.describe_cluster()

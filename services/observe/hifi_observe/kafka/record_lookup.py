@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 from hifi import event
 from hifi.dead_letters.reader import replayed
 from hifi.errors import Misconfigured, Retryable
+from hifi.kafka.security import client_options
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
@@ -115,7 +116,7 @@ async def dead_letters(
 async def _span(settings: ServiceSettings, tp: TopicPartition, first: int, end: int | None) -> Any:
     """Records of a partition from an offset (negative: relative to the end) up to `end` (None: the current end)."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=settings.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
+        **client_options(settings.kafka), enable_auto_commit=False, auto_offset_reset="earliest"
     )
     try:
         async with asyncio.timeout(_TIMEOUT_S):

@@ -9,6 +9,7 @@ from hifi import log
 from hifi.clock import monotonic_s, now_us
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
 from hifi.kafka.clients import close
+from hifi.kafka.security import client_options
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.kafka.ledger_recovery import load_ledger
@@ -30,7 +31,7 @@ logger = log.get(__name__)
 def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
     """A consumer without a group. It fetches large batches: a record may wait `wait_ms`, which saves the mesh CPU."""
     return AdaptiveConsumer(
-        bootstrap_servers=settings.kafka,
+        **client_options(settings.kafka),
         client_id=settings.instance,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
