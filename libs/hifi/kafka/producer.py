@@ -24,6 +24,7 @@ from hifi.event import Record
 from hifi.health import Health
 from hifi.kafka.clients import close, connect
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
+from hifi.kafka.security import client_options
 from hifi.topics import MAX_RECORD_BYTES
 
 MAX_BATCH_BYTES: Final = 512 * 1024
@@ -78,8 +79,8 @@ class Producer:
             ack_timeout_s: a batch that is not acknowledged in this time is sent again by a new producer, seconds.
             compression: `lz4`, `zstd` or None.
         """
+        self._bootstrap = bootstrap
         self._options: dict[str, Any] = {
-            "bootstrap_servers": bootstrap,
             "client_id": client_id,
             "acks": "all",
             "enable_idempotence": True,
@@ -206,7 +207,7 @@ class Producer:
             self._has_room.clear()
 
     async def _new_client(self) -> AIOKafkaProducer:
-        client = AIOKafkaProducer(**self._options)
+        client = AIOKafkaProducer(**client_options(self._bootstrap), **self._options)
         try:
             await client.start()
         except BaseException:
