@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hifi.errors import Misconfigured
+from hifi.kafka.security import use
 from hifi.settings import StreamSettings, load
 from hifi.topics import Topics
+from hifi_infra.kafka.credentials import own_cluster_security
 from hifi_infra.mesh import running
 from hifi_infra.mesh.running import RunningMesh
 
@@ -33,6 +35,8 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
             f"no mesh is running on {data}: start one with `hifi up`, give its folder with --data, "
             "or give a Kafka cluster with --kafka"
         )
+    if mesh.brokers is not None:
+        use(mesh.kafka, own_cluster_security(data, secure=mesh.secure))
     return Target(mesh.kafka, _topics(stream or mesh.stream), mesh)
 
 

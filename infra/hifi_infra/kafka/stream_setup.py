@@ -9,6 +9,7 @@ from aiokafka.errors import KafkaError
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.admin import create_topics, partition_counts
+from hifi.kafka.security import client_options
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import (
     PipeVersion,
@@ -94,7 +95,7 @@ def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missin
 
 
 async def _brokers(bootstrap: str) -> int:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = AIOKafkaAdminClient(**client_options(bootstrap))
     try:
         while True:
             try:

@@ -15,6 +15,7 @@ from hifi.pipe.model import Pipe
 from hifi_infra.java.jars import kafka_jars, spark_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
 from hifi_infra.mesh.broker_supervisor import BrokerSupervisor
@@ -169,6 +170,7 @@ class Mesh:
             stream=self.plan.stream,
             kafka=self.bootstrap,
             brokers=self.cluster.brokers if self.cluster else None,
+            secure=self.cluster is not None and self.cluster.credentials is not None,
             url=self.plan.url,
             console=self.plan.console,
             trigger=self.plan.trigger,
@@ -209,9 +211,15 @@ class Mesh:
         self.phase = "starting Kafka"
         before = running.read(self.plan.data)
         brokers = self.plan.brokers or (before.brokers if before else None) or 1
-        self.cluster = KafkaCluster(self.plan.data / "kafka", brokers=brokers)
-        self.brokers = BrokerSupervisor(self.cluster, self.journal)
-        await self.cluster.start()
+        secure = before.secure if before and self.plan.secure is None else bool(self.plan.secure)
+        cluster = KafkaCluster(self.plan.data / "kafka", brokers=brokers, secure=secure)
+        self.brokers = BrokerSupervisor(cluster, self.journal)
+        if cluster.credentials is not None:
+            cluster.credentials.prepare(stream_users(self.topics).values())
+        self.fleet.credentials, self.cluster = cluster.credentials, cluster
+        await cluster.start()
+        if cluster.credentials is not None:
+            await secure_stream(cluster.bootstrap, self.topics, cluster.credentials)
         self.brokers.start()
 
     async def _wait_for_address(self, kafka: "asyncio.Task[None]") -> None:

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError, for_code
 from hifi.errors import Misconfigured, Retryable
 from hifi.health import Health
 from hifi.kafka.clients import connect
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 
 _ALREADY_EXISTS = 36
@@ -87,7 +88,7 @@ async def matching_partitions(bootstrap: str, names: list[str], partitions: int,
 
 @contextlib.asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = AIOKafkaAdminClient(**client_options(bootstrap))
     try:
         await connect(admin.start)
         yield admin

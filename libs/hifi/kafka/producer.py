@@ -27,6 +27,7 @@ from hifi.kafka.batches import append_batch, build_batches, check_accumulator
 from hifi.kafka.clients import close, connect
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.kafka.partition_queue import MAX_BATCH_BYTES, PartitionQueue, Sending
+from hifi.kafka.security import client_options
 from hifi.topics import MAX_RECORD_BYTES
 
 __all__ = ["MAX_BATCH_BYTES", "Producer", "Sending"]
@@ -73,8 +74,8 @@ class Producer:
             check_accumulator()
         except IncompatibleAiokafkaError as error:
             raise Misconfigured(str(error)) from None
+        self._bootstrap = bootstrap
         self._options: dict[str, Any] = {
-            "bootstrap_servers": bootstrap,
             "client_id": client_id,
             "acks": "all",
             "enable_idempotence": True,
@@ -358,7 +359,7 @@ class Producer:
         return task
 
     async def _new_client(self) -> AIOKafkaProducer:
-        client = AIOKafkaProducer(**self._options)
+        client = AIOKafkaProducer(**client_options(self._bootstrap), **self._options)
         try:
             await client.start()
         except BaseException:
