@@ -14,6 +14,7 @@ from hifi import log, metrics
 from hifi.clock import monotonic_s
 from hifi.health import Health
 from hifi.kafka.clients import topic_consumer
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.stage_lag import OutputProgress, StageLag, StageReading
@@ -91,7 +92,7 @@ class BacklogMonitor:
     @contextlib.asynccontextmanager
     async def _clients(self) -> AsyncIterator[tuple[Any, Any]]:
         async with topic_consumer(self._bootstrap) as consumer:
-            admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+            admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
             try:
                 await admin.start()
                 yield consumer, admin
