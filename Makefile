@@ -17,7 +17,7 @@ setup: .venv/.installed  ## create .venv, find or install Java, download the jar
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)
 
-# Without ARGS two pytest processes share the work; with ARGS one does, which suits a selection.
+# Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)
 	$(if $(ARGS),.venv/bin/pytest --durations=10,.venv/bin/python tests/run_groups.py) $(if $(KAFKA),--kafka=$(KAFKA)) $(ARGS)
 
@@ -47,7 +47,7 @@ soak: setup  ## ten minutes of recorded flights, observe checked against request
 bench: setup .venv-bench/.installed  ## compare the mesh with a FastStream chain and plain Kafka; writes docs/benchmarks.md (ARGS="--runs 1")
 	.venv/bin/python bench/run.py $(ARGS)
 
-bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in about two minutes; fails when it has multiplied
+bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in about four minutes; ends with a line of JSON, fails when cost has multiplied
 	.venv/bin/python bench/quick.py
 
 bench-rows: setup  ## measure growth of cost, starts and restarts, a few minutes each (ARGS="pipes dead --fresh"); adds to bench/results

@@ -8,6 +8,7 @@ from typing import Any
 
 import growth_sections
 import pass_through
+import slow_minute_sections
 from markdown_tables import count, goal, median, ms, percent, sound, table
 
 MESH, TUNED, SINGLE = (
@@ -27,7 +28,11 @@ CASES = (
     "FastStream, tuned batches, single events of 200 B to 64 KiB",
 )
 ALONE = ("raw", "passing")
-KINDS = (*growth_sections.TITLES, "lag", "dead", "backlog", "start", "restart")
+KINDS = (
+    *growth_sections.TITLES,
+    *("lag", "dead", "backlog", "start", "restart", "standby"),
+    *slow_minute_sections.TITLES,
+)
 BUSY = 2.0
 """Load average per core above which other work ran on the machine."""
 
@@ -55,6 +60,7 @@ def page(results: Mapping[str, Any], name: str) -> str:
         parts.append(_ack(results["ack"]))
     if "rows" in results:
         parts += growth_sections.sections(results["rows"])
+        parts += slow_minute_sections.sections(results["rows"])
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
@@ -77,6 +83,13 @@ def _notes(results: Mapping[str, Any]) -> list[str]:
     return [f"- {note}\n" for note in notes]
 
 
+def _speed(runs: Sequence[Mapping[str, Any]]) -> str:
+    loops = [run["loop_s"] for run in runs if "loop_s" in run]
+    if not loops:
+        return ""
+    return f"A Python loop of 20 million additions took {min(loops):.1f} to {max(loops):.1f} s before each part. "
+
+
 def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
     first, last = runs[0], runs[-1]
     loads = ", ".join(f"{run['load_average']:.1f}" for run in runs)
@@ -86,8 +99,9 @@ def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
     return (
         f"Measured from {first['at']} to {last['at']} (commit {commits}) on {last['cores']} cores "
         f"({cpus}), {last['memory_mib']:,} MiB, {last['system']}; {versions}. Load average of the machine "
-        f"before each part of the run: {loads}. Sender, Kafka (one broker), every service with Spark and observe, "
-        f"and the destination share the cores. Raw results: bench/results/{name}.\n\n"
+        f"before each part of the run: {loads}. {_speed(runs)}"
+        f"Sender, Kafka (one broker), every service with Spark and observe, and the destination "
+        f"share the cores. Raw results: bench/results/{name}.\n\n"
         "**Workload.** Real flights (280 B each, or 200 B to 64 KiB where stated) arrive over HTTP, are validated, "
         "renamed, cast, masked, joined with five tables and delivered to one or two of three destinations "
         "(1.1 deliveries per "

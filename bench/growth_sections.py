@@ -15,6 +15,8 @@ TITLES = {
     "brokers": "Brokers, with as many copies of each event, real-time",
     "instances": "Instances of each service on the same cores, real-time (enrich: one active, one standby)",
 }
+RESTART = "## Recovery after SIGKILL\n\nReal-time, 100 ev/s, one instance of each service.\n\n"
+STANDBY = "## Takeover after SIGKILL\n\nReal-time, 100 ev/s, two instances of the service that is killed.\n\n"
 Runs = Sequence[Mapping[str, Any]]
 _NOTHING = {"lost": 0, "wrong": 0, "refused": 0}
 LAG_GOALS_MS = {"mesh, real-time": 40.0, "mesh, micro-batch": 700.0}
@@ -44,7 +46,8 @@ def sections(kinds: Mapping[str, Runs]) -> Iterator[str]:
         ("dead", _dead),
         ("backlog", _backlog),
         ("start", _start),
-        ("restart", _restart),
+        ("restart", lambda found: _kills(found, RESTART)),
+        ("standby", lambda found: _kills(found, STANDBY)),
     ):
         if kind in kinds:
             yield section(kinds[kind])
@@ -250,7 +253,7 @@ def _start(runs: Runs) -> str:
     )
 
 
-def _restart(runs: Runs) -> str:
+def _kills(runs: Runs, title: str) -> str:
     rows = []
     for name in _names(runs):
         points = [run["points"][name] for run in runs if name in run["points"]]
@@ -278,6 +281,4 @@ def _restart(runs: Runs) -> str:
         "wrong arrivals",
         "remark",
     ]
-    return "## Recovery after SIGKILL\n\nReal-time, 100 ev/s, one instance of each service.\n\n" + table(
-        head, rows
-    )
+    return title + table(head, rows)

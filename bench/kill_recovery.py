@@ -2,22 +2,36 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from cases import Case, in_scene, scene
+from load_round import LoadRounds
 from mesh_row import WARM_UP_S, Keep, attempt
 
 from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.load_test import LoadTest
-from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
-from hifi_cli.rate.event_load import EventLoad
+from hifi_cli.demo.verify import Comparison, SentEvent
 from hifi_infra.mesh.mesh import processes
 
 VICTIMS = ("ingest-1", "normalize-1", "enrich-1", "egest-1", "retrier-1", "observe-1", "broker-1")
+WITH_STANDBY = ("enrich-1", "normalize-1", "egest-1")
 RATE, SECONDS, BEFORE_S = 100.0, 14.0, 4.0
 LIMIT_S = 600.0
+
+
+def standby(keep: Keep) -> None:
+    """Two instances of enrich, normalize and egest: the other one takes over. About 3 minutes."""
+    scale = {"observe": 1, "enrich": 2, "normalize": 2, "egest": 2}
+    case = Case("real-time", plan={"scale": scale})
+    attempt(
+        keep,
+        "SIGKILL with a standby",
+        lambda: in_scene(
+            lambda folder: scene(case, folder), lambda made: _each(made, keep, WITH_STANDBY), LIMIT_S
+        ),
+    )
 
 
 def restart(keep: Keep) -> None:
@@ -31,42 +45,26 @@ def restart(keep: Keep) -> None:
     )
 
 
-async def _each(made: LoadTest, keep: Keep) -> None:
+async def _each(made: LoadTest, keep: Keep, victims: Sequence[str] = VICTIMS) -> None:
     await made.start()
     print("ready; warming up", flush=True)
-    books, first = RequestLogReader(made.workspace.request_log), 0
-    for name in (None, *VICTIMS):
-        seconds = SECONDS if name else WARM_UP_S
-        count = round(RATE * seconds)
-        found = await _round(made, books, name, (first, count))
-        first += count
-        if name:
-            print(name, found, flush=True)
-            keep(name, found)
+    rounds = LoadRounds(made)
+    await rounds.run(RATE, WARM_UP_S)
+    for name in victims:
+        killed_ns = 0
 
-
-async def _round(
-    made: LoadTest, books: RequestLogReader, name: str | None, span: tuple[int, int]
-) -> Mapping[str, Any]:
-    first, count = span
-    expected: Mapping[str, Deliveries] = await asyncio.to_thread(
-        EventLoad().write, made.workspace, count, first
-    )
-    sending = asyncio.create_task(made.send(RATE))
-    killed_ns = 0
-    try:
-        if name:
+        async def kill(name: str = name) -> None:
+            nonlocal killed_ns
             await asyncio.sleep(BEFORE_S)
             killed_ns = time.time_ns()
             await processes(made.mesh)[name].kill()
-        await sending
-    finally:
-        sending.cancel()
-    sends = read_send_log(made.workspace.send_log)
-    verdict = await made.wait_for_arrivals(books, sends, expected)
-    await asyncio.sleep(3)  # until the mesh has looked at all of its processes
-    await made.mesh.wait_ready(90)
-    return flowing(name or "", sends, expected, verdict, killed_ns)
+
+        one = await rounds.run(RATE, SECONDS, kill)
+        await asyncio.sleep(3)  # until the mesh has looked at all of its processes
+        await made.mesh.wait_ready(90)
+        found = flowing(name, one.sent, one.expected, one.verdict, killed_ns)
+        print(name, found, flush=True)
+        keep(name, found)
 
 
 def flowing(

@@ -20,9 +20,10 @@ from backlog_drain import backlog
 from cases import Case
 from dead_destination import dead
 from growth_sections import trouble
-from kill_recovery import restart
+from kill_recovery import restart, standby
 from larger_load import LargerLoad
 from mesh_row import Keep, row
+from slow_minutes import first_minute, overload, rolling
 from start_time import start
 
 from hifi_cli.rate.event_load import EventLoad
@@ -101,6 +102,10 @@ KINDS = {
         backlog,
         start,
         restart,
+        standby,
+        first_minute,
+        rolling,
+        overload,
     )
 }
 

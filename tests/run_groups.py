@@ -1,10 +1,10 @@
-"""Runs the whole test suite as two pytest processes side by side: `make test`.
+"""Runs the whole test suite as some pytest processes side by side: `make test`.
 
-One group mostly waits: its tests start whole meshes, and watch minutes close and services restart. The other mostly
-computes. Each process has a Kafka of its own and writes build/tests/<group>.log, which is printed when the group ends.
+Tests that start whole meshes, watch minutes close or restart services mostly wait, so the groups share two cores well.
+Each process has a Kafka of its own and writes build/tests/<group>.log, which is printed when the group ends.
 
 Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to both pytest processes.
-Exit status: 0 when both groups passed, else 1.
+Exit status: 0 when all groups passed, else 1.
 """
 
 import signal
@@ -17,18 +17,22 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "tests"
 PYTEST: Final = Path(sys.executable).with_name("pytest")
-MESH_FOLDERS: Final = ("tests/cli", "tests/infra", "tests/services/observe")
+FOLDERS: Final = {
+    "commands": ("tests/cli",),
+    "observe": ("tests/services/observe", "tests/infra"),
+    "enrich": ("tests/services/enrich",),
+}
+"""Group to its folders. The group `others` has everything else."""
 POLL_S: Final = 0.5
 PROGRESS_S: Final = 120.0
 """How often a line says that groups still run."""
 
 
 def groups() -> dict[str, list[str]]:
-    """Group to its pytest arguments: the mesh folders, and everything else, so that no new folder is left out."""
-    return {
-        "meshes": list(MESH_FOLDERS),
-        "services": ["tests", *(f"--ignore={folder}" for folder in MESH_FOLDERS)],
-    }
+    """Group to its pytest arguments; the last group leaves out the folders of the others, so no new one is missed."""
+    taken = [folder for folders in FOLDERS.values() for folder in folders]
+    chosen = {group: list(folders) for group, folders in FOLDERS.items()}
+    return chosen | {"others": ["tests", *(f"--ignore={folder}" for folder in taken)]}
 
 
 def start(group: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
@@ -39,7 +43,7 @@ def start(group: str, arguments: list[str]) -> "subprocess.Popen[bytes]":
 
 
 def main(arguments: list[str]) -> int:
-    """Run both groups to their end."""
+    """Run all groups to their end."""
     LOGS.mkdir(parents=True, exist_ok=True)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)

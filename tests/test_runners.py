@@ -16,9 +16,12 @@ def path(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_test_belongs_to_exactly_one_group() -> None:
     import run_groups
 
-    meshes, services = run_groups.groups()["meshes"], run_groups.groups()["services"]
-    assert services == ["tests", *(f"--ignore={folder}" for folder in meshes)]
-    assert all((TESTS.parent / folder).is_dir() for folder in meshes)
+    chosen = run_groups.groups()
+    others = chosen.pop("others")
+    folders = [folder for group in chosen.values() for folder in group]
+    assert len(folders) == len(set(folders))
+    assert others == ["tests", *(f"--ignore={folder}" for folder in folders)]
+    assert all((TESTS.parent / folder).is_dir() for folder in folders)
 
 
 def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:

@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from hifi.errors import Misconfigured
 from hifi.topics import DEFAULT_TIERS, Tier, Topics, parse_tiers
 
-S = TypeVar("S", bound="StreamSettings")
+S = TypeVar("S", bound=BaseSettings)
 
 
 class StreamSettings(BaseSettings):
@@ -28,6 +28,12 @@ class StreamSettings(BaseSettings):
         DEFAULT_TIERS,
         min_length=1,
         description="Delays of the retry tiers, ascending, `5s,30s,2m,10m,1h`; the same for every service.",
+    )
+
+    create_topics: bool = Field(
+        default=True,
+        description="Whether `hifi up` and provisioning create the stream's topics. `false`: they only check them; "
+        "`hifi topics show` prints what must exist.",
     )
 
     @property
@@ -72,8 +78,11 @@ def load(settings: type[S]) -> S:
     try:
         return settings()
     except ValidationError as error:
+        prefix = settings.model_config.get("env_prefix", "")
         lines = [
-            f"HIFI_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']} (got {problem['input']!r})"
+            f"{prefix}{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']} (got {problem['input']!r})"
+            if problem["loc"]
+            else problem["msg"].removeprefix("Value error, ")
             for problem in error.errors(include_url=False)
         ]
         raise Misconfigured("settings are wrong:\n  " + "\n  ".join(lines)) from None

@@ -186,6 +186,11 @@ class Topics:
         """The id of a service's consumer group."""
         return f"{self.stream}.{service}"
 
+    @property
+    def spark_group_prefix(self) -> str:
+        """What the group ids begin with that Spark's Kafka source makes up for enrich. It commits nothing to them."""
+        return f"{self.stream}.enrich-spark"
+
     def all(self) -> list[Topic]:
         """Every topic of the stream, to create it."""
         events = [self.raw, self.normalized, self.enriched, self.retry_out, self.receipts, self.accepted]

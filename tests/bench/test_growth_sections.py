@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import slow_minute_sections
 from backlog_drain import drained
 from backlog_drain import shape as shape_backlog
 from benchmarks_page import CASES as SHOWN_CASES
@@ -16,6 +17,7 @@ from growth_sections import DEAD as SHOWN_DEAD
 from growth_sections import LAG_GOALS_MS, TITLES, sections, trouble
 from kill_recovery import flowing
 from larger_load import FLEET, LargerLoad
+from load_round import LoadRound, lag_figures
 from markdown_tables import goal
 from pass_through import SERVICES, section
 from rows import KINDS, LAGS
@@ -237,3 +239,27 @@ def test_the_pipe_of_the_backlog_has_a_rate(tmp_path):
     assert (away.rate, away.breaker.probe, other.rate) == (500, 1, None)
     assert away.when is None
     assert str(away.url).endswith("/away")
+
+
+def test_slow_minutes_show_their_slowest_part() -> None:
+    one = {
+        "start_seconds": 11.5, "lost": 0, "wrong": 0, "duplicates": 2, "lag_ms": {"p50": 50, "p95": 300},
+        "lag_ms_by_10_s": [{"p95": 900}, {"p95": 80}],
+    }  # fmt: skip
+    (text,) = slow_minute_sections.sections({"first_minute": runs({"real-time": one})})
+    assert "| real-time | 11.5 | 50 | 300 | 0 | 2 | 900 | - |" in text
+    (text,) = slow_minute_sections.sections({"overload": runs({"8,000 ev/s offered": {"failed": "no mesh"}})})
+    assert "no mesh |" in text
+
+
+def test_a_round_of_load_is_counted_by_slices_of_its_due_times() -> None:
+    second = 1_000_000_000
+    sent = {str(at): SentEvent(at * second, at * second, at * second + 5_000_000, 202) for at in range(1, 5)}
+    sent["refused"] = SentEvent(second, second, 3 * second, 429)
+    arrived = {("/w", name): sent[name].due_ns + int(name) * 10_000_000 for name in "123"}
+    verdict = Comparison(arrived=arrived, duplicates=1)
+    one = LoadRound(sent, {name: {"/w": {}} for name in sent}, verdict)
+    assert one.totals() == {"sent": 5, "refused": 1, "lost": 1, "duplicates": 1, "wrong": 0}
+    assert [part["max"] for part in one.lags_ms(2)] == [20, 30]
+    assert one.answer_ms(accepted=False) == {"p50": 2000, "p95": 2000, "max": 2000}
+    assert lag_figures([]) == {}

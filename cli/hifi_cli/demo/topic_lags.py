@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi.event import ACCEPTED, OUTCOME
+from hifi.event import ACCEPTED, OUTCOME, fields
 from hifi.kafka.admin import partition_counts
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 
 READ_S: Final = 300.0
@@ -35,7 +36,7 @@ class TopicLags:
 async def end_offsets(bootstrap: str, topics: Topics) -> Offsets:
     """Return the current end offsets of all partitions."""
     partitions = await _partitions(bootstrap, topics)
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
     await consumer.start()
     try:
         ends: Offsets = await consumer.end_offsets(partitions)
@@ -51,7 +52,7 @@ async def read(bootstrap: str, topics: Topics, since: Offsets) -> TopicLags:
         TimeoutError: Kafka takes longer than five minutes.
     """
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
+        **client_options(bootstrap), enable_auto_commit=False, max_partition_fetch_bytes=4 * 1024 * 1024
     )
     lags = TopicLags({short(name): [] for name in names(topics)})
     seen: dict[str, set[str]] = {short(name): set() for name in names(topics)}
@@ -84,16 +85,16 @@ def short(topic: str) -> str:
 
 
 def _add(lags: TopicLags, seen: Mapping[str, set[str]], topic: str, record: Any) -> None:
-    headers = dict(record.headers)
-    if ACCEPTED not in headers:
+    found = fields(record.headers)
+    if ACCEPTED not in found:
         return
-    name = headers.get(ID, b"").decode("utf-8", "replace")
-    accepted_us = int(headers[ACCEPTED])
+    name = found.get(ID, b"").decode("utf-8", "replace")
+    accepted_us = int(found[ACCEPTED])
     if topic == "dead-letter":
         lags.dead.add(name)
         return
     if topic == "receipts":
-        outcome = headers.get(OUTCOME, b"?").decode()
+        outcome = found.get(OUTCOME, b"?").decode()
         lags.outcomes[outcome] = lags.outcomes.get(outcome, 0) + 1
     elif name in seen[topic]:
         lags.copies[topic] = lags.copies.get(topic, 0) + 1

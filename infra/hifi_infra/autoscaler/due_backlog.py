@@ -14,6 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from hifi.errors import Retryable
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 
 ANSWER_S: Final = 10.0
@@ -32,8 +33,8 @@ async def due_backlog(bootstrap: str, topics: Topics) -> dict[str, int]:
     Raises:
         Retryable: Kafka did not answer.
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    admin = AIOKafkaAdminClient(**client_options(bootstrap))
+    consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
     try:
         async with asyncio.timeout(ANSWER_S):
             await admin.start()

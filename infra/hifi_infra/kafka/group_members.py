@@ -14,6 +14,7 @@ from aiokafka.errors import KafkaError, UnknownMemberIdError, for_code
 from aiokafka.protocol.group import LeaveGroupRequest
 
 from hifi.errors import Retryable
+from hifi.kafka.security import client_options
 
 ANSWER_S: Final = 3.0
 """Bound on the whole removal: without it the session time-out does the same, later."""
@@ -36,7 +37,7 @@ async def remove_group_members(bootstrap: str, stream: str, client_id: str) -> i
     Raises:
         Retryable: Kafka did not answer, or refused.
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=int(ANSWER_S * 1000))
+    admin = AIOKafkaAdminClient(**client_options(bootstrap), request_timeout_ms=int(ANSWER_S * 1000))
     try:
         async with asyncio.timeout(ANSWER_S):
             await admin.start()

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from hifi import log
 from hifi.errors import HifiError, Misconfigured, Retryable
+from hifi.kafka.security import client_options
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi.settings import ServiceSettings, load
@@ -53,7 +54,7 @@ async def provision(settings: ProvisionSettings) -> None:
     pipes = _pipes(settings.pipes_folder)
     topics = settings.topics
     await _brokers(settings)
-    partitions = await prepare(settings.kafka, topics, settings.partitions)
+    partitions = await prepare(settings.kafka, topics, settings.partitions, create=settings.create_topics)
     logger.info("stream-ready", stream=settings.stream, partitions=partitions)
     if settings.pipes_folder is not None:
         outcome = await put_in_force(settings.kafka, topics, pipes, delete_missing=settings.delete_missing)
@@ -75,7 +76,7 @@ async def _brokers(settings: ProvisionSettings) -> None:
     reported = ""
     while True:
         seen = "Kafka does not answer"
-        admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka, request_timeout_ms=5000)
+        admin = AIOKafkaAdminClient(**client_options(settings.kafka), request_timeout_ms=5000)
         try:
             await admin.start()
             count = len((await admin.describe_cluster())["brokers"])

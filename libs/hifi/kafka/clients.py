@@ -13,6 +13,7 @@ from aiokafka_cooperative import CooperativeConsumer, IncompatibleAiokafkaError
 from hifi.backoff import backoff_s
 from hifi.errors import Misconfigured
 from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, check_fetcher
+from hifi.kafka.security import client_options
 from hifi.settings import ServiceSettings
 
 _HEARTBEATS_A_SESSION = 5
@@ -32,7 +33,7 @@ def group_consumer(settings: ServiceSettings, group: str, **options: Any) -> Coo
         Misconfigured: the installed aiokafka is not supported.
     """
     defaults: dict[str, Any] = {
-        "bootstrap_servers": settings.kafka,
+        **client_options(settings.kafka),
         "client_id": settings.instance,
         "group_id": group,
         "enable_auto_commit": False,
@@ -67,7 +68,7 @@ async def topic_consumer(
     """
     named = {} if client_id is None else {"client_id": client_id}
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
+        **client_options(bootstrap),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         **named,

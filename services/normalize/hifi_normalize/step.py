@@ -4,7 +4,6 @@ Outputs go to the partition of the event. An event that its client sent before g
 """
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,22 +12,18 @@ from aiokafka import ConsumerRecord
 from hifi import log, metrics
 from hifi.clock import now_us
 from hifi.dead_letters.record import dead_letter
-from hifi.errors import Fenced, Rejected
+from hifi.errors import Fenced, NotAnEvent, Rejected
 from hifi.event import (
-    ACCEPTED,
     CONTENT_TYPE,
     FIRST,
-    IN,
-    MINUTE,
+    HOP,
     OUTCOME,
-    PIPE,
-    PIPE_VERSION,
-    RAW,
-    SEQ,
+    RECEIPT,
+    RECEIPT_FIELDS,
     TRACEPARENT,
+    Identity,
     Record,
     identity,
-    with_headers,
 )  # fmt: skip
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition, Batch
@@ -41,8 +36,11 @@ from hifi_normalize.idempotency.fingerprint_window import Repetition
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache, PartitionFingerprints
 
 SERVICE: Final = "normalize"
+_PACKED: Final = 2
+"""Headers in front of those of the event itself: `hifi` and `hifi_hop`."""
+_DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%d"}.get(name, b"") for name in RECEIPT_FIELDS)
+"""The header `hifi_receipt` of a duplicate, for the offset of its first copy."""
 _VERSION_POLL_S: Final = 0.5
-_RECEIPT_HEADERS: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE, TRACEPARENT)
 
 logger = log.get(__name__)
 
@@ -85,22 +83,26 @@ class Normalizer:
         outputs = _Outputs()
         completed = 0
         for at, record in enumerate(batch):
-            headers = dict(record.headers)
+            headers = record.headers
             try:
                 event = identity(headers)
-                if event.pipe_version > self._registry.version:
+                if len(headers) < _PACKED or headers[1][0] != HOP:
+                    raise NotAnEvent(f"the second header is not {HOP}")
+                if event.barrier > self._registry.version:
                     await self._write(assigned, outputs)
                     if at > completed:
                         self._cache.complete_through(assigned, fingerprints, batch[at - 1].offset)
                     outputs, completed = _Outputs(), at
-                    await self._wait_for_version(assigned, event.pipe_version)
-                first = self._first_copy(fingerprints, record, headers, event.pipe)
+                    await self._wait_for_version(assigned, event.barrier)
+                first = self._first_copy(fingerprints, record, event)
                 if first is not None:
-                    outputs.receipts.append(_duplicate_receipt(record, headers, first, fetched_us))
+                    outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
                     continue
-                value = self._pipes.get(event.pipe).run(record.value, headers.get(CONTENT_TYPE))
-                changes = {IN: b"%d" % fetched_us, RAW: b"%d" % record.offset}
-                outputs.normalized.append(Record(record.key, value, with_headers(record.headers, changes)))
+                program, value = self._pipes.get(event.pipe), record.value
+                if program.steps:
+                    value = program.run(value, _header(record, CONTENT_TYPE))
+                hop = (HOP, b"%d;%d" % (fetched_us, record.offset))
+                outputs.normalized.append(Record(record.key, value, [headers[0], hop, *headers[_PACKED:]]))
             except Rejected as why:
                 outputs.dead_letters.append(_dead_letter(record, why, fetched_us))
         await self._write(assigned, outputs)
@@ -119,17 +121,17 @@ class Normalizer:
         self,
         fingerprints: PartitionFingerprints,
         record: ConsumerRecord,
-        headers: Mapping[str, bytes],
-        pipe: str,
+        event: Identity,
     ) -> int | None:
         """Offset in `raw` of the first copy of an event that its client sent before; None: it was not sent before."""
+        pipe = event.pipe
         published = self._registry.get(pipe)
         if published is None or not self._cache.enabled:
             return None
-        event = fingerprint(record, headers, pipe, declares_id=published.pipe.source.id is not None)
-        if event is None:
+        found = fingerprint(record, event, declares_id=published.pipe.source.id is not None)
+        if found is None:
             return None
-        repetition, first = self._cache.check(fingerprints, event)
+        repetition, first = self._cache.check(fingerprints, found)
         if repetition is Repetition.NEW:
             return None
         if repetition is Repetition.REUSED_ID:
@@ -182,15 +184,22 @@ def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Reco
     return dead_letter(record.key, record.value, record.headers, SERVICE, why, fetched_us)
 
 
-def _duplicate_receipt(
-    record: ConsumerRecord, headers: Mapping[str, bytes], first: int, fetched_us: int
-) -> Record:
+def _header(record: ConsumerRecord, wanted: str) -> bytes | None:
+    """A header of the event itself; None: it has none of that name."""
+    for name, value in record.headers:
+        if name == wanted:
+            return bytes(value)
+    return None
+
+
+def _duplicate_receipt(record: ConsumerRecord, first: int, fetched_us: int) -> Record:
     """The receipt of an event whose first copy, at offset `first`, is delivered instead."""
-    facts = [(name, headers[name]) for name in _RECEIPT_HEADERS if name in headers]
-    facts += [
-        (RAW, b"%d" % record.offset),
-        (FIRST, b"%d" % first),
-        (IN, b"%d" % fetched_us),
-        (OUTCOME, b"duplicate"),
+    headers = [
+        record.headers[0],
+        (HOP, b"%d;%d" % (fetched_us, record.offset)),
+        (RECEIPT, _DUPLICATE % first),
     ]
-    return Record(record.key, None, facts)
+    trace = _header(record, TRACEPARENT)
+    if trace is not None:
+        headers.append((TRACEPARENT, trace))
+    return Record(record.key, None, headers)

@@ -13,6 +13,7 @@ import orjson
 import pytest
 from ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe, wait_until
 
+from hifi.event import fields
 from hifi.pipe.registry import publish, stream_record
 from hifi_infra.kafka.cluster import KafkaCluster
 
@@ -133,7 +134,7 @@ async def test_a_frozen_kafka_leaves_unknowns_then_refuses_at_once_and_all_is_we
 
 async def reported_what_it_acknowledged(stream: Stream, accepted: set[str], maybe: set[str]) -> None:
     """Every acknowledged event is on raw, no refused one is, and the reports name exactly the acknowledged ones."""
-    raw = [dict(record.headers) | {"partition": record.partition} for record in await stream.raw()]
+    raw = [fields(record.headers) | {"partition": record.partition} for record in await stream.raw()]
     ids = {each["ce_id"].decode() for each in raw}
     assert accepted <= ids
     assert ids <= accepted | maybe

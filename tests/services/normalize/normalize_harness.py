@@ -18,7 +18,8 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from hifi.event import Headers, Record, seq_text
+from hifi import event
+from hifi.event import Record, seq_text
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
@@ -59,17 +60,21 @@ class Stream:
     def event(self, name: str, data: object, *, version: int | None = None) -> Record:
         """An event as ingest would write it."""
         self.sequence += 1
-        headers: Headers = [
-            ("ce_id", b"%d" % self.sequence),
-            ("ce_specversion", b"1.0"),
-            ("content-type", b"application/json"),
-            ("hifi_pipe", name.encode()),
-            ("hifi_pipe_version", b"%d" % (self.version if version is None else version)),
-            ("hifi_accepted", b"1800000000000000"),
-            ("hifi_in", b"1800000000000001"),
-            ("hifi_seq", seq_text(0xABC, self.sequence)),
-            ("hifi_minute", b"30000000"),
-        ]
+        known = b"%d" % (self.version if version is None else version)
+        headers = event.packed(
+            {
+                event.PIPE: name.encode(),
+                event.REVISION: known,
+                event.BARRIER: known,
+                event.ACCEPTED: b"1800000000000000",
+                event.MINUTE: b"30000000",
+                event.SEQ: seq_text(0xABC, self.sequence),
+                event.IN: b"1800000000000001",
+                "ce_id": b"%d" % self.sequence,
+                "ce_specversion": b"1.0",
+                event.CONTENT_TYPE: b"application/json",
+            }
+        )
         return Record(b"key", data if isinstance(data, bytes) else orjson.dumps(data), headers)
 
     async def put(self, partition: int, *records: Record) -> None:
@@ -191,8 +196,8 @@ async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncItera
 
 
 def headers(record: ConsumerRecord) -> dict[str, bytes]:
-    """Headers by name."""
-    return dict(record.headers)
+    """Headers and fields of packed headers by name."""
+    return event.fields(record.headers)
 
 
 def ids(records: Sequence[ConsumerRecord]) -> list[int]:

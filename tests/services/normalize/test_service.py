@@ -9,9 +9,10 @@ import orjson
 import pytest
 from normalize_harness import PARTITIONS, headers, ids, new_stream, normalize, pipe
 
-from hifi.event import Record
+from hifi.event import Record, fields
 
 SCHEMA = {"properties": {"n": {"type": "integer"}}}
+HOP = ("hifi_hop", b"1800000000000001")
 FUNCTIONS = "def fail(data): raise KeyError(data)\n"
 
 
@@ -40,7 +41,9 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
             (stream.event("failing", {}), "function-failed", None),
             (stream.event("gone", {}), "pipe-deleted", None),
             (Record(b"k", b"v", [("x", b"y"), ("ce_id", b"0")]), "not-an-event", None),
-            (Record(None, None, [("hifi_pipe", b"plain"), ("ce_id", b"0")]), "not-an-event", None),
+            (Record(None, None, [("hifi", b"1;plain;1"), HOP, ("ce_id", b"0")]), "not-an-event", None),
+            (Record(None, b"{}", [*good.headers[:1], *good.headers[2:]]), "not-an-event", None),
+            (Record(None, b"{}", [("hifi", b"2" + good.headers[0][1][1:]), HOP]), "not-an-event", None),
         ]
         after = [
             stream.event("plain", b"\xff not json"),
@@ -59,12 +62,16 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
     for record, sent in zip(passed, [good, *after], strict=False):
         found = headers(record)
         assert record.key == sent.key
-        assert {name: found[name] for name, _ in sent.headers if name != "hifi_in"} == {
-            name: value for name, value in sent.headers if name != "hifi_in"
+        assert (record.headers[0], list(record.headers[2:])) == (sent.headers[0], sent.headers[2:])
+        assert {name: found[name] for name in fields(sent.headers) if name != "hifi_in"} == {
+            name: value for name, value in fields(sent.headers).items() if name != "hifi_in"
         }
         assert int(found["hifi_in"]) <= record.timestamp * 1000 + 1000
         assert int(found["hifi_in"]) != 1800000000000001
-    assert [int(headers(record)["hifi_raw"]) for record in passed[:-1]] == [0, *range(7, 7 + len(after))]
+    assert [int(headers(record)["hifi_raw"]) for record in passed[:-1]] == [
+        0,
+        *range(1 + len(bad), 1 + len(bad) + len(after)),
+    ]
 
     assert {record.partition for record in dead} == {2}
     for record, (sent, reason, pointer) in zip(dead, bad, strict=True):
@@ -76,7 +83,7 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
             b"normalize",
         )
         assert b'"one"' not in found["hifi_detail"]
-        assert set(sent.headers) - {("hifi_in", b"1800000000000001")} <= set(record.headers)
+        assert set(sent.headers) - {HOP} <= set(record.headers)
 
 
 async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is_lost(

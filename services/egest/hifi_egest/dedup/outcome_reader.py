@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError
 
 from hifi import log
 from hifi.event import DESTINATION, REASON, SEQ, SOURCE, fields
+from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
 from hifi.topics import Topics
 from hifi_egest.dedup.lineage import work_key
@@ -155,7 +156,7 @@ class OutcomeReader:
         if self._consumer is not None:
             return
         self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
+            **client_options(self._bootstrap),
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             fetch_max_wait_ms=50,

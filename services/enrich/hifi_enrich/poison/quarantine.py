@@ -11,6 +11,7 @@ from hifi.clock import now_us
 from hifi.dead_letters.record import dead_letter
 from hifi.errors import Rejected, Retryable
 from hifi.kafka.producer import Producer
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 from hifi_enrich.plan.dataframe import newer_version
 from hifi_enrich.poison.notes import trial_note, unfinished_trial
@@ -80,7 +81,7 @@ class PoisonQuarantine:
 
     async def _quarantine(self, part: OffsetRange) -> None:
         tp = TopicPartition(self._topics.normalized, part.partition)
-        consumer = AIOKafkaConsumer(bootstrap_servers=self._settings.kafka, enable_auto_commit=False)
+        consumer = AIOKafkaConsumer(**client_options(self._settings.kafka), enable_auto_commit=False)
         producer = Producer(self._settings.kafka, f"{self._settings.instance}-quarantine")
         try:
             await consumer.start()

@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from hifi import log, metrics
+from hifi.kafka.security import client_options
 
 _TIMEOUT_S: Final = 15.0
 
@@ -44,14 +45,17 @@ class GroupOffsets:
     """
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
-        self._options = {"bootstrap_servers": bootstrap, "group_id": group, "enable_auto_commit": False}
+        self._bootstrap = bootstrap
+        self._options = {"group_id": group, "enable_auto_commit": False}
         self._topic = topic
         self._parts = {TopicPartition(topic, partition): partition for partition in range(partitions)}
         self._consumer: Any = None
 
     async def __aenter__(self) -> Self:
         """Connect."""
-        self._consumer = AIOKafkaConsumer(**self._options, request_timeout_ms=10_000)
+        self._consumer = AIOKafkaConsumer(
+            **client_options(self._bootstrap), **self._options, request_timeout_ms=10_000
+        )
         await asyncio.wait_for(self._consumer.start(), _TIMEOUT_S)
         self._consumer.assign(list(self._parts))
         self._consumer.pause(*self._parts)  # it fetches no records

@@ -7,7 +7,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from hifi.kafka.security import java_client_options
 from hifi.sql.spark_session import task_slots
+from hifi.topics import Topics
 from hifi_enrich.settings import EnrichSettings
 
 PartitionOffsets = Mapping[int, int]
@@ -66,7 +68,9 @@ def write_records(records: DataFrame, settings: EnrichSettings) -> None:
 def source_options(settings: EnrichSettings, topic: str, start: PartitionOffsets) -> dict[str, str]:
     """Options of Spark's Kafka source."""
     return {
-        "kafka.bootstrap.servers": settings.kafka,
+        **_connection_options(settings),
+        # Spark makes up the rest of the group id; the prefix is what an ACL can name.
+        "groupIdPrefix": Topics(settings.stream).spark_group_prefix,
         "assign": json.dumps({topic: sorted(start)}),
         "startingOffsets": offsets_json(topic, start),
         "includeHeaders": "true",
@@ -78,7 +82,7 @@ def source_options(settings: EnrichSettings, topic: str, start: PartitionOffsets
 def sink_options(settings: EnrichSettings) -> dict[str, str]:
     """Options of Spark's Kafka sink."""
     return {
-        "kafka.bootstrap.servers": settings.kafka,
+        **_connection_options(settings),
         "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
         "kafka.linger.ms": "5",
@@ -89,6 +93,10 @@ def sink_options(settings: EnrichSettings) -> dict[str, str]:
         "kafka.request.timeout.ms": "15000",
         "kafka.max.block.ms": "30000",
     }
+
+
+def _connection_options(settings: EnrichSettings) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in java_client_options(settings.kafka).items()}
 
 
 def offsets_json(topic: str, offsets: PartitionOffsets) -> str:

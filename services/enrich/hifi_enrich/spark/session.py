@@ -73,6 +73,8 @@ def start_session(
     if settings.enrich_compile == "throughput":
         java_options += " -XX:TieredStopAtLevel=4"  # overrides the earlier one
     conf = {
+        # Plans and logs show the options of sources and sinks, which hold Kafka's credentials.
+        "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|password|secret",
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.memory": settings.enrich_driver_memory,
     }

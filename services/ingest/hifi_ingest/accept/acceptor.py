@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hifi.clock import MICROSECONDS
 from hifi.errors import Overloaded, Rejected
-from hifi.event import ACCEPTED, IN, MINUTE, PIPE, PIPE_VERSION, SEQ, Headers, Record
+from hifi.event import HOP, IDENTITY, Record, identity_prefix
 from hifi.http.problem import Problem, retry_later
 from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.registry import PipeVersion
@@ -113,17 +113,14 @@ class Acceptor:
         indexes_by_partition: dict[int, list[int]] = {}
         for index, event in enumerate(events):
             indexes_by_partition.setdefault(partition_of(event.key, count), []).append(index)
-        shared_headers = [
-            (PIPE, pipe.pipe.pipe.encode()),
-            (PIPE_VERSION, b"%d" % pipe.version),
-            (ACCEPTED, b"%d" % accepted_us),
-            (IN, b"%d" % in_us),
-        ]
+        # A pipe's version is both its revision and the barrier: it was published at that offset of `pipes`.
+        prefix = identity_prefix(pipe.pipe.pipe, pipe.version, pipe.version, accepted_us)
+        hop = (HOP, b"%d" % in_us)
         groups: list[_PartitionGroup] = []
         try:
             for partition, indexes in indexes_by_partition.items():
                 of_partition = [events[index] for index in indexes]
-                groups.append(self._send_group(partition, of_partition, indexes, shared_headers, accepted_us))
+                groups.append(self._send_group(partition, of_partition, indexes, prefix, hop, accepted_us))
         except (Overloaded, Rejected) as error:
             # No other task has run since the first send, so the producer still has all of it and can drop it.
             for group in groups:
@@ -138,7 +135,8 @@ class Acceptor:
         partition: int,
         events: list[DecodedEvent],
         indexes: list[int],
-        shared_headers: Headers,
+        prefix: bytes,
+        hop: tuple[str, bytes],
         accepted_us: int,
     ) -> _PartitionGroup:
         acks = self._partitions[partition]
@@ -148,12 +146,7 @@ class Acceptor:
             Record(
                 event.key,
                 event.data,
-                [
-                    *event.headers,
-                    *shared_headers,
-                    (SEQ, epoch + b"%d" % sequence),
-                    (MINUTE, b"%d" % minute),
-                ],
+                [(IDENTITY, b"%b%d;%b%d" % (prefix, minute, epoch, sequence)), hop, *event.headers],
             )
             for sequence, (event, minute) in enumerate(zip(events, minutes, strict=True), first)
         ]

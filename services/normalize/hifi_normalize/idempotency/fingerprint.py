@@ -1,14 +1,14 @@
 """The fingerprint by which an event that a client sends again is recognized: digests of id and data. Pure."""
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from aiokafka import ConsumerRecord
 
-from hifi.event import REPLAY, SEQ
+from hifi.event import REPLAY, Identity
 
 _ENTRY: Final = struct.Struct("<QQIqq")
 _UUID_LENGTH: Final = 36
@@ -30,27 +30,29 @@ class Fingerprint(NamedTuple):
     """Offset in `raw`."""
 
 
-def fingerprint(
-    record: ConsumerRecord, headers: Mapping[str, bytes], pipe: str, *, declares_id: bool
-) -> Fingerprint | None:
+def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -> Fingerprint | None:
     """The fingerprint of an event; None if its client cannot have sent it before, or an operator replayed it.
 
     Args:
         record: of `raw`.
-        headers: of the record, by name.
-        pipe: name.
+        event: the identity that ingest gave it.
         declares_id: the pipe takes the id of plain JSON from the data, so ingest generates no ids for it.
     """
-    source, event_id = headers.get("ce_source", b""), headers.get("ce_id")
-    if event_id is None or REPLAY in headers:
+    source, event_id = b"", None
+    for name, value in record.headers:
+        if name == "ce_id":
+            event_id = value
+        elif name == "ce_source":
+            source = value
+        elif name == REPLAY:
+            return None
+    if event_id is None or (not declares_id and _is_generated(source, event_id, event.pipe)):
         return None
-    if not declares_id and _is_generated(source, event_id, pipe):
-        return None
-    name = b"%b\0%b\0%b" % (pipe.encode(), source, event_id)
+    identified = b"%b\0%b\0%b" % (event.pipe.encode(), source, event_id)
     return Fingerprint(
-        int.from_bytes(blake2b(name, digest_size=8).digest(), "little"),
+        int.from_bytes(blake2b(identified, digest_size=8).digest(), "little"),
         int.from_bytes(blake2b(record.value or b"", digest_size=8).digest(), "little"),
-        crc32(headers[SEQ]),
+        crc32(event.seq),
         record.timestamp,
         record.offset,
     )

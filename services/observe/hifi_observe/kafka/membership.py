@@ -1,13 +1,11 @@
 """Group membership that decides which partition numbers this instance observes; it subscribes to `raw` only."""
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 
-from hifi.kafka.clients import group_consumer
+from hifi.kafka.clients import close, group_consumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
@@ -34,8 +32,7 @@ class PartitionMembership(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def stop(self) -> None:
         """Leave the group, within 5 s."""
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._consumer.stop(), timeout=5)
+        await close(self._consumer)
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
         """Partition numbers were assigned to this instance."""

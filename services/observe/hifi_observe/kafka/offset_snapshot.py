@@ -7,6 +7,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from hifi.clock import now_us
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.closing import OffsetSnapshot
@@ -23,7 +24,7 @@ class OffsetSnapshotReader:
     """Reads snapshots of many partition numbers at once."""
 
     def __init__(self, bootstrap: str, topics: Topics) -> None:
-        self._admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        self._admin = AIOKafkaAdminClient(**client_options(bootstrap))
         self._topics = topics
         self._names = read_topics(topics)
 

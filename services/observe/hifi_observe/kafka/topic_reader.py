@@ -1,7 +1,6 @@
 """Read every topic of the partition numbers that this instance observes into their ledgers."""
 
 import asyncio
-import contextlib
 from typing import Any, Final
 
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -9,6 +8,8 @@ from aiokafka.errors import IllegalStateError, KafkaError
 from hifi import log
 from hifi.clock import monotonic_s, now_us
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer
+from hifi.kafka.clients import close
+from hifi.kafka.security import client_options
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 from hifi_observe.kafka.ledger_recovery import load_ledger
@@ -30,7 +31,7 @@ logger = log.get(__name__)
 def bare_consumer(settings: ServiceSettings, *, wait_ms: int = 500) -> Any:
     """A consumer without a group. It fetches large batches: a record may wait `wait_ms`, which saves the mesh CPU."""
     return AdaptiveConsumer(
-        bootstrap_servers=settings.kafka,
+        **client_options(settings.kafka),
         client_id=settings.instance,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
@@ -87,8 +88,7 @@ class TopicReader:
         finally:
             self._failed.cancel()
             for one in (self._membership, self._snapshots, self._consumer):
-                with contextlib.suppress(KafkaError, OSError, asyncio.TimeoutError):
-                    await asyncio.wait_for(one.stop(), timeout=5)
+                await close(one)
 
     async def _fail(self) -> None:
         await self._failed

@@ -4,7 +4,7 @@ import pytest
 from ingest_harness import FakeProducer, pipe
 
 from hifi.clock import MICROSECONDS
-from hifi.event import identity
+from hifi.event import Hop, hop, identity, seq_text
 from hifi.http.problem import Problem
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeVersion
@@ -81,13 +81,10 @@ async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_
     one = acceptor(producer)
     for _ in range(3):
         await one.accept(KNOWN, events(key_of(2), key_of(2)), NOW_US - 5, NOW_US)
-    found = [identity(dict(record.headers)) for record in producer.sent[2]]
-    assert [each.sequence for each in found] == [0, 1, 2, 3, 4, 5]
-    assert {each.epoch for each in found} == {f"{one._partitions[2].epoch:016x}"}
-    assert {(each.pipe, each.pipe_version, each.accepted_us, each.minute) for each in found} == {
-        ("flights", 7, NOW_US, MINUTE)
-    }
-    assert {dict(record.headers)["hifi_in"] for record in producer.sent[2]} == {b"%d" % (NOW_US - 5)}
+    found = [identity(record.headers) for record in producer.sent[2]]
+    assert [each.seq for each in found] == [seq_text(one._partitions[2].epoch, n) for n in range(6)]
+    assert {each[:-1] for each in found} == {("flights", 7, 7, NOW_US, MINUTE)}
+    assert {hop(record.headers) for record in producer.sent[2]} == {Hop(NOW_US - 5)}
     assert len({acks.epoch for acks in one._partitions}) == 4
 
 
@@ -103,4 +100,4 @@ async def test_an_event_counts_in_the_minute_of_its_time_unless_that_is_far_off(
         KNOWN, events("k", time_us=now_us - late_s * MICROSECONDS), now_us, now_us
     )
     ((record,),) = producer.sent.values()
-    assert identity(dict(record.headers)).minute == MINUTE + minutes
+    assert identity(record.headers).minute == MINUTE + minutes

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from ingest_harness import KEY, Ingest, Stream
 
-from hifi.event import identity
+from hifi.event import fields, identity
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -77,12 +77,13 @@ async def test_a_binary_event_is_on_raw_byte_for_byte_when_202_comes(
     status, answer, _ = await post(client, "/v1/events", body, BEARER, JSON, headers)
     assert (status, answer) == (202, {"accepted": 1, "ids": ["bin 1%"]})
     record = await found(stream, "bin 1%")
-    headers = dict(record.headers)
+    headers = fields(record.headers)
     assert record.value == body
+    assert [name for name, _ in record.headers[:2]] == ["hifi", "hifi_hop"]
     assert record.key == b"N1"
     assert headers["ce_comexampleext"] == "café".encode()
     assert headers["content-type"] == b"application/json"
-    event = identity(headers)
+    event = identity(record.headers)
     assert (event.pipe, event.minute) == ("flights", event.accepted_us // 60_000_000)
     assert abs(record.timestamp * 1000 - int(headers["hifi_in"])) < 5_000_000
 
@@ -200,7 +201,7 @@ async def test_declared_fields_give_id_time_and_key(client: aiohttp.ClientSessio
     status, answer, _ = await post(client, "/v1/pipes/orders/events", order, key, JSON)
     assert (status, answer["ids"]) == (202, ["17"])
     record = await found(stream, "17")
-    headers = dict(record.headers)
+    headers = fields(record.headers)
     assert (record.key, headers["ce_partitionkey"]) == (b"C1", b"C1")
     assert headers["ce_time"] == b"2020-02-29T12:00:00+01:00"
     assert int(headers["hifi_minute"]) == int(headers["hifi_accepted"]) // 60_000_000, (

@@ -46,3 +46,30 @@ async def test_a_ledger_that_cannot_be_loaded_ends_the_reader(
     with pytest.raises(ExceptionGroup) as raised:
         await asyncio.wait_for(made.run(), 5)
     assert raised.value.exceptions == (error,)
+
+
+class IgnoresCancellation(Nothing):
+    """Stands for a client whose `stop` swallows a cancellation, as `wait_for` of Python 3.11 can in aiokafka."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    async def stop(self) -> None:
+        """Return only once released."""
+        while not self.released.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.released.wait()
+
+
+async def test_a_client_that_never_stops_does_not_keep_the_reader_from_ending() -> None:
+    settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
+    topics = Topics("s")
+    made = TopicReader(settings, topics, Publisher(None, topics, 1))  # type: ignore[arg-type]
+    stuck = IgnoresCancellation()
+    made._membership, made._snapshots, made._consumer = stuck, Nothing(), Nothing()  # type: ignore[assignment]
+    running = asyncio.create_task(made.run())
+    await asyncio.sleep(0)
+    running.cancel()
+    ended, _ = await asyncio.wait({running}, timeout=30)
+    stuck.released.set()
+    assert ended == {running}

@@ -1,0 +1,103 @@
+"""Sends events to a running mesh, does something meanwhile, and waits for all deliveries."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
+from hifi_cli.rate.event_load import EventLoad
+
+MS_NS, SECOND_NS = 1_000_000, 1_000_000_000
+
+
+@dataclass(slots=True)
+class LoadRounds:
+    """Rounds of load on one mesh, whose events have ids of their own."""
+
+    made: LoadTest
+    load: EventLoad = field(default_factory=EventLoad)
+    _books: RequestLogReader = field(init=False)
+    _first: int = 0
+
+    def __post_init__(self) -> None:
+        self._books = RequestLogReader(self.made.workspace.request_log)
+
+    async def run(
+        self, rate: float, seconds: float, meanwhile: Callable[[], Awaitable[None]] | None = None
+    ) -> "LoadRound":
+        """Send at a rate for some seconds; `meanwhile` runs beside it and is awaited after the last event."""
+        count = max(self.load.batch, round(rate * seconds))
+        first, self._first = self._first, self._first + count
+        expected = await asyncio.to_thread(lambda: dict(self.load.write(self.made.workspace, count, first)))
+        sending = asyncio.create_task(self.made.send(rate, self.load.batch))
+        try:
+            if meanwhile is not None:
+                await meanwhile()
+            await sending
+        finally:
+            sending.cancel()
+        sent = await asyncio.to_thread(read_send_log, self.made.workspace.send_log)
+        verdict = await self.made.wait_for_arrivals(self._books, sent, expected)
+        return LoadRound(sent, expected, verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRound:
+    """What was sent and what arrived. Pure."""
+
+    sent: Mapping[str, SentEvent]
+    expected: Mapping[str, Mapping[str, Any]]
+    verdict: Comparison
+
+    def totals(self) -> dict[str, int]:
+        """Events that were not accepted, lost or delivered wrongly, and duplicates."""
+        accepted = [name for name, one in self.sent.items() if one.accepted]
+        arrived = self.verdict.arrived
+        return {
+            "sent": len(self.sent),
+            "refused": len(self.sent) - len(accepted),
+            "lost": sum((path, name) not in arrived for name in accepted for path in self.expected[name]),
+            "duplicates": self.verdict.duplicates,
+            "wrong": self.verdict.mismatched + self.verdict.unknown,
+        }
+
+    def lags_ms(self, slice_s: float) -> list[dict[str, float]]:
+        """For each slice of this many seconds of due times: its p50, p95 and maximum lag, due time to answer."""
+        slices: dict[int, list[float]] = {}
+        for due_ns, lag_ms in self._lags():
+            slices.setdefault(int(due_ns / (slice_s * SECOND_NS)), []).append(lag_ms)
+        return [lag_figures(slices[key]) for key in sorted(slices)]
+
+    def lag_ms(self) -> dict[str, float]:
+        """p50, p95 and maximum lag of all deliveries, due time to answer."""
+        return lag_figures([lag_ms for _, lag_ms in self._lags()])
+
+    def answer_ms(self, *, accepted: bool) -> dict[str, float]:
+        """p50, p95 and maximum time from due time to ingest's answer, of accepted or of refused events."""
+        found = [
+            (one.answered_ns - one.due_ns) / MS_NS
+            for one in self.sent.values()
+            if one.status and one.accepted is accepted
+        ]
+        return lag_figures(found)
+
+    def _lags(self) -> Iterator[tuple[int, float]]:
+        first_ns = min(one.due_ns for one in self.sent.values())
+        for (_, name), at_ns in self.verdict.arrived.items():
+            if name in self.sent:
+                due_ns = self.sent[name].due_ns
+                yield due_ns - first_ns, (at_ns - due_ns) / MS_NS
+
+
+def lag_figures(lags_ms: list[float]) -> dict[str, float]:
+    """p50, p95 and maximum, milliseconds; empty without values."""
+    found = sorted(lags_ms)
+    if not found:
+        return {}
+    return {
+        "p50": round(found[len(found) // 2]),
+        "p95": round(found[int(len(found) * 0.95)]),
+        "max": round(found[-1]),
+    }

@@ -1,0 +1,43 @@
+"""Writes the sections of docs/benchmarks.md about minutes that are easily slow. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from growth_sections import trouble
+from markdown_tables import DASH, count, ms, one_digit, table
+
+TITLES = {
+    "first_minute": "## First minute after ready\n\n500 single ev/s from the first second on, default settings.\n\n",
+    "rolling": "## Rolling restart\n\n400 single ev/s for ten minutes, while every instance is replaced once.\n\n",
+    "overload": "## Overload\n\nMore single events than the mesh carries, for 30 s, after a warm-up.\n\n",
+}
+
+
+def sections(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """One section for each kind with results; each run is a row."""
+    for kind, title in TITLES.items():
+        points = [point for run in kinds.get(kind, ()) for point in run["points"].items()]
+        if points:
+            yield title + _table(kind, points)
+
+
+def _table(kind: str, points: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    head = ["mesh", "ready after, s", "p50, ms", "p95, ms", "lost", "duplicates"]
+    if kind == "overload":
+        head += ["offered, ev/s", "accepted, ev/s", "refusals: p95 of the answer, ms", "remark"]
+    else:
+        head += ["slowest part: p95, ms", "remark"]
+    return table(head, [_row(kind, name, one) for name, one in points])
+
+
+def _row(kind: str, name: str, one: Mapping[str, Any]) -> list[str]:
+    lag = one.get("lag_ms", {})
+    row = [name, one_digit(one.get("start_seconds")), ms(lag.get("p50")), ms(lag.get("p95"))]
+    row += [count(one.get("lost")), count(one.get("duplicates"))]
+    if kind == "overload":
+        refused = one.get("refused_after_ms", {})
+        row += [count(one.get("offered_rate")), count(one.get("accepted_rate")), ms(refused.get("p95"))]
+    else:
+        parts = one.get("lag_ms_by_10_s") or one.get("lag_ms_by_minute") or ()
+        row.append(ms(max((part["p95"] for part in parts), default=None)))
+    return [*row, trouble(one) or DASH]

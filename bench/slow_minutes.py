@@ -1,0 +1,96 @@
+"""Minutes that are easily slow: the first one, one with a rolling restart, and one with twice the rated load."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from cases import Case, in_scene, scene
+from load_round import LoadRounds
+from mesh_row import WARM_UP_S, Keep, attempt
+
+from hifi_cli.demo.load_test import LoadTest
+from hifi_infra.mesh.mesh import Mesh
+
+FIRST_RATE, FIRST_S, SLICE_S = 500.0, 60.0, 10.0
+ROLLING_RATE, ROLLING_S = 400.0, 600.0
+ROLLED = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
+OVERLOAD_S = 30.0
+LIMIT_S = 1200.0
+
+
+def first_minute(keep: Keep) -> None:
+    """500 single ev/s from the first second after ready, both triggers. About 4 minutes."""
+    for trigger in ("real-time", "micro-batch"):
+        _measure(keep, trigger, Case(trigger), _first_minute)
+
+
+def rolling(keep: Keep) -> None:
+    """400 single ev/s for ten minutes, while every instance of the mesh is replaced once. About 12 minutes."""
+    scale = dict.fromkeys(ROLLED, 2)
+    _measure(keep, "rolling restart", Case("real-time", plan={"scale": scale}), _rolling)
+
+
+def overload(keep: Keep, rate: float = 8000.0) -> None:
+    """Far more single events than the mesh carries, for 30 s. About 2 minutes."""
+
+    async def work(made: LoadTest) -> dict[str, Any]:
+        rounds = LoadRounds(made)
+        await rounds.run(FIRST_RATE, WARM_UP_S)
+        one = await rounds.run(rate, OVERLOAD_S)
+        return {
+            **one.totals(),
+            "offered_rate": rate,
+            "accepted_rate": round(sum(each.accepted for each in one.sent.values()) / OVERLOAD_S),
+            "lag_ms": one.lag_ms(),
+            "refused_after_ms": one.answer_ms(accepted=False),
+            "accepted_after_ms": one.answer_ms(accepted=True),
+        }
+
+    _measure(keep, f"{rate:,.0f} ev/s offered", Case("real-time"), work)
+
+
+def _measure(
+    keep: Keep, name: str, case: Case, work: Callable[[LoadTest], Awaitable[dict[str, Any]]]
+) -> None:
+    async def started(made: LoadTest) -> None:
+        began_s = time.monotonic()
+        await made.start()
+        start_s = round(time.monotonic() - began_s, 1)
+        found = {"start_seconds": start_s} | await work(made)
+        print(name, found, flush=True)
+        keep(name, found)
+
+    attempt(keep, name, lambda: in_scene(lambda folder: scene(case, folder), started, LIMIT_S))
+
+
+async def _first_minute(made: LoadTest) -> dict[str, Any]:
+    one = await LoadRounds(made).run(FIRST_RATE, FIRST_S)
+    return {**one.totals(), "lag_ms": one.lag_ms(), "lag_ms_by_10_s": one.lags_ms(SLICE_S)}
+
+
+async def _rolling(made: LoadTest) -> dict[str, Any]:
+    rounds = LoadRounds(made)
+    await rounds.run(ROLLING_RATE, WARM_UP_S)
+    replaced: list[str] = []
+
+    async def replace() -> None:
+        mesh = made.mesh
+        assert isinstance(mesh, Mesh)
+        pause_s = ROLLING_S / (len(ROLLED) * 2 + 2)
+        for service in ROLLED:
+            for number in range(2):
+                began_s = time.monotonic()
+                # Ended as `docker stop` does: it drains; its supervisor starts the next process.
+                await mesh.instances[service][number].process.stop(90)
+                await mesh.wait_ready(120)
+                replaced.append(f"{service}-{number + 1}")
+                await asyncio.sleep(max(0.0, pause_s - (time.monotonic() - began_s)))
+
+    one = await rounds.run(ROLLING_RATE, ROLLING_S, replace)
+    return {
+        **one.totals(),
+        "replaced": replaced,
+        "lag_ms": one.lag_ms(),
+        "lag_ms_by_minute": one.lags_ms(60),
+    }

@@ -1,0 +1,50 @@
+"""Every Kafka client of the product gets its options from hifi.kafka.security, so none can bypass the settings."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+CLIENTS = {
+    "AIOKafkaConsumer",
+    "AIOKafkaProducer",
+    "AIOKafkaAdminClient",
+    "AdaptiveConsumer",
+    "CooperativeConsumer",
+}
+SECURITY = ROOT / "libs/hifi/kafka/security"
+ADDRESSES = {"bootstrap_servers", "bootstrap.servers", "kafka.bootstrap.servers"}
+WITHOUT_KAFKA = {ROOT / "services/enrich/hifi_enrich/spark/make_class_archive.py"}
+"""It names an address at which nothing listens."""
+FILES = [
+    file
+    for folder in ("libs/hifi", "services", "infra/hifi_infra", "cli/hifi_cli")
+    for file in (ROOT / folder).rglob("*.py")
+    if SECURITY not in file.parents and "build" not in file.parts
+]
+
+
+def _secured(call: ast.Call) -> bool:
+    """Whether the call has `**client_options(…)`, or `**(defaults | options)` of `group_consumer`."""
+    splats = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg is None]
+    return any(text.startswith("client_options(") or text == "defaults | options" for text in splats)
+
+
+def test_every_client_is_made_with_the_security_options() -> None:
+    calls = [
+        (file, node)
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in CLIENTS
+    ]
+    assert len(calls) > 10
+    assert [f"{file}:{node.lineno}" for file, node in calls if not _secured(node)] == []
+
+
+def test_no_other_module_names_bootstrap_servers() -> None:
+    places = []
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            named = node.arg if isinstance(node, ast.keyword) else getattr(node, "value", None)
+            if isinstance(named, str) and named in ADDRESSES and file not in WITHOUT_KAFKA:
+                places.append(f"{file}:{node.lineno}")
+    assert places == []
