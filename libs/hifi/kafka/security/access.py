@@ -47,6 +47,8 @@ class Access:
     """Topics that it may create, and whose configuration it may read."""
     groups: Sequence[str] = ()
     """Groups that it joins or whose offsets it commits."""
+    describes: Sequence[str] = ()
+    """Topics whose end offsets it reads, but not their records."""
     describes_groups: Sequence[str] = ()
     """Groups whose offsets it reads."""
 
@@ -58,6 +60,7 @@ class Access:
             *(_acl("topic", name, "Create") for name in self.creates),
             *(_acl("topic", name, "Describe") for name in self.creates),
             *(_acl("topic", name, "DescribeConfigs") for name in self.creates),
+            *(_acl("topic", name, "Describe") for name in self.describes),
             *(_acl("group", name, "Read") for name in self.groups),
             *(_acl("group", name, "Describe") for name in self.describes_groups),
         ]
@@ -70,7 +73,12 @@ def access(topics: Topics) -> Mapping[str, Access]:
     everything = f"{topics.stream}.{ANY}"
     replayed = (topics.raw, topics.normalized, topics.retry_out, topics.replays)
     return {
-        "ingest": Access(reads=[topics.pipes], writes=[topics.raw, topics.accepted]),
+        "ingest": Access(
+            reads=[topics.pipes],
+            writes=[topics.raw, topics.accepted],
+            describes=[topics.normalized, topics.enriched, retries],
+            describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
+        ),
         "normalize": Access(
             reads=[topics.raw, topics.pipes, topics.ids],
             writes=[topics.normalized, topics.dead_letter, topics.receipts, topics.ids],
