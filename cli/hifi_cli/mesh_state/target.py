@@ -28,7 +28,7 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
         Misconfigured: no cluster is given and no mesh runs on the folder.
     """
     if kafka:
-        return Target(kafka, _topics(stream or "hifi"), None)
+        return Target(kafka, stream_topics(stream or "hifi"), None)
     mesh = running.find(data)
     if mesh is None or not mesh.kafka:
         raise Misconfigured(
@@ -37,10 +37,10 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
         )
     if mesh.brokers is not None:
         use(mesh.kafka, own_cluster_security(data, secure=mesh.secure))
-    return Target(mesh.kafka, _topics(stream or mesh.stream), mesh)
+    return Target(mesh.kafka, stream_topics(stream or mesh.stream), mesh)
 
 
-def _topics(stream: str) -> Topics:
+def stream_topics(stream: str) -> Topics:
     """Return the topics of a stream, with the retry tiers set by HIFI_TIERS."""
     return Topics(stream, load(StreamSettings).tiers)
 

@@ -12,6 +12,7 @@ from typing import IO, Final, Self
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.model import Pipe
+from hifi.settings import StreamSettings, load
 from hifi_infra.java.jars import kafka_jars, spark_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -232,7 +233,7 @@ class Mesh:
 
     async def _start_stream(self, pipes: Sequence[Pipe]) -> None:
         self.phase = "creating the stream's topics"
-        preparing = asyncio.create_task(prepare(self.bootstrap, self.topics, self.plan.partitions))
+        preparing = asyncio.create_task(self._prepare_stream())
         try:
             await self.fleet.start(*FLOW)
             self._write_state()
@@ -243,6 +244,10 @@ class Mesh:
             self.phase = "publishing the pipes"
             for name, change in (await put_in_force(self.bootstrap, self.topics, pipes)).items():
                 self.journal.add("pipe-published", f"pipe {name}: {change}", pipe=name, change=change)
+
+    async def _prepare_stream(self) -> int:
+        create = self.cluster is not None or load(StreamSettings).create_topics
+        return await prepare(self.bootstrap, self.topics, self.plan.partitions, create=create)
 
     async def _probe_often(self) -> None:
         """Probe all instances again and again, for `ready` and for `mesh.json`."""
