@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from markdown_tables import count, goal, median, table, times
 
 from hifi.clock import now_us
-from hifi.event import Record, seq_text
+from hifi.event import HOP, IDENTITY, Record, identity_prefix, seq_text
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi.topics import Topics
@@ -153,19 +153,16 @@ class Feed:
         """A record as ingest writes it for plain JSON, with the headers of normalize."""
         now = now_us()
         drawn = uuid.UUID(int=(now // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
+        version = self._version
+        identity = identity_prefix("passing", version, version, now) + b"%d;" % (now // 60_000_000)
         headers = [
+            (IDENTITY, identity + seq_text(1, number)),
+            (HOP, b"%d;%d" % (now, number // PARTITIONS)),
             ("ce_id", str(drawn).encode()),
             ("ce_source", b"/v1/pipes/passing/events"),
             ("ce_specversion", b"1.0"),
             ("ce_type", b"passing"),
             ("content-type", b"application/json"),
-            ("hifi_pipe", b"passing"),
-            ("hifi_pipe_version", b"%d" % self._version),
-            ("hifi_accepted", b"%d" % now),
-            ("hifi_seq", seq_text(1, number)),
-            ("hifi_minute", b"%d" % (now // 60_000_000)),
-            ("hifi_in", b"%d" % now),
-            ("hifi_raw", b"%d" % (number // PARTITIONS)),
         ]
         return Record(b"%d" % number, self._bodies[number % len(self._bodies)], headers)
 

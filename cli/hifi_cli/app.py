@@ -6,6 +6,7 @@ import typer
 
 from hifi import log
 from hifi_cli.commands import (
+    acl,
     apply,
     check,
     dead,
@@ -18,6 +19,7 @@ from hifi_cli.commands import (
     send,
     status,
     top,
+    topics,
     up,
 )
 from hifi_cli.commands.version import version
@@ -50,7 +52,7 @@ def root(
     log.configure("cli", "hifi", level="info" if verbose else "critical")
 
 
-_RUN, _INSPECT, _PIPES = "Run a mesh", "Inspect events", "Pipes and events"
+_RUN, _INSPECT, _PIPES, _KAFKA = "Run a mesh", "Inspect events", "Pipes and events", "Kafka"
 app.command(rich_help_panel=_RUN)(demo.demo)
 app.command(rich_help_panel=_RUN)(rate.rate)
 app.command(rich_help_panel=_RUN)(up.up)
@@ -64,4 +66,6 @@ app.command(rich_help_panel=_PIPES)(check.check)
 app.command(rich_help_panel=_PIPES)(apply.apply)
 app.command(rich_help_panel=_PIPES)(pipes.pipes)
 app.command(rich_help_panel=_PIPES)(send.send)
+app.add_typer(acl.app, name="acl", rich_help_panel=_KAFKA)
+app.add_typer(topics.app, name="topics", rich_help_panel=_KAFKA)
 app.command()(version)

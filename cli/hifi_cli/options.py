@@ -57,6 +57,14 @@ TriggerOf = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Wide = Annotated[bool, typer.Option("--wide", help="Show all columns.")]
+Secure = Annotated[
+    bool | None,
+    typer.Option(
+        "--secure/--no-secure",
+        help="Start Kafka with TLS, passwords and ACLs; certificates and passwords are made in --data.",
+        show_default="as the cluster in --data",
+    ),
+]
 Scale = Annotated[
     list[str] | None,
     typer.Option("--scale", metavar="SERVICE=N", help="Number of instances of a service. Can be repeated."),

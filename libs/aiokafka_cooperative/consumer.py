@@ -34,12 +34,12 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
       partitions. They are paused and commits fail. A listener without this method gets `on_partitions_revoked`.
     """
 
-    def __init__(self, *topics: str, fetcher_class: type[Fetcher] = Fetcher, **options: Any) -> None:
+    def __init__(self, *topics: str, fetcher_class: Callable[..., Fetcher] = Fetcher, **options: Any) -> None:
         """Take the options of AIOKafkaConsumer, except that `partition_assignment_strategy` is ignored.
 
         Args:
             topics: as AIOKafkaConsumer's; use `subscribe` or these, not `assign`.
-            fetcher_class: aiokafka's Fetcher or a subclass of it.
+            fetcher_class: aiokafka's Fetcher, a subclass of it, or a function with its parameters that makes one.
             options: as AIOKafkaConsumer's. `group_id` is required, `enable_auto_commit` is False by default.
 
         Raises:

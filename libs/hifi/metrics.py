@@ -18,6 +18,17 @@ INGEST_SECONDS = Histogram(
     "From the last byte of a request to the first byte of its response.",
     buckets=_SECONDS,
 )
+OVERLOADED = Counter(
+    "hifi_ingest_overloaded_requests_total",
+    "Requests refused with 429 because of an overload, by cause: `queue` (ingest itself) or `backlog` (a stage behind"
+    " it).",
+    ["cause"],
+)
+STAGE_LAG_SECONDS = Gauge(
+    "hifi_ingest_stage_lag_seconds",
+    "How late a stage is by its committed offsets, as ingest sees it for admission.",
+    ["service"],
+)
 # Every service that uses hifi.kafka
 READ = Counter("hifi_records_read_total", "Records read from a topic.", ["topic"])
 WRITTEN = Counter("hifi_records_written_total", "Records that Kafka acknowledged.", ["topic"])

@@ -30,6 +30,12 @@ class StreamSettings(BaseSettings):
         description="Delays of the retry tiers, ascending, `5s,30s,2m,10m,1h`; the same for every service.",
     )
 
+    create_topics: bool = Field(
+        default=True,
+        description="Whether `hifi up` and provisioning create the stream's topics. `false`: they only check them; "
+        "`hifi topics show` prints what must exist.",
+    )
+
     @property
     def topics(self) -> Topics:
         """The topics of the stream."""

@@ -40,7 +40,7 @@ async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
     first_s: dict[tuple[bytes, str], float] = {}
     ambiguous: dict[tuple[bytes, str], int] = defaultdict(int)
     async for topic, record in _records(bootstrap, [topics.raw, topics.dead_letter, topics.receipts]):
-        headers = dict(record.headers)
+        headers = event.fields(record.headers)
         seq, where = headers.get(event.SEQ, b""), headers.get(event.DESTINATION, b"").decode()
         if topic == topics.raw:
             ids[seq] = headers["ce_id"].decode()

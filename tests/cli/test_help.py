@@ -23,6 +23,9 @@ COMMANDS = (
     "dead list",
     "dead show",
     "dead replay",
+    "acl show",
+    "acl apply",
+    "topics show",
 )
 
 

@@ -126,7 +126,7 @@ async def show(
     target = kafka_target(data, kafka, stream)
     one = await letter(target.kafka, target.topics, *parse_id(name))
     body = (one.value or b"").decode("utf-8", "replace")
-    headers = {header: content.decode("utf-8", "replace") for header, content in one.headers}
+    headers = {header: content.decode("utf-8", "replace") for header, content in one.facts.items()}
     if as_json:
         facts: dict[str, Any] = one.summary() | {
             "key": (one.key or b"").decode("utf-8", "replace"),

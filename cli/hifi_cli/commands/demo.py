@@ -21,7 +21,7 @@ from hifi_cli.display.tables import print_table
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
-from hifi_cli.options import AsJson, TriggerOf
+from hifi_cli.options import AsJson, Secure, TriggerOf
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 
@@ -55,6 +55,7 @@ def demo(
         bool,
         typer.Option("--keep", help="Keep the temporary folder with logs, request logs and Kafka's data."),
     ] = False,
+    secure: Secure = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a complete mesh on real flights and verify that every event is delivered with the declared values.
@@ -79,7 +80,9 @@ def demo(
     numbers: dict[str, Any] | None = None
     interrupted = False
     try:
-        mesh = Mesh(Plan(folder, port=workspace.ingest_port, trigger=trigger, env=workspace.secrets))
+        mesh = Mesh(
+            Plan(folder, port=workspace.ingest_port, trigger=trigger, secure=secure, env=workspace.secrets)
+        )
         mesh.prepare()
         log_to(folder / "logs" / "mesh.log")
         numbers = asyncio.run(_run(Demo(LoadTest(workspace, mesh), rate, seconds), orderly=data is not None))

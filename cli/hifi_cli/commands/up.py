@@ -16,7 +16,7 @@ from hifi_cli.display.mesh_view import MeshView
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
-from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Stream, TriggerOf
+from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Secure, Stream, TriggerOf
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.due_backlog import due_backlog
 from hifi_infra.autoscaler.policy import Policy
@@ -65,6 +65,7 @@ def up(
         int, typer.Option("--console-port", min=1, max=65535, help="Port of observe, its console and API.")
     ] = 8090,
     trigger: TriggerOf = "micro-batch",
+    secure: Secure = None,
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
@@ -87,6 +88,7 @@ def up(
         stream=stream or "hifi",
         kafka=kafka,
         brokers=brokers,
+        secure=secure,
         partitions=partitions,
         port=port,
         console_port=console_port,
@@ -97,6 +99,11 @@ def up(
     if kafka and brokers:
         raise Misconfigured(
             "--brokers starts a Kafka cluster and --kafka uses an existing one: give one of them"
+        )
+    if kafka and secure:
+        raise Misconfigured(
+            "--secure starts a secured Kafka cluster and --kafka uses an existing one: for that one set "
+            "HIFI_KAFKA_SECURITY_PROTOCOL and the variables beside it"
         )
     policies = read_autoscale(autoscale or [])
     found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi.event import ACCEPTED, OUTCOME
+from hifi.event import ACCEPTED, OUTCOME, fields
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.security import client_options
 from hifi.topics import Topics
@@ -85,16 +85,16 @@ def short(topic: str) -> str:
 
 
 def _add(lags: TopicLags, seen: Mapping[str, set[str]], topic: str, record: Any) -> None:
-    headers = dict(record.headers)
-    if ACCEPTED not in headers:
+    found = fields(record.headers)
+    if ACCEPTED not in found:
         return
-    name = headers.get(ID, b"").decode("utf-8", "replace")
-    accepted_us = int(headers[ACCEPTED])
+    name = found.get(ID, b"").decode("utf-8", "replace")
+    accepted_us = int(found[ACCEPTED])
     if topic == "dead-letter":
         lags.dead.add(name)
         return
     if topic == "receipts":
-        outcome = headers.get(OUTCOME, b"?").decode()
+        outcome = found.get(OUTCOME, b"?").decode()
         lags.outcomes[outcome] = lags.outcomes.get(outcome, 0) + 1
     elif name in seen[topic]:
         lags.copies[topic] = lags.copies.get(topic, 0) + 1

@@ -3,7 +3,7 @@
 Services commit within a second of processing, except enrich: Spark commits at the end of a batch, which takes 30 s with
 the real-time trigger. The difference between committed and end offsets of `normalized` would count those records as
 waiting, so the progress inside a running batch is taken from the output: the newest record of a partition of `enriched`
-carries the offset of its event in `raw` (header `hifi_raw`), and records keep their order within a partition. The
+carries the offset of its event in `raw` (field `hifi_raw`), and records keep their order within a partition. The
 position of that event in `normalized` is found by binary search between the committed and the end offset.
 """
 
@@ -18,7 +18,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from hifi.errors import NotAnEvent, Retryable
-from hifi.event import RAW, REPLAY, number
+from hifi.event import RAW, REPLAY, fields, number
 from hifi.kafka.security import client_options
 from hifi.topics import Topics
 
@@ -167,8 +167,8 @@ class _Search:
 
 
 def _raw_offset(record: ConsumerRecord) -> int | None:
-    headers = dict(record.headers)
+    found = fields(record.headers)
     try:
-        return None if REPLAY in headers else number(headers, RAW)
+        return None if REPLAY in found else number(found, RAW)
     except NotAnEvent:
         return None

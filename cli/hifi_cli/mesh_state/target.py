@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hifi.errors import Misconfigured
+from hifi.kafka.security import use
 from hifi.settings import StreamSettings, load
 from hifi.topics import Topics
+from hifi_infra.kafka.credentials import own_cluster_security
 from hifi_infra.mesh import running
 from hifi_infra.mesh.running import RunningMesh
 
@@ -26,17 +28,19 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
         Misconfigured: no cluster is given and no mesh runs on the folder.
     """
     if kafka:
-        return Target(kafka, _topics(stream or "hifi"), None)
+        return Target(kafka, stream_topics(stream or "hifi"), None)
     mesh = running.find(data)
     if mesh is None or not mesh.kafka:
         raise Misconfigured(
             f"no mesh is running on {data}: start one with `hifi up`, give its folder with --data, "
             "or give a Kafka cluster with --kafka"
         )
-    return Target(mesh.kafka, _topics(stream or mesh.stream), mesh)
+    if mesh.brokers is not None:
+        use(mesh.kafka, own_cluster_security(data, secure=mesh.secure))
+    return Target(mesh.kafka, stream_topics(stream or mesh.stream), mesh)
 
 
-def _topics(stream: str) -> Topics:
+def stream_topics(stream: str) -> Topics:
     """Return the topics of a stream, with the retry tiers set by HIFI_TIERS."""
     return Topics(stream, load(StreamSettings).tiers)
 

@@ -16,11 +16,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hifi.errors import HifiError, Misconfigured
-from hifi.kafka.security import client_options
+from hifi.kafka.security import KafkaSecurity, client_options, use
 from hifi_infra.java.jars import kafka_jars
 from hifi_infra.java.kafka_command import kafka_command
 from hifi_infra.kafka.cluster_state import ClusterState, load_cluster_state
-from hifi_infra.kafka.kraft import meta_properties, server_properties
+from hifi_infra.kafka.credentials import ADMIN, BROKER, cluster_credentials
+from hifi_infra.kafka.kraft import SecuredListeners, meta_properties, server_properties
 from hifi_infra.ports import LOOPBACK
 from hifi_infra.process.process import Process
 
@@ -47,6 +48,8 @@ class KafkaCluster:
         ports: client port of each broker; default: free ports, the same at each start while they are free.
         heap_mb: heap of each JVM; a broker needs about 150 MB more.
         jvm_flags: additional flags of each JVM.
+        secure: clients must use TLS and authenticate, and may do only what ACLs allow; fixed at the folder's first
+            start. Certificates and passwords are made at the first start; see `credentials`.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class KafkaCluster:
         ports: Sequence[int] = (),
         heap_mb: int = 512,
         jvm_flags: Sequence[str] = (),
+        secure: bool = False,
     ) -> None:
         if brokers < 1:
             raise Misconfigured("a Kafka cluster needs at least one broker")
@@ -67,6 +71,8 @@ class KafkaCluster:
         self._wanted = tuple(ports)
         self._heap_mb = heap_mb
         self._jvm_flags = tuple(jvm_flags)
+        self.credentials = cluster_credentials(self.data) if secure else None
+        """Certificates and passwords; None: plaintext."""
         self._state: ClusterState | None = None
         self._lock: IO[str] | None = None
         self.processes: dict[int, Process] = {}
@@ -109,8 +115,14 @@ class KafkaCluster:
                 f"{MIN_FREE_BYTES >> 20}: make room, or choose another data folder"
             )
         await asyncio.to_thread(kafka_jars)  # may download them
-        self._state = load_cluster_state(self.data, self.brokers, self._wanted)
+        secure = self.credentials is not None
+        self._state = load_cluster_state(self.data, self.brokers, self._wanted, secure=secure)
         everyone = range(1, self.brokers + 1)
+        if self.credentials is not None:
+            self.credentials.prepare()
+        security = self.credentials.security(ADMIN) if self.credentials else KafkaSecurity()
+        for address in (self.bootstrap, *map(self.address, everyone)):
+            use(address, security)
         for number in everyone:
             self._configure(number)
         await self._format()
@@ -203,13 +215,23 @@ class KafkaCluster:
         folder = self._folder(broker)
         folder.mkdir(exist_ok=True)
         settings = folder / "server.properties"
-        settings.write_text(server_properties(broker, self._known.ports, str(folder / "log")))
+        self._write_settings(settings, broker, folder / "log")
         self.processes[broker] = Process(
             f"Kafka broker {broker}",
             kafka_command(f"-Xmx{self._heap_mb}m", *self._jvm_flags, "kafka.Kafka", str(settings)),
             log=folder / "kafka.log",
             cwd=folder,
         )
+
+    def _write_settings(self, file: Path, broker: int, log: Path) -> None:
+        file.touch(mode=0o600)
+        file.write_text(server_properties(broker, self._known.ports, str(log), self._secured()))
+
+    def _secured(self) -> SecuredListeners | None:
+        own = self.credentials
+        if own is None:
+            return None
+        return SecuredListeners(own.ca, own.broker, BROKER, own.password(BROKER), [ADMIN])
 
     async def _format(self) -> None:
         """Format every new log folder.
@@ -224,10 +246,19 @@ class KafkaCluster:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         settings = part / "server.properties"
-        settings.write_text(server_properties(1, self._known.ports, str(part / "log")))
+        self._write_settings(settings, 1, part / "log")
+        arguments = ["format", "-t", self.cluster_id, "-c", str(settings)]
+        for user in (ADMIN, BROKER) if self.credentials else ():
+            assert self.credentials is not None
+            password = self.credentials.password(user)
+            arguments += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"]
+        # In a file: every user of the machine can read the arguments of a process.
+        listed = part / "arguments"
+        listed.touch(mode=0o600)
+        listed.write_text("\n".join(arguments))
         tool = Process(
             "Kafka's format tool",
-            kafka_command("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(settings)),
+            kafka_command("kafka.tools.StorageTool", f"@{listed}"),
             log=part / "format.log",
         )
         self.processes[0] = tool  # so that `kill` ends it too

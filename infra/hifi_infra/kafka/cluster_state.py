@@ -17,18 +17,23 @@ class ClusterState:
 
     cluster_id: str
     ports: tuple[Ports, ...]
+    secure: bool = False
 
 
-def load_cluster_state(data: Path, brokers: int, wanted: Sequence[int]) -> ClusterState:
+def load_cluster_state(
+    data: Path, brokers: int, wanted: Sequence[int], *, secure: bool = False
+) -> ClusterState:
     """Load the state of the cluster in this folder, with ports that are free now; created at the first start.
 
     Args:
         data: the folder.
         brokers: number of brokers that the cluster must have.
         wanted: client ports of the brokers; default: those of the last start while they are free.
+        secure: whether clients must authenticate; fixed at the first start.
 
     Raises:
-        Misconfigured: the folder holds a cluster of another size or an unreadable state, or a wanted port is in use.
+        Misconfigured: the folder holds a cluster of another size or security or an unreadable state, or a wanted port
+            is in use.
     """
     file = data / "cluster.json"
     old = _read(file)
@@ -37,8 +42,13 @@ def load_cluster_state(data: Path, brokers: int, wanted: Sequence[int]) -> Clust
             f"{data} holds a Kafka cluster of {len(old.ports)} broker(s), not {brokers}: "
             f"start it with {len(old.ports)}, or choose another data folder"
         )
+    if old is not None and old.secure != secure:
+        has, start = ("a secured", "with") if old.secure else ("an unsecured", "without")
+        raise Misconfigured(
+            f"{data} holds {has} Kafka cluster: start it {start} --secure, or choose another data folder"
+        )
     state = ClusterState(
-        old.cluster_id if old else new_id(), _choose(brokers, wanted, old.ports if old else ())
+        old.cluster_id if old else new_id(), _choose(brokers, wanted, old.ports if old else ()), secure
     )
     if state != old:
         _write(file, state)
@@ -70,7 +80,8 @@ def _choose(brokers: int, wanted: Sequence[int], old: Sequence[Ports]) -> tuple[
 def _read(file: Path) -> ClusterState | None:
     try:
         content = json.loads(file.read_text())
-        return ClusterState(content["cluster_id"], tuple(Ports(**ports) for ports in content["ports"]))
+        ports = tuple(Ports(**each) for each in content["ports"])
+        return ClusterState(content["cluster_id"], ports, content.get("secure", False))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

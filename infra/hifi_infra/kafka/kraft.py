@@ -4,6 +4,7 @@ import base64
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from hifi_infra.ports import LOOPBACK
@@ -17,6 +18,46 @@ class Ports:
 
     broker: int
     controller: int
+
+
+@dataclass(frozen=True, slots=True)
+class SecuredListeners:
+    """Clients and brokers: SASL_SSL with SCRAM-SHA-512; controllers: mutual TLS; the authorizer denies by default.
+
+    Attributes:
+        ca: certificates of the authorities to trust, PEM.
+        certificate: key and certificate of the brokers, PEM.
+        broker: user as which brokers talk to each other, and common name of the certificate.
+        password: of that user.
+        super_users: users to whom ACLs do not apply, besides `broker`.
+    """
+
+    ca: Path
+    certificate: Path
+    broker: str
+    password: str
+    super_users: Sequence[str]
+
+    def properties(self) -> Mapping[str, object]:
+        """The settings that differ from plaintext."""
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        return {
+            "listener.security.protocol.map": "BROKER:SASL_SSL,CONTROLLER:SSL",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+            "listener.name.broker.scram-sha-512.sasl.jaas.config": (
+                f'{login} username="{self.broker}" password="{self.password}";'
+            ),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.certificate,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.ca,
+            # Credentials of SCRAM are in the metadata log, which controllers must read first.
+            "listener.name.controller.ssl.client.auth": "required",
+            "listener.name.controller.ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": ";".join(f"User:{user}" for user in (self.broker, *self.super_users)),
+        }
 
 
 def new_id() -> str:
@@ -35,7 +76,9 @@ def replication(brokers: int) -> tuple[int, int]:
     return factor, max(1, factor - 1)
 
 
-def server_properties(node: int, ports: Sequence[Ports], log_dir: str) -> str:
+def server_properties(
+    node: int, ports: Sequence[Ports], log_dir: str, secured: SecuredListeners | None = None
+) -> str:
     """The `server.properties` of node 1..n, broker and controller in one; `ports` of all nodes, in order."""
     factor, in_sync = replication(len(ports))
     own = ports[node - 1]
@@ -76,6 +119,8 @@ def server_properties(node: int, ports: Sequence[Ports], log_dir: str) -> str:
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
         # No log.flush.*: replication gives durability, and the page cache survives a killed process.
     }
+    if secured is not None:
+        settings = {**settings, **secured.properties()}
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 

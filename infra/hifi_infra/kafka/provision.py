@@ -54,7 +54,7 @@ async def provision(settings: ProvisionSettings) -> None:
     pipes = _pipes(settings.pipes_folder)
     topics = settings.topics
     await _brokers(settings)
-    partitions = await prepare(settings.kafka, topics, settings.partitions)
+    partitions = await prepare(settings.kafka, topics, settings.partitions, create=settings.create_topics)
     logger.info("stream-ready", stream=settings.stream, partitions=partitions)
     if settings.pipes_folder is not None:
         outcome = await put_in_force(settings.kafka, topics, pipes, delete_missing=settings.delete_missing)

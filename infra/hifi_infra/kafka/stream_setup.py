@@ -27,13 +27,14 @@ DEFAULT_PARTITIONS: Final = 4
 ANSWER_S: Final = 30.0
 
 
-async def prepare(bootstrap: str, topics: Topics, partitions: int | None) -> int:
+async def prepare(bootstrap: str, topics: Topics, partitions: int | None, *, create: bool = True) -> int:
     """Create missing topics and the stream's record; repeating it changes nothing.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: the stream's.
         partitions: of each event topic; None: as many as the stream has, else four.
+        create: False: only check that the topics exist as they must be.
 
     Returns:
         The stream's partition count.
@@ -46,7 +47,7 @@ async def prepare(bootstrap: str, topics: Topics, partitions: int | None) -> int
             copies, _ = replication(await _brokers(bootstrap))
             existing = await partition_counts(bootstrap, [topics.raw])
             count = partitions or existing.get(topics.raw, DEFAULT_PARTITIONS)
-            await create_topics(bootstrap, topics, partitions=count, replication=copies)
+            await create_topics(bootstrap, topics, partitions=count, replication=copies, create=create)
             if (await read_registry(bootstrap, topics)).partitions is None:
                 await publish(bootstrap, topics, [stream_record(count)])
             return count

@@ -7,6 +7,9 @@ from typing import Final
 
 from hifi import log
 from hifi.errors import Misconfigured, Retryable
+from hifi.kafka.security import KafkaSecurity
+from hifi.kafka.security.access import user
+from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.group_members import remove_group_members
 from hifi_infra.mesh import running
 from hifi_infra.mesh.instance import Instance
@@ -35,6 +38,8 @@ class Fleet:
         self.bootstrap = plan.kafka or ""
         """Bootstrap servers for instances that start from now on."""
         self.java_home: Path | None = None
+        self.credentials: ClusterCredentials | None = None
+        """Of the mesh's own cluster, if it is secured: each service connects as a user of its own."""
         self._plan = plan
         self._journal = journal
 
@@ -125,7 +130,14 @@ class Fleet:
         )
 
     def _environment(self, spec: InstanceSpec) -> dict[str, str]:
-        return environment(self._plan, spec, self.bootstrap, self.java_home)
+        return environment(self._plan, spec, self.bootstrap, self.java_home, self._security(spec.service))
+
+    def _security(self, service: str) -> KafkaSecurity | None:
+        if self._plan.kafka is not None:
+            return None
+        if self.credentials is None:
+            return KafkaSecurity()
+        return self.credentials.security(user(self._plan.topics, service))
 
     async def _remove_group_members(self, spec: InstanceSpec) -> None:
         """Free the partitions of an instance whose processes have ended, before its next one joins the group.

@@ -12,9 +12,11 @@ from typing import IO, Final, Self
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.model import Pipe
+from hifi.settings import StreamSettings, load
 from hifi_infra.java.jars import kafka_jars, spark_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
 from hifi_infra.mesh.broker_supervisor import BrokerSupervisor
@@ -169,6 +171,7 @@ class Mesh:
             stream=self.plan.stream,
             kafka=self.bootstrap,
             brokers=self.cluster.brokers if self.cluster else None,
+            secure=self.cluster is not None and self.cluster.credentials is not None,
             url=self.plan.url,
             console=self.plan.console,
             trigger=self.plan.trigger,
@@ -209,9 +212,15 @@ class Mesh:
         self.phase = "starting Kafka"
         before = running.read(self.plan.data)
         brokers = self.plan.brokers or (before.brokers if before else None) or 1
-        self.cluster = KafkaCluster(self.plan.data / "kafka", brokers=brokers)
-        self.brokers = BrokerSupervisor(self.cluster, self.journal)
-        await self.cluster.start()
+        secure = before.secure if before and self.plan.secure is None else bool(self.plan.secure)
+        cluster = KafkaCluster(self.plan.data / "kafka", brokers=brokers, secure=secure)
+        self.brokers = BrokerSupervisor(cluster, self.journal)
+        if cluster.credentials is not None:
+            cluster.credentials.prepare(stream_users(self.topics).values())
+        self.fleet.credentials, self.cluster = cluster.credentials, cluster
+        await cluster.start()
+        if cluster.credentials is not None:
+            await secure_stream(cluster.bootstrap, self.topics, cluster.credentials)
         self.brokers.start()
 
     async def _wait_for_address(self, kafka: "asyncio.Task[None]") -> None:
@@ -224,7 +233,7 @@ class Mesh:
 
     async def _start_stream(self, pipes: Sequence[Pipe]) -> None:
         self.phase = "creating the stream's topics"
-        preparing = asyncio.create_task(prepare(self.bootstrap, self.topics, self.plan.partitions))
+        preparing = asyncio.create_task(self._prepare_stream())
         try:
             await self.fleet.start(*FLOW)
             self._write_state()
@@ -235,6 +244,10 @@ class Mesh:
             self.phase = "publishing the pipes"
             for name, change in (await put_in_force(self.bootstrap, self.topics, pipes)).items():
                 self.journal.add("pipe-published", f"pipe {name}: {change}", pipe=name, change=change)
+
+    async def _prepare_stream(self) -> int:
+        create = self.cluster is not None or load(StreamSettings).create_topics
+        return await prepare(self.bootstrap, self.topics, self.plan.partitions, create=create)
 
     async def _probe_often(self) -> None:
         """Probe all instances again and again, for `ready` and for `mesh.json`."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from hifi.errors import Misconfigured
+from hifi.kafka.security import KafkaSecurity
+from hifi.kafka.security.settings import PREFIX as SECURITY_PREFIX
 from hifi.settings import StreamSettings, load
 from hifi.topics import Topics
 
@@ -30,6 +32,7 @@ class Plan:
         stream: name of the stream, which prefixes its topics and groups.
         kafka: bootstrap servers of an existing cluster; None: the mesh starts its own, kept in `data`.
         brokers: number of brokers of its own cluster; None: as many as the folder has, else 1.
+        secure: whether its own cluster uses TLS, passwords and ACLs; None: as the cluster in the folder, else not.
         partitions: of each event topic; None: as many as the stream has, else 4.
         port: ingest accepts events here.
         trigger: of enrich.
@@ -44,6 +47,7 @@ class Plan:
     stream: str = "hifi"
     kafka: str | None = None
     brokers: int | None = None
+    secure: bool | None = None
     partitions: int | None = None
     port: int = 8080
     console_port: int = 8090
@@ -113,9 +117,26 @@ def command(service: str) -> list[str]:
     return [sys.executable, "-P", "-m", f"hifi_{service}"]
 
 
-def environment(plan: Plan, spec: InstanceSpec, bootstrap: str, java_home: Path | None) -> dict[str, str]:
-    """All variables of one instance: those of this process, the plan's, the mesh's, and `own_env`; later ones win."""
+def environment(
+    plan: Plan,
+    spec: InstanceSpec,
+    bootstrap: str,
+    java_home: Path | None,
+    security: KafkaSecurity | None = None,
+) -> dict[str, str]:
+    """All variables of one instance: those of this process, the plan's, the mesh's, and `own_env`; later ones win.
+
+    Args:
+        plan: of the mesh.
+        spec: the instance.
+        bootstrap: Kafka's bootstrap servers.
+        java_home: folder of Java, for enrich.
+        security: how the instance connects to Kafka; None: as this process's environment says.
+    """
     variables = dict(os.environ) | dict(plan.env)
+    if security is not None:
+        variables = {name: value for name, value in variables.items() if not name.startswith(SECURITY_PREFIX)}
+        variables |= security.environment
     paths = [*map(str, plan.python_path), variables.get("PYTHONPATH", "")]
     # Instances on several machines that share a cluster need different names.
     prefix = f"{socket.gethostname()}-" if plan.kafka else ""

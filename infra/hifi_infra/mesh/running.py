@@ -45,6 +45,8 @@ class RunningMesh(BaseModel):
     kafka: str
     brokers: int | None
     """Number of brokers of its own cluster; None: it uses an existing cluster."""
+    secure: bool = False
+    """Whether its own cluster uses TLS, passwords and ACLs."""
     url: str
     console: str | None = None
     """URL of observe's console and API; None without observe."""

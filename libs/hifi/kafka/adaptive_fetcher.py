@@ -1,11 +1,11 @@
 """A fetcher that sends fewer requests to Kafka while records flow."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.consumer.fetcher import Fetcher
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult
 from aiokafka.consumer.subscription_state import Assignment
 
 from aiokafka_cooperative import check_compatibility, start_with_classes
@@ -13,9 +13,15 @@ from hifi.kafka.fetch_interval import FETCH_INTERVAL
 
 _USED: Final[Mapping[type, Mapping[str, str]]] = {
     Fetcher: {
+        "__init__": "_records _wait_consume_future _fetch_waiters _fetch_task",
+        "_create_fetch_waiter": "_fetch_waiters",
+        "_fetch_requests_routine": "_wait_consume_future _fetch_waiters _proc_fetch_request",
         "_get_actions_per_node": "tps state_value _records _fetch_max_wait_ms",
         "_proc_fetch_request": "topics state_value has_valid_position highwater",
+        "fetched_records": "_records getall has_more check_raise _notify _wait_consume_future",
     },
+    FetchResult: {"getall": "max_records", "has_more": "_partition_records"},
+    FetchError: {"check_raise": "_error"},
 }
 
 
@@ -48,14 +54,60 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
     - Without records, a fetch waits at the broker for IDLE_WAIT_MS, so that an idle mesh does not poll all the time. It
       waits only for the fetch interval while fetched records are still being processed: their partitions are not part
       of it, and a broker answers one fetch at a time.
+
+    With `on_records`, that function takes the records of all partitions with `take` in the turn of the event loop in
+    which they arrived. Nobody may then wait for them with `getmany` or `getone`.
     """
 
     IDLE_WAIT_MS: Final = 200
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, on_records: "Callable[[AdaptiveFetcher], None] | None" = None, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
+        self._on_records = on_records
         self._min_wait_ms: int = options["fetch_max_wait_ms"]
-        self._records_flow = False
+        self._flowing: set[int] = set()
+        """Brokers whose last fetch returned records."""
+
+    @property
+    def fetched(self) -> list[TopicPartition]:
+        """Partitions with fetched records, or with the error of a fetch."""
+        return list(self._records)
+
+    def take(self, tp: TopicPartition, max_records: int) -> list[ConsumerRecord]:
+        """Take fetched records of a partition, without waiting; the rest comes last among the fetched partitions.
+
+        Raises:
+            aiokafka.errors.KafkaError: the partition cannot be fetched.
+        """
+        fetched = self._records.get(tp)
+        if fetched is None:
+            return []
+        records: list[ConsumerRecord] = []
+        if isinstance(fetched, FetchResult):
+            records = fetched.getall(max_records)
+            if fetched.has_more():
+                self._records.move_to_end(tp)
+                return records
+        del self._records[tp]
+        self._notify(self._wait_consume_future)
+        if isinstance(fetched, FetchError):
+            fetched.check_raise()
+        return records
+
+    async def wait_for_error(self) -> None:
+        """Wait until fetching or the membership of the group fails; for use with `on_records`.
+
+        Raises:
+            aiokafka.errors.KafkaError: it failed.
+        """
+        while not self._closed:
+            waiter = self._create_fetch_waiter()
+            await asyncio.wait({waiter, self._fetch_task}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in (waiter, self._fetch_task):
+                if ended.done():
+                    ended.result()
 
     def _get_actions_per_node(self, assignment: Assignment) -> Any:
         idle_ms = max(self.IDLE_WAIT_MS, self._min_wait_ms)
@@ -63,13 +115,19 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         return super()._get_actions_per_node(assignment)
 
     async def _proc_fetch_request(self, assignment: Assignment, node_id: int, request: Any) -> Any:
-        if self._records_flow and not _has_more(assignment, request):
+        if node_id in self._flowing and not _has_more(assignment, request):
             try:
                 await asyncio.sleep(self._interval_s)
             except asyncio.CancelledError:
                 return False  # as the overridden method does
-        self._records_flow = await super()._proc_fetch_request(assignment, node_id, request)
-        return self._records_flow
+        self._flowing.discard(node_id)
+        if not await super()._proc_fetch_request(assignment, node_id, request):
+            return False
+        self._flowing.add(node_id)
+        if self._on_records is None:
+            return True
+        self._on_records(self)
+        return False  # nobody waits
 
     @property
     def _interval_s(self) -> float:

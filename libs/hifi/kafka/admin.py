@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.health import Health
@@ -18,32 +18,42 @@ from hifi.topics import Topics
 _ALREADY_EXISTS = 36
 _PARTITIONS = "partitions"
 _RECORD_LIMIT = "max.message.bytes"
+_FIXED = ("cleanup.policy", "message.timestamp.type")
+"""Settings of a topic without which hifi would lose events or misjudge their age."""
 _CHECK_INTERVAL_S = 2.0
 
 
 async def create_topics(
-    bootstrap: str, topics: Topics, *, partitions: int, replication: int, timeout_s: float = 30
+    bootstrap: str,
+    topics: Topics,
+    *,
+    partitions: int,
+    replication: int,
+    create: bool = True,
+    timeout_s: float = 30,
 ) -> list[str]:
-    """Create the missing topics of a stream; calling it again changes nothing.
+    """Create the missing topics of a stream and check the others; calling it again changes nothing.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: the stream's topics.
         partitions: of each event topic; fixed when the stream is created.
         replication: replicas of each partition; min ISR is one less, at least one.
+        create: False: only check that every topic exists as it must be.
         timeout_s: bound on waiting until Kafka answers and knows every topic, seconds.
 
     Returns:
         The names of the topics that were created now.
 
     Raises:
-        Misconfigured: a topic exists with another partition count or a smaller record limit, or Kafka refuses one.
+        Misconfigured: a topic exists with another partition count, cleanup policy or timestamp type or a smaller record
+            limit, or Kafka refuses one; or one is missing and must not be created.
         Retryable: Kafka did not answer in time.
     """
     async with asyncio.timeout(timeout_s):
         try:
             async with _admin(bootstrap) as admin:
-                return await _create(admin, topics, partitions, replication)
+                return await _create(admin, topics, partitions, replication, create=create)
         except KafkaError as error:
             raise Retryable(f"Kafka at {bootstrap} did not create the topics: {error!r}") from error
 
@@ -98,26 +108,39 @@ async def _admin(bootstrap: str) -> AsyncIterator[Any]:
 
 async def _counts(admin: Any, names: list[str]) -> dict[str, int]:
     described = await admin.describe_topics(names)
+    refused = [one["topic"] for one in described if one["error_code"] == TopicAuthorizationFailedError.errno]
+    if refused:
+        raise TopicAuthorizationFailedError(
+            f"this Kafka user may not use {', '.join(refused)}; `hifi acl show` lists the ACLs of each service"
+        )
     return {one["topic"]: len(one["partitions"]) for one in described if one["error_code"] == 0}
 
 
-async def _record_limits(admin: Any, names: list[str]) -> dict[str, int]:
-    """Bytes of the largest record that each topic allows; topics whose settings may not be read are left out."""
+async def _settings(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
+    """The settings of each topic that hifi checks; topics whose settings may not be read are left out."""
     if not names:
         return {}
-    wanted = [ConfigResource(ConfigResourceType.TOPIC, name, {_RECORD_LIMIT: None}) for name in names]
+    keys = dict.fromkeys((_RECORD_LIMIT, *_FIXED))
+    wanted = [ConfigResource(ConfigResourceType.TOPIC, name, keys) for name in names]
     return {
-        name: int(settings[0][1])
+        name: {setting[0]: setting[1] for setting in settings}
         for answer in await admin.describe_configs(wanted)
         for code, _, _, name, settings in answer.resources
         if code == 0 and settings
     }
 
 
-async def _create(admin: Any, topics: Topics, partitions: int, replication: int) -> list[str]:
+async def _create(
+    admin: Any, topics: Topics, partitions: int, replication: int, *, create: bool
+) -> list[str]:
     existing = await _counts(admin, [topic.name for topic in topics.all()])
     await _check_existing(admin, topics, existing, partitions)
     missing = [topic for topic in topics.all() if topic.name not in existing]
+    if missing and not create:
+        raise Misconfigured(
+            f"the topics {', '.join(topic.name for topic in missing)} are missing and HIFI_CREATE_TOPICS is false: "
+            f"create them as `hifi topics show --stream {topics.stream} --partitions {partitions}` prints"
+        )
     if missing:
         min_isr = {"min.insync.replicas": str(max(1, replication - 1))}
         answer = await admin.create_topics(
@@ -146,7 +169,8 @@ async def _check_existing(admin: Any, topics: Topics, existing: dict[str, int], 
     """Refuse topics that do not fit the stream.
 
     Raises:
-        Misconfigured: another partition count, or a record limit below the largest event.
+        Misconfigured: another partition count, cleanup policy or timestamp type, or a record limit below the largest
+            event.
     """
     declared = {topic.name: topic for topic in topics.all()}
     for name, count in existing.items():
@@ -156,11 +180,22 @@ async def _check_existing(admin: Any, topics: Topics, existing: dict[str, int], 
                 f"the topic {name} has {count} partitions and the stream {topics.stream} needs {wanted}; "
                 "the count is fixed when a stream is created: start a new stream (HIFI_STREAM) or use the old count"
             )
-    for name, limit in (await _record_limits(admin, list(existing))).items():
-        wanted = int(declared[name].configs()[_RECORD_LIMIT])
-        if limit < wanted:
+    for name, found in (await _settings(admin, list(existing))).items():
+        configs = declared[name].configs()
+        if int(found[_RECORD_LIMIT]) < int(configs[_RECORD_LIMIT]):
             raise Misconfigured(
-                f"the topic {name} allows records of {limit} bytes and an event may have {wanted}: "
-                f"run kafka-configs.sh --alter --entity-type topics --entity-name {name} "
-                f"--add-config {_RECORD_LIMIT}={wanted}"
+                f"the topic {name} allows records of {found[_RECORD_LIMIT]} bytes and an event may have "
+                f"{configs[_RECORD_LIMIT]}: {_remedy(name, _RECORD_LIMIT, configs[_RECORD_LIMIT])}"
             )
+        for key in _FIXED:
+            if found[key] != configs[key]:
+                raise Misconfigured(
+                    f"the topic {name} has {key}={found[key]} and needs {configs[key]}: "
+                    f"{_remedy(name, key, configs[key])}"
+                )
+
+
+def _remedy(topic: str, key: str, value: str) -> str:
+    return (
+        f"run kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {key}={value}"
+    )

@@ -29,22 +29,37 @@ class AssignedPartition:
         """Another member may own the partition by now: write nothing more for it."""
         self.committed = committed
         self.position: int | None = None
-        """The next offset to fetch; None until records were fetched."""
+        """The next offset to read; None until records were read."""
         self.task: asyncio.Task[None] | None = None
-        self.waiting = True
-        """The task waits for records rather than for the handler."""
+        """The handler of a batch that did not end at once; no other batch begins until it has ended."""
         self._completed = asyncio.Event()
         self._abandoned = False
+        self._room: tuple[int, Callable[[], None]] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """No handler runs."""
+        return self.task is None
 
     def complete(self, offset: int) -> None:
         """Complete one record: its outputs are acknowledged."""
         self.offsets.finish(offset)
-        self._completed.set()
+        self._announce()
 
     def complete_through(self, offset: int) -> None:
         """Complete all records up to and including this one: their outputs are acknowledged."""
         self.offsets.finish_through(offset)
+        self._announce()
+
+    def _announce(self) -> None:
         self._completed.set()
+        if self._room is not None and self.offsets.pending < self._room[0]:
+            (_, call), self._room = self._room, None
+            call()
+
+    def when_below(self, pending: int, call: Callable[[], None]) -> None:
+        """Call once, as soon as fewer than `pending` records are incomplete; a later use replaces an earlier one."""
+        self._room = pending, call
 
     def ensure_active(self) -> None:
         """Call before anything that others can see.
@@ -72,14 +87,10 @@ class AssignedPartition:
         if self.task is not None:
             self.task.cancel()
 
-    async def wait_below(self, pending: int) -> None:
-        """Wait until fewer than `pending` records are incomplete, or the rest is abandoned."""
-        while self.offsets.pending >= pending and not self._abandoned:
+    async def drain(self) -> None:
+        """Wait until the running handler has ended and no record is incomplete, or the rest is abandoned."""
+        if self.task is not None:
+            await asyncio.wait({self.task})
+        while self.offsets.pending and not self._abandoned:
             self._completed.clear()
             await self._completed.wait()
-
-    async def drain(self) -> None:
-        """Wait until the running batch has returned and no record is incomplete."""
-        if self.task is not None and not self.waiting:
-            await asyncio.wait({self.task})
-        await self.wait_below(1)

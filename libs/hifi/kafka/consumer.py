@@ -9,6 +9,7 @@
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from aiokafka import ConsumerRebalanceListener, TopicPartition
@@ -16,11 +17,11 @@ from aiokafka.errors import KafkaError
 
 from hifi import log, metrics
 from hifi.backoff import backoff_s
-from hifi.errors import Fenced
+from hifi.kafka.adaptive_fetcher import AdaptiveFetcher
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.clients import close, group_consumer
+from hifi.kafka.dispatcher import Batch, BatchHandler, ConsumerOptions, Dispatcher, PoisonHandler
 from hifi.kafka.offset_commits import commit, commit_periodically
-from hifi.kafka.partition_reader import Batch, BatchHandler, ConsumerOptions, PartitionReader, PoisonHandler
 from hifi.kafka.watchdog import ProgressWatchdog
 from hifi.service import Service
 from hifi.settings import ServiceSettings
@@ -58,8 +59,8 @@ class Consumer:
         self._service = service
         self._settings = settings
         self._options = options
-        self._reader = PartitionReader(options, handle, handle_poison)
         self._assigned: dict[TopicPartition, AssignedPartition] = {}
+        self._dispatcher = Dispatcher(options, handle, handle_poison, self._assigned, self._fail)
         self._member: Any = None
         self._failed: asyncio.Future[None] | None = None
         self._ending = False
@@ -106,6 +107,7 @@ class Consumer:
             tasks = [
                 asyncio.create_task(commit_periodically(member, self._assigned.values, interval_s)),
                 asyncio.create_task(self._watch(member)),
+                asyncio.create_task(_wait_for_error(member)),
                 asyncio.create_task(self._service.stopping.wait()),
             ]
             ended, _ = await asyncio.wait({self._failed, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -114,6 +116,7 @@ class Consumer:
             for one in ended:
                 one.result()
         finally:
+            self._dispatcher.end()
             for task in tasks:
                 task.cancel()
             for assigned in self._assigned.values():
@@ -132,6 +135,7 @@ class Consumer:
             fetch_max_wait_ms=round(options.gather_s * 1000),
             request_timeout_ms=15_000,
             metadata_max_age_ms=int(options.stuck_s * 1000),
+            fetcher_class=partial(AdaptiveFetcher, on_records=self._dispatcher.on_records),
         )
         member.subscribe(list(options.topics), listener=_RebalanceListener(self))
         return member
@@ -140,14 +144,6 @@ class Consumer:
         """End the membership; `run` begins a new one."""
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
-
-    async def _read(self, assigned: AssignedPartition) -> None:
-        try:
-            await self._reader.run(self._member, assigned)
-        except Fenced:
-            return
-        except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
-            self._fail(error)
 
     # Watching
 
@@ -197,8 +193,8 @@ class Consumer:
             return
         for tp in sorted(added):
             last = (known[tp].offset, known[tp].metadata) if tp in known else ()
-            assigned = self._assigned[tp] = AssignedPartition(tp, *last)
-            assigned.task = asyncio.create_task(self._read(assigned))
+            self._assigned[tp] = AssignedPartition(tp, *last)
+        self._dispatcher.begin(self._member._fetcher)  # noqa: SLF001 - made by its `start`
         self._report("assigned", added)
         self._service.health.unblock(self._condition)
 
@@ -257,6 +253,17 @@ class _RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
         await self._consumer.on_lost(lost)
+
+
+async def _wait_for_error(member: Any) -> None:
+    """Wait until the member fails to fetch or to be a member of its group, as `getmany` would tell.
+
+    Raises:
+        KafkaError: it failed.
+    """
+    member._coordinator.check_errors()  # noqa: SLF001
+    with member._subscription.fetch_context():  # noqa: SLF001 - it always reads: aiokafka's poll limit never applies
+        await member._fetcher.wait_for_error()  # noqa: SLF001
 
 
 def _names(partitions: Iterable[TopicPartition]) -> list[str]:

@@ -2,60 +2,48 @@
 
 Records of a partition are queued while its last batch is in flight and until the next send round. All partitions send
 in the same rounds, one request a broker, so that requests grow in size with the load and a single record hardly waits.
-The time between two rounds is the fetch interval (hifi.kafka.fetch_interval).
+The time between two rounds is the fetch interval (hifi.kafka.fetch_interval). A round is one call of the event loop: it
+builds the batches of all partitions and leaves them to aiokafka; no partition has a task of its own.
 
 After a batch has expired, aiokafka's sequence numbers are wrong and it refuses every later batch (its issue 1017). So a
 failed batch replaces the aiokafka producer, and the new one sends again, in order, what was not acknowledged.
 """
 
 import asyncio
-import itertools
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from aiokafka_cooperative import IncompatibleAiokafkaError
 from hifi import log, metrics
 from hifi.backoff import backoff_s
-from hifi.errors import Overloaded, Rejected, Unacknowledged
+from hifi.errors import Misconfigured, Overloaded, Rejected, Unacknowledged
 from hifi.event import Record
 from hifi.health import Health
+from hifi.kafka.batches import append_batch, build_batches, check_accumulator
 from hifi.kafka.clients import close, connect
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
+from hifi.kafka.partition_queue import MAX_BATCH_BYTES, PartitionQueue, Sending
 from hifi.kafka.security import client_options
 from hifi.topics import MAX_RECORD_BYTES
 
-MAX_BATCH_BYTES: Final = 512 * 1024
+__all__ = ["MAX_BATCH_BYTES", "Producer", "Sending"]
+
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
 _FRAMING_BYTES: Final = 32
 """Approximate overhead of a record, in memory and in Kafka's format."""
 _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 _GATHER_S: Final = 0.001
 """Least wait before a send round: handlers mostly produce to several partitions at the same time."""
+_ATTEMPT: Final = 1.5
+"""A client that has not acknowledged a batch after so many acknowledgement time-outs is replaced."""
 _CONDITION: Final = "producer"
 _CLOSE_S: Final = 1
 
 logger = log.get(__name__)
-
-
-class Sending:
-    """Records for one partition, queued or in flight, acknowledged together."""
-
-    __slots__ = ("acknowledged", "handed_over", "records", "size_bytes")
-
-    def __init__(self, records: Sequence[Record], size_bytes: int) -> None:
-        self.records = records
-        self.size_bytes = size_bytes
-        self.acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.handed_over = False
-        """Kafka may have received some of it: abandoning it now leaves its outcome unknown."""
-
-    def abandon(self) -> bool:
-        """Do not send it (again). True: Kafka never received it. False: Kafka may have stored it."""
-        self.acknowledged.cancel()
-        return not self.handed_over
 
 
 class Producer:
@@ -78,7 +66,14 @@ class Producer:
             buffer_bytes: bound on unacknowledged records, bytes.
             ack_timeout_s: a batch that is not acknowledged in this time is sent again by a new producer, seconds.
             compression: `lz4`, `zstd` or None.
+
+        Raises:
+            Misconfigured: the installed aiokafka is not supported.
         """
+        try:
+            check_accumulator()
+        except IncompatibleAiokafkaError as error:
+            raise Misconfigured(str(error)) from None
         self._bootstrap = bootstrap
         self._options: dict[str, Any] = {
             "client_id": client_id,
@@ -94,14 +89,23 @@ class Producer:
         self._ack_timeout_s = ack_timeout_s
         self._buffer_bytes = buffer_bytes
         self._buffered_bytes = 0
+        metrics.BUFFERED_BYTES.set_function(lambda: self._buffered_bytes)
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._queues: dict[tuple[str, int], _PartitionQueue] = {}
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._ready: dict[PartitionQueue, None] = {}
+        """Queues with records and none in flight, in the order in which they send in the next round."""
+        self._in_flight: dict[PartitionQueue, None] = {}
+        self._flushed = asyncio.Event()
+        self._flushed.set()
+        self._round: asyncio.TimerHandle | None = None
         self._next_round_s = 0.0
-        self._round: asyncio.Future[None] | None = None
+        self._ack_check: asyncio.TimerHandle | None = None
         self._client: AIOKafkaProducer | None = None
-        self._replaced: asyncio.Future[None] | None = None
-        self._rebuilding = asyncio.Lock()
+        self._looked_up: set[str] = set()
+        """Topics whose metadata the client is reading."""
+        self._rebuilding: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
 
     async def start(self) -> None:
@@ -119,18 +123,33 @@ class Producer:
 
     async def stop(self, timeout_s: float = 10) -> bool:
         """Flush and disconnect; False: after `timeout_s` seconds some records were still unacknowledged."""
-        running = [queue.task for queue in self._queues.values() if queue.task is not None]
-        late: set[asyncio.Task[None]] = set()
-        if running:
-            _, late = await asyncio.wait(running, timeout=timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._flushed.wait()
+        except TimeoutError:
+            flushed = False
+        else:
+            flushed = True
         self._stopped = True
-        for task in late:
+        for task in self._tasks:
             task.cancel()
-        if late:
-            await asyncio.wait(late)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._give_up()
+        for timer in (self._round, self._ack_check):
+            if timer is not None:
+                timer.cancel()
         if self._client is not None:
             await close(self._client, _CLOSE_S)
-        return not late
+        return flushed
+
+    def _give_up(self) -> None:
+        """Leave all records unacknowledged that still are."""
+        for queue in {**self._in_flight, **self._ready}:
+            while queue.in_flight or queue.queued:
+                if not queue.in_flight:
+                    queue.take(0)
+                self._complete(queue, Unacknowledged("the producer was stopped"))
 
     def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
         """Queue records for a partition, in order; await `.acknowledged` of the result.
@@ -154,8 +173,10 @@ class Producer:
         sending = Sending(records, size)
         queue = self._queues.get((topic, partition))
         if queue is None:
-            queue = self._queues[topic, partition] = _PartitionQueue(self, topic, partition)
-        queue.add(sending)
+            queue = self._queues[topic, partition] = PartitionQueue(topic, partition)
+        queue.queued.append(sending)
+        if not queue.in_flight:
+            self._make_ready(queue)
         return sending
 
     async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
@@ -179,32 +200,163 @@ class Producer:
 
     def stalled_s(self, now_s: float) -> float:
         """How long the oldest batch in flight has waited for its acknowledgement, at `now_s` of the loop's clock."""
-        return max(
-            (now_s - queue.since_s for queue in self._queues.values() if queue.since_s is not None),
-            default=0.0,
-        )
-
-    async def _next_round(self) -> None:
-        """Wait for the next send round."""
-        if self._round is None:
-            loop = asyncio.get_running_loop()
-            self._round = loop.create_future()
-            loop.call_at(max(self._next_round_s, loop.time() + _GATHER_S), self._begin_round)
-        await asyncio.shield(self._round)
-
-    def _begin_round(self) -> None:
-        self._next_round_s = asyncio.get_running_loop().time() + FETCH_INTERVAL.seconds
-        begun, self._round = self._round, None
-        if begun is not None:
-            begun.set_result(None)
+        return max((now_s - queue.since_s for queue in self._in_flight), default=0.0)
 
     def _count(self, change_bytes: int) -> None:
         self._buffered_bytes += change_bytes
-        metrics.BUFFERED_BYTES.set(self._buffered_bytes)
         if self._buffered_bytes * 2 <= self._buffer_bytes:
             self._has_room.set()
         else:
             self._has_room.clear()
+
+    # Rounds
+
+    def _make_ready(self, queue: PartitionQueue) -> None:
+        self._ready[queue] = None
+        self._flushed.clear()
+        if self._round is None:
+            loop = asyncio.get_running_loop()
+            self._round = loop.call_at(max(self._next_round_s, loop.time() + _GATHER_S), self._begin_round)
+
+    def _begin_round(self) -> None:
+        self._round = None
+        if self._client is None:
+            return  # the next client begins one
+        now_s = asyncio.get_running_loop().time()
+        self._next_round_s = now_s + FETCH_INTERVAL.seconds
+        ready, self._ready = self._ready, {}
+        for queue in ready:
+            queue.take(now_s)
+            self._in_flight[queue] = None
+            self._transmit(self._client, queue, now_s)
+        if self._ack_check is None:
+            self._ack_check = asyncio.get_running_loop().call_later(self._ack_timeout_s / 4, self._check_acks)
+
+    def _transmit(self, client: AIOKafkaProducer, queue: PartitionQueue, now_s: float) -> None:
+        """Give the batch in flight to a client; its acknowledgement or failure comes as a callback."""
+        unsent = queue.unsent()
+        if not unsent:
+            self._complete(queue)
+            return
+        queue.client, queue.sent_s, queue.unacknowledged = client, now_s, 0
+        if client.client.cluster.partitions_for_topic(queue.tp.topic) is None:
+            self._look_up(client, queue)
+            return
+        try:
+            builders = build_batches(client, unsent)
+            for sending in unsent:
+                sending.handed_over = True
+            queue.unacknowledged = len(builders)
+            for builder in builders:
+                append_batch(client, builder, queue.tp).add_done_callback(
+                    partial(self._acknowledge, client, queue)
+                )
+        except (KafkaError, OSError) as error:  # the client has failed already
+            self._fail(client, queue, error)
+        except Exception as error:
+            logger.exception("records-not-encodable", topic=queue.tp.topic, partition=queue.tp.partition)
+            self._complete(queue, error)
+
+    def _acknowledge(
+        self, client: AIOKafkaProducer, queue: PartitionQueue, future: asyncio.Future[Any]
+    ) -> None:
+        error = KafkaError("cancelled") if future.cancelled() else future.exception()
+        if queue.client is not client:
+            return  # another client has sent it again
+        if error is not None:
+            self._fail(client, queue, error)
+            return
+        queue.unacknowledged -= 1
+        if not queue.unacknowledged:
+            self._complete(queue)
+
+    def _complete(self, queue: PartitionQueue, error: BaseException | None = None) -> None:
+        self._in_flight.pop(queue, None)
+        self._count(-queue.complete(error))
+        if queue.queued:
+            self._make_ready(queue)
+        elif not self._in_flight and not self._ready:
+            self._flushed.set()
+
+    # Failures
+
+    def _check_acks(self) -> None:
+        self._ack_check = None
+        if not self._in_flight:
+            return
+        loop = asyncio.get_running_loop()
+        bound_s = loop.time() - self._ack_timeout_s * _ATTEMPT
+        late = next((queue for queue in self._in_flight if queue.client and queue.sent_s < bound_s), None)
+        if late is not None:
+            self._fail(late.client, late, TimeoutError("no acknowledgement"))
+        self._ack_check = loop.call_later(self._ack_timeout_s / 4, self._check_acks)
+
+    def _fail(self, client: AIOKafkaProducer, queue: PartitionQueue, error: BaseException) -> None:
+        """Replace a client that failed on a batch; the next one sends all batches in flight again."""
+        if client is not self._client or self._stopped:
+            return
+        logger.warning("batch-failed", topic=queue.tp.topic, partition=queue.tp.partition, error=repr(error))
+        queue.failures += 1
+        if self._rebuilding is None:
+            self._rebuilding = self._begin(self._rebuild(client, queue.failures))
+
+    async def _rebuild(self, failed: AIOKafkaProducer, failures: int) -> None:
+        if failures > 1:
+            await asyncio.sleep(backoff_s(failures - 2))
+        self._client = None
+        metrics.PRODUCER_REBUILDS.inc()
+        try:
+            await close(failed, _CLOSE_S)
+        except Exception:
+            logger.exception("producer-not-closed")
+        errors: list[Exception] = []
+
+        def report_first(error: Exception) -> None:
+            if not errors:
+                logger.warning("kafka-unreachable", error=repr(error))
+            errors[:] = [error]
+
+        await connect(self.start, report_first)
+        logger.warning("producer-rebuilt")
+        self._rebuilding = None
+        self._send_again()
+
+    def _send_again(self) -> None:
+        """Give all batches in flight to the new client."""
+        now_s = asyncio.get_running_loop().time()
+        for queue in list(self._in_flight):
+            if self._client is not None:
+                self._transmit(self._client, queue, now_s)
+        self._begin_round()
+
+    def _look_up(self, client: AIOKafkaProducer, queue: PartitionQueue) -> None:
+        """Read the metadata of a topic that the client does not know yet, then send to it."""
+        topic = queue.tp.topic
+        if topic not in self._looked_up:
+            self._looked_up.add(topic)
+            self._begin(self._send_when_known(client, topic))
+
+    async def _send_when_known(self, client: AIOKafkaProducer, topic: str) -> None:
+        try:
+            await client.client._wait_on_metadata(topic)  # noqa: SLF001 - as AIOKafkaProducer.send_batch does
+            error = None
+        except (KafkaError, OSError) as failure:
+            error = failure
+        if client is not self._client or self._stopped:
+            return
+        self._looked_up.discard(topic)
+        now_s = asyncio.get_running_loop().time()
+        for queue in [one for one in self._in_flight if one.tp.topic == topic and not one.unacknowledged]:
+            if error is None:
+                self._transmit(client, queue, now_s)
+            else:
+                self._fail(client, queue, error)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _new_client(self) -> AIOKafkaProducer:
         client = AIOKafkaProducer(**client_options(self._bootstrap), **self._options)
@@ -213,133 +365,5 @@ class Producer:
         except BaseException:
             await close(client, _CLOSE_S)
             raise
+        self._looked_up = set()
         return client
-
-    def _client_replaced(self) -> asyncio.Future[None]:
-        """Done when the current client is replaced; one future for all batches, so that they need no task each."""
-        if self._replaced is None:
-            self._replaced = asyncio.get_running_loop().create_future()
-        return self._replaced
-
-    async def _rebuild(self, failed: AIOKafkaProducer | None) -> None:
-        async with self._rebuilding:
-            if self._client is not failed:
-                return
-            if self._replaced is not None:
-                self._replaced.set_result(None)
-            self._replaced = None
-            self._client = None
-            metrics.PRODUCER_REBUILDS.inc()
-            if failed is not None:
-                await close(failed, _CLOSE_S)
-            failures: list[Exception] = []
-
-            def report_first(error: Exception) -> None:
-                if not failures:
-                    logger.warning("kafka-unreachable", error=repr(error))
-                failures[:] = [error]
-
-            await connect(self.start, report_first)
-            logger.warning("producer-rebuilt")
-
-    async def _send_batch(self, batch: list[Sending], topic: str, partition: int) -> None:
-        """Send one batch until it is acknowledged, with as many clients as it takes."""
-        for failures in itertools.count():
-            batch[:] = [sending for sending in batch if not sending.acknowledged.cancelled()]
-            if not batch:
-                return
-            client = self._client
-            if client is None:
-                await self._rebuild(None)
-                continue
-            for sending in batch:
-                sending.handed_over = True
-            acknowledged = asyncio.ensure_future(self._send_once(client, batch, topic, partition))
-            try:
-                await asyncio.wait(
-                    {acknowledged, self._client_replaced()}, return_when=asyncio.FIRST_COMPLETED
-                )
-            finally:
-                if not acknowledged.done():
-                    acknowledged.cancel()
-            if acknowledged.done() and not acknowledged.cancelled():
-                error = acknowledged.exception()
-                if error is None:
-                    return
-                if not isinstance(error, KafkaError | OSError | asyncio.TimeoutError | AssertionError):
-                    raise error
-                logger.warning("batch-failed", topic=topic, partition=partition, error=repr(error))
-                if failures:
-                    await asyncio.sleep(backoff_s(failures - 1))
-                await self._rebuild(client)
-
-    async def _send_once(
-        self, client: AIOKafkaProducer, batch: list[Sending], topic: str, partition: int
-    ) -> None:
-        builders = [client.create_batch()]
-        append = builders[-1].append
-        for sending in batch:
-            for key, value, headers in sending.records:
-                if append(timestamp=None, key=key, value=value, headers=headers) is None:
-                    builders.append(client.create_batch())
-                    append = builders[-1].append
-                    append(timestamp=None, key=key, value=value, headers=headers)
-        async with asyncio.timeout(self._ack_timeout_s * 1.5):
-            futures = [await client.send_batch(builder, topic, partition=partition) for builder in builders]
-            for future in futures:
-                await future
-
-
-class _PartitionQueue:
-    """The records of one partition: one batch in flight, the others queued behind it."""
-
-    __slots__ = ("_partition", "_producer", "_queue", "_topic", "since_s", "task")
-
-    def __init__(self, producer: Producer, topic: str, partition: int) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._partition = partition
-        self._queue: deque[Sending] = deque()
-        self.task: asyncio.Task[None] | None = None
-        self.since_s: float | None = None
-
-    def add(self, sending: Sending) -> None:
-        self._queue.append(sending)
-        if self.task is None:
-            self.task = asyncio.create_task(self._run())
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while self._queue:
-                await self._producer._next_round()  # noqa: SLF001 - the queue is a part of the producer
-                taken = self._take()
-                batch = list(taken)
-                self.since_s = loop.time()
-                try:
-                    await self._producer._send_batch(batch, self._topic, self._partition)  # noqa: SLF001
-                    metrics.WRITTEN.labels(self._topic).inc(sum(len(sending.records) for sending in batch))
-                    for sending in batch:
-                        if not sending.acknowledged.done():
-                            sending.acknowledged.set_result(None)
-                except BaseException as error:
-                    for sending in taken:
-                        if not sending.acknowledged.done():
-                            sending.acknowledged.set_exception(Unacknowledged(repr(error)))
-                            sending.acknowledged.exception()  # it is no error if nobody waits for it
-                    raise
-                finally:
-                    self._producer._count(-sum(sending.size_bytes for sending in taken))  # noqa: SLF001
-        finally:
-            self.since_s = None
-            self.task = None
-            if self._queue and not self._producer._stopped:  # noqa: SLF001
-                self.task = asyncio.create_task(self._run())
-
-    def _take(self) -> list[Sending]:
-        taken = [self._queue.popleft()]
-        size = taken[0].size_bytes
-        while self._queue and size + self._queue[0].size_bytes <= MAX_BATCH_BYTES:
-            taken.append(self._queue.popleft())
-            size += taken[-1].size_bytes
-        return taken

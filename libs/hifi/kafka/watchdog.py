@@ -31,14 +31,14 @@ class ProgressWatchdog:
     async def stuck(self, member: Any, assigned: Iterable[AssignedPartition]) -> list[TopicPartition]:
         """The partitions without progress since the last check; empty while Kafka answers no client.
 
-        A partition is stuck if its task waits for records, all earlier ones are complete, and the position, which is
+        A partition is stuck if no handler runs, all earlier records are complete, and the position, which is
         the same as at the last check, is below the partition's end.
 
         Args:
             member: the CooperativeConsumer.
             assigned: the partitions assigned to it.
         """
-        idle = [one.tp for one in assigned if one.waiting and not one.offsets.pending]
+        idle = [one.tp for one in assigned if one.idle and not one.offsets.pending]
         if not idle:
             self._positions = {}
             return []

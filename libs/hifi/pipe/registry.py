@@ -27,6 +27,7 @@ from hifi.topics import Topics
 
 STREAM_KEY: Final = b"__stream__"
 _CONDITION: Final = "pipes"
+_PUBLISH_S: Final = 10.0
 
 logger = log.get(__name__)
 
@@ -223,7 +224,7 @@ async def publish(bootstrap: str, topics: Topics, records: Iterable[Record]) -> 
     """Write records to the topic `pipes`, acknowledged by Kafka.
 
     Raises:
-        Misconfigured: Kafka does not answer.
+        Misconfigured: Kafka does not answer, or does not let this user write the topic.
     """
     producer = Producer(bootstrap, "hifi-publish")
     try:
@@ -233,6 +234,12 @@ async def publish(bootstrap: str, topics: Topics, records: Iterable[Record]) -> 
             f"Kafka does not answer at {bootstrap}: {error!r}; is the mesh running?"
         ) from None
     try:
-        await producer.send_and_wait(topics.pipes, 0, list(records))
+        async with asyncio.timeout(_PUBLISH_S):
+            await producer.send_and_wait(topics.pipes, 0, list(records))
+    except TimeoutError:
+        raise Misconfigured(
+            f"Kafka at {bootstrap} did not acknowledge the pipes within {_PUBLISH_S:.0f} s: check its brokers, and that "
+            f"this user may write {topics.pipes}, which only the publisher may (`hifi acl show`)"
+        ) from None
     finally:
         await producer.stop()

@@ -55,6 +55,9 @@ class PipeSql:
     result: str
     """struct<patch string, to string, failure string>: JSON object of the added fields (null: none), destinations
     separated by commas, `reason: detail` of a dead letter (null: none)."""
+    fixed_destinations: str | None = None
+    """The destinations of every event, separated by commas, where `result` says nothing else; None: it must be
+    evaluated."""
 
     def texts(self) -> tuple[str, ...]:
         """The expressions that the pipe has, in order."""
@@ -97,8 +100,12 @@ def generate_sql(pipe: Pipe) -> PipeSql:
     result = f"named_struct('patch', {patch}, 'to', {destinations}, 'failure', cast(null as string))"
     if enrich.udf:
         result = _after_udf(enrich, result)
+    fields = _fields(enrich)
+    fixed = None
+    if fields is None and not (added or enrich.filter or any(one.when for one in pipe.destinations)):
+        fixed = ",".join(one.name for one in pipe.destinations)
     return PipeSql(
-        _fields(enrich), keys, udf_args, typed_udf_args, _guarded(enrich, positions, _failed, result)
+        fields, keys, udf_args, typed_udf_args, _guarded(enrich, positions, _failed, result), fixed
     )
 
 

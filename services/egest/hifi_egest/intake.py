@@ -15,7 +15,7 @@ from hifi import log, metrics
 from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.dead_letters.record import dead_letter
 from hifi.errors import Rejected
-from hifi.event import DESTINATION, TO, with_headers
+from hifi.event import DESTINATION, TO, fields, with_fields
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.pipe.registry import PipeRegistry
@@ -136,8 +136,8 @@ class DeliveryIntake:
         if event is not None:
             names, event.destinations = event.destinations, []
         else:
-            header = TO if assigned.topic == self._topics.enriched else DESTINATION
-            names = dict(record.headers).get(header, b"").split(b",")
+            field_name = TO if assigned.topic == self._topics.enriched else DESTINATION
+            names = fields(record.headers).get(field_name, b"").split(b",")
         written = [asyncio.Event() for _ in names]
         for name, acknowledged in zip(names, written, strict=True):
             self._write_dead_letter(assigned, record, why, now_us(), acknowledged.set, name)
@@ -212,7 +212,7 @@ class DeliveryIntake:
         acknowledged: Callable[[], None],
         destination: bytes = b"",
     ) -> None:
-        headers = with_headers(record.headers, {DESTINATION: destination} if destination else {})
+        headers = with_fields(record.headers, {DESTINATION: destination} if destination else {})
         letter = dead_letter(record.key, record.value, headers, SERVICE, why, fetched_us)
         logger.warning(
             "record-rejected",
@@ -231,7 +231,7 @@ class DeliveryIntake:
             event = known.decided[record.offset]
             if event is not None:
                 refusal = _not_due(event) if event.due_us else None
-                if self._budget.exceeded or event.pipe_version > self._registry.version:
+                if self._budget.exceeded or event.barrier > self._registry.version:
                     refusal = await self._wait_until_admitted(event, refusal)
                 while event.destinations:
                     name = event.destinations[0]
@@ -284,13 +284,13 @@ class DeliveryIntake:
         while self._budget.exceeded:
             await self._budget.wait_for_release(_RECHECK_S)
             assigned.ensure_active()
-        if event.pipe_version <= self._registry.version or await self._wait_for_version(event):
+        if event.barrier <= self._registry.version or await self._wait_for_version(event):
             return refusal
         return PIPES_BEHIND
 
     async def _wait_for_version(self, event: EventRecord) -> bool:
         """Wait for a version of the pipes; once only for a version that does not arrive. Returns whether it arrived."""
-        version, assigned = event.pipe_version, event.partition.assigned
+        version, assigned = event.barrier, event.partition.assigned
         if version <= self._unreachable_version:
             return False
         until_s = monotonic_s() + self._pipes_wait_s

@@ -14,7 +14,7 @@ from hifi.service import Service, run
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys
-from hifi_ingest.lifecycle import close, connect, report_acks
+from hifi_ingest.lifecycle import close, connect, follow_backlog, report_acks
 from hifi_ingest.settings import IngestSettings
 
 logger = log.get(__name__)
@@ -40,9 +40,14 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
         context = IngestContext(settings, registry, keys, producer)
         app.open(context)
         service.health.state = "running"
-        reports = asyncio.create_task(report_acks(context.reporter, producer, service.health))
+        background = [
+            asyncio.create_task(report_acks(context.reporter, producer, service.health)),
+            asyncio.create_task(context.admission.adjust()),
+            asyncio.create_task(follow_backlog(settings, context, service.health)),
+        ]
         await service.stopping.wait()
-    reports.cancel()
+    for task in background:
+        task.cancel()
     await close(context.reporter, producer)
     await keys.stop()
     await registry.stop()

@@ -9,6 +9,8 @@ from hifi.kafka.admin import matching_partitions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi_ingest.accept.ack_report import AckReporter
+from hifi_ingest.admission.backlog_monitor import BacklogMonitor
+from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
 
@@ -42,6 +44,22 @@ async def report_acks(reporter: AckReporter, producer: Producer, health: Health)
             health.block(_CONDITION, f"Kafka has acknowledged nothing for {stalled_s:.0f} s")
         else:
             health.unblock(_CONDITION)
+
+
+async def follow_backlog(settings: IngestSettings, context: IngestContext, health: Health) -> None:
+    """Limit what is accepted by the lag of the stages behind ingest, until cancelled."""
+    if not settings.ingest_max_backlog_s:
+        return
+    partitions = context.registry.partitions
+    assert partitions is not None
+    await BacklogMonitor(
+        settings.kafka,
+        settings.topics,
+        partitions,
+        context.admission.backlog,
+        health,
+        settings.ingest_max_backlog_s,
+    ).run()
 
 
 async def close(reporter: AckReporter, producer: Producer) -> None:

@@ -46,6 +46,18 @@ class IngestSettings(ServiceSettings):
         ge=0,
         description="Events per second that one pipe may send to this process; above it: 429. 0: no limit.",
     )
+    ingest_max_queue_s: float = Field(
+        0.5,
+        ge=0,
+        description="Time that requests may take from their last byte to their answer before further ones are refused,"
+        " seconds; above it: 429. 0: no limit.",
+    )
+    ingest_max_backlog_s: float = Field(
+        5,
+        ge=0,
+        description="Lag of normalize and enrich, seconds, above which ingest accepts no more than they complete; the"
+        " rest: 429. For egest it is at least 15 s. 0: no limit.",
+    )
     ingest_ack_timeout_s: float = Field(
         1,
         gt=0,

@@ -13,7 +13,7 @@ from aiokafka import ConsumerRecord
 from hifi.clock import monotonic_s, now_us
 from hifi.dead_letters.record import dead_letter
 from hifi.errors import NotAnEvent, Rejected
-from hifi.event import DESTINATION, IN, PASS, RETRY, Record, identity, number, with_headers
+from hifi.event import DESTINATION, IN, PASS, RETRY, Record, fields, identity, number, with_fields
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.topics import Tier, Topics
@@ -95,16 +95,16 @@ def _due_again(record: ConsumerRecord, tier: Tier, fetched_us: int) -> Record:
     Raises:
         NotAnEvent: it is not a delivery that egest handed over.
     """
-    headers = dict(record.headers)
-    identity(headers)
-    if DESTINATION not in headers:
+    identity(record.headers)
+    known = fields(record.headers)
+    if DESTINATION not in known:
         raise NotAnEvent(f"the header {DESTINATION} is missing")
     changes = {
-        PASS: b"%d" % (number(headers, PASS, 0) + 1),
+        PASS: b"%d" % (number(known, PASS, 0) + 1),
         RETRY: f"{tier.name}:{record.offset}".encode(),
         IN: b"%d" % fetched_us,
     }
-    return Record(record.key, record.value, with_headers(record.headers, changes))
+    return Record(record.key, record.value, with_fields(record.headers, changes))
 
 
 async def _wait_until(when_s: float, assigned: AssignedPartition) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
+from hifi import event
 from hifi.kafka.admin import create_topics
 from hifi.topics import Topics
 from hifi_cli.mesh_state.backlog import read_backlog
@@ -23,9 +24,9 @@ async def topics(kafka):
 async def write(kafka, topic, partition, raw_offsets, **more):
     producer = AIOKafkaProducer(bootstrap_servers=kafka)
     await producer.start()
-    headers = list(more.items())
     for raw in raw_offsets:
-        await producer.send(topic, b"", partition=partition, headers=[("hifi_raw", b"%d" % raw), *headers])
+        headers = event.packed({event.IN: b"0", event.RAW: b"%d" % raw, **more})
+        await producer.send(topic, b"", partition=partition, headers=headers)
     await producer.stop()
 
 

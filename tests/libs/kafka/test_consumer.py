@@ -43,6 +43,7 @@ class CopyService:
         bad: bytes | None = None,
         stuck_s: float = 60,
         gather_s: float = 0,
+        plain: bool = False,
     ) -> None:
         self.settings = ServiceSettings(
             kafka=kafka, instance=name, commit_interval_s=0.1, session_timeout_s=6
@@ -53,7 +54,8 @@ class CopyService:
         self.poisoned: list[bytes] = []
         self.source, self.target, self.bad = source, target, bad
         reading = ConsumerOptions([source], group, stuck_s=stuck_s, gather_s=gather_s)
-        self.consumer = Consumer(self.service, self.settings, reading, self.step, self.put_away)
+        handle = self.plain_step if plain else self.step
+        self.consumer = Consumer(self.service, self.settings, reading, handle, self.put_away)
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> "CopyService":
@@ -76,6 +78,13 @@ class CopyService:
             self.target, work.partition, [Record(r.key, r.value, list(r.headers)) for r in records]
         )
         work.complete_through(records[-1].offset)
+
+    def plain_step(self, work: AssignedPartition, records: Batch) -> None:
+        """As `step`, without waiting."""
+        self.seen += [(work.partition, record.offset) for record in records]
+        copies = [Record(r.key, r.value, list(r.headers)) for r in records]
+        sending = self.producer.send(self.target, work.partition, copies)
+        sending.acknowledged.add_done_callback(lambda _: work.complete_through(records[-1].offset))
 
     async def put_away(self, work: AssignedPartition, record: ConsumerRecord, _: Exception) -> None:
         self.poisoned.append(record.value)
@@ -133,15 +142,18 @@ async def stored(kafka: str, topic: str, partitions: int) -> dict[int, list[int]
         await consumer.stop()
 
 
-async def test_members_come_and_go_and_every_record_passes_once_in_order(kafka: str, topic: Any) -> None:
+@pytest.mark.parametrize("plain", [False, True])
+async def test_members_come_and_go_and_every_record_passes_once_in_order(
+    kafka: str, topic: Any, plain: bool
+) -> None:
     source, target = await topic(partitions=4), await topic(partitions=4)
     group = "g." + source
     async with sender(kafka, source, 4, 300) as sent:
-        first = await CopyService(kafka, source, target, group, "n1").start()
+        first = await CopyService(kafka, source, target, group, "n1", plain=plain).start()
         await until(lambda: len(first.seen) > 100)
-        second = await CopyService(kafka, source, target, group, "n2").start()
+        second = await CopyService(kafka, source, target, group, "n2", plain=plain).start()
         await until(lambda: len(second.seen) > 50)
-        third = await CopyService(kafka, source, target, group, "n3").start()
+        third = await CopyService(kafka, source, target, group, "n3", plain=plain).start()
         await until(lambda: len(third.seen) > 50)
         await first.stop()
         before = len(second.seen)
@@ -167,9 +179,10 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
         await until(lambda: len(first.seen) > 20 and len(second.seen) > 20)
         assert first.task is not None
         # As if killed: no drain, no commit, no leaving; its producer's records may still be under way.
+        first.consumer._dispatcher.end()
         for work in list(first.consumer.assigned.values()):
-            assert work.task is not None
-            work.task.cancel()
+            if work.task is not None:
+                work.task.cancel()
         coordinator = first.consumer.member._coordinator
         coordinator._coordination_task.cancel()
         coordinator._heartbeat_task.cancel()
@@ -193,17 +206,17 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
     group, gate = "g." + source, asyncio.Event()
     first = await CopyService(kafka, source, target, group, "n1").start()
     second = await CopyService(kafka, source, target, group, "n2").start()
-    step = second.consumer._reader.handle
+    step = second.consumer._dispatcher.handle
 
     async def held(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
         await step(work, records)
 
-    monkeypatch.setattr(second.consumer._reader, "handle", held)
+    monkeypatch.setattr(second.consumer._dispatcher, "handle", held)
     await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
     [own] = second.consumer.assigned
     async with sender(kafka, source, 2, 100):
-        await until(lambda: not second.consumer.assigned[own].waiting)
+        await until(lambda: not second.consumer.assigned[own].idle)
         second.service.stop()
         await first.stop()
         await until(lambda: len(second.consumer.member.assignment()) == 2)
@@ -211,6 +224,35 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
         gate.set()
         await second.stop()
     assert {partition for partition, _ in second.seen} == {own.partition}
+
+
+async def test_no_more_is_begun_than_may_be_incomplete_and_a_full_partition_stops_no_other(
+    kafka: str, topic: Any
+) -> None:
+    source = await topic(partitions=2)
+    service = CopyService(kafka, source, source, "g." + source, "n1")
+    begun: list[AssignedPartition] = []
+
+    def begin(work: AssignedPartition, records: Batch) -> None:
+        begun.extend([work] * len(records))
+        if work.partition == 1:
+            work.complete_through(records[-1].offset)
+
+    reading = ConsumerOptions([source], "g." + source, batch_records=5, pending_records=10)
+    service.consumer = Consumer(service.service, service.settings, reading, begin, service.put_away)
+    await service.start()
+    for partition in (0, 1):
+        numbers = [Record(b"k", b"%d" % n, []) for n in range(50)]
+        await service.producer.send_and_wait(source, partition, numbers)
+    await until(lambda: sum(work.partition for work in begun) == 50)
+    full = [work for work in begun if not work.partition]
+    assert len(full) == 10
+    full[0].complete_through(3)
+    await until(lambda: len([work for work in begun if not work.partition]) == 15)
+    full[0].complete_through(14)
+    await until(lambda: len([work for work in begun if not work.partition]) == 25)
+    full[0].abandon()
+    await service.stop()
 
 
 def seen_numbers(*services: CopyService) -> list[list[int]]:
@@ -251,8 +293,8 @@ async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
     async def later(work: AssignedPartition, _: ConsumerRecord, __: Exception) -> None:
         handled.append(work)
 
-    monkeypatch.setattr(service.consumer._reader, "handle_poison", later)
-    monkeypatch.setattr(service.consumer._reader, "handle", one_by_one)
+    monkeypatch.setattr(service.consumer._dispatcher, "handle_poison", later)
+    monkeypatch.setattr(service.consumer._dispatcher, "handle", one_by_one)
     await service.start()
     await until(lambda: len(service.seen) == 9)
     [work] = handled
@@ -363,7 +405,7 @@ async def test_who_works_on_records_for_long_does_not_ask_kafka_all_the_time(
         await step(work, records)
 
     monkeypatch.setattr(AdaptiveFetcher, "_proc_fetch_request", noted)
-    monkeypatch.setattr(service.consumer._reader, "handle", slow)
+    monkeypatch.setattr(service.consumer._dispatcher, "handle", slow)
     await service.start()
     await service.producer.send_and_wait(source, 0, [Record(b"k", b"1", [])])
     await works.wait()
@@ -492,13 +534,8 @@ async def test_a_consumer_that_gets_no_answer_while_kafka_answers_others_is_repl
         await asyncio.sleep(1)
         raise KafkaTimeoutError
 
-    async def no_records(*_: Any, **__: Any) -> Any:
-        await asyncio.sleep(1)
-        return {}
-
     monkeypatch.setattr(stuck, "end_offsets", no_answer)
-    monkeypatch.setattr(stuck, "getmany", no_records)
-    await asyncio.sleep(1.5)  # the call that is under way returns
+    monkeypatch.setattr(stuck._fetcher, "_on_records", lambda _: None)  # it fetches, and passes nothing on
     await append(kafka, source, [Record(b"k", b"1", [])])
     await until(lambda: len(service.seen) == 2)
     assert service.consumer.member is not stuck

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import OutOfOrderSequenceNumber
 
-from hifi.errors import Overloaded, Rejected
+from hifi.errors import Overloaded, Rejected, Unacknowledged
 from hifi.event import Record
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -202,3 +204,66 @@ async def test_deliver_of_more_than_half_the_buffer_waits_without_holding_up_oth
         await producer.send_and_wait(name, 1, [record(1, 700_000)])
     assert first.acknowledged.done()
     assert await producer.stop()
+
+
+async def test_a_stop_that_takes_too_long_leaves_the_rest_unacknowledged(cluster: KafkaCluster) -> None:
+    await make_topic(cluster.bootstrap, "stop")
+    producer = Producer(cluster.bootstrap, "test")
+    await producer.start()
+    await producer.send_and_wait("stop", 0, [record(0)])
+    cluster.pause_broker(1)
+    in_flight = producer.send("stop", 0, [record(1)])
+    async with asyncio.timeout(10):
+        while not in_flight.handed_over:
+            await asyncio.sleep(0.01)
+    queued = producer.send("stop", 0, [record(2)])
+    assert not await producer.stop(0.2)
+    cluster.resume_broker(1)
+    for sending in (in_flight, queued):
+        with pytest.raises(Unacknowledged):
+            await sending.acknowledged
+    assert producer._buffered_bytes == 0
+    with pytest.raises(Overloaded, match="stopping"):
+        producer.send("stop", 0, [record(3)])
+
+
+async def test_records_that_cannot_be_encoded_fail_alone(kafka: str, topic: "object") -> None:
+    name = await topic(partitions=1)  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    wrong = producer.send(name, 0, [Record(b"k", b"1", [("header", "no bytes")])])  # type: ignore[list-item]
+    with pytest.raises(Unacknowledged, match="TypeError"):
+        await wrong.acknowledged
+    await producer.send_and_wait(name, 0, [record(2)])
+    assert await producer.stop()
+    assert [int(value) for value in await stored(kafka, name)] == [2]
+
+
+async def test_a_client_whose_batch_fails_is_replaced_and_every_batch_in_flight_is_sent_again(
+    kafka: str, topic: "object", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await topic(partitions=2)  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    for partition in (0, 1):
+        await producer.send_and_wait(name, partition, [record(0)])
+    failing = producer._client
+    assert failing is not None
+
+    async def refuse(node: int, batches: dict[TopicPartition, Any]) -> None:
+        for batch in batches.values():
+            if batch.tp.partition == 0:
+                batch.failure(OutOfOrderSequenceNumber())
+        failing._sender._in_flight.remove(node)  # partition 1 gets no answer
+
+    monkeypatch.setattr(failing._sender, "_send_produce_req", refuse)
+    sendings = [producer.send(name, number % 2, [record(number)]) for number in range(2, 8)]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(sending.acknowledged for sending in sendings))
+    assert producer._client is not failing
+    assert await producer.stop()
+    for partition in (0, 1):
+        assert [int(value) for value in await stored(kafka, name, partition)] == [
+            0,
+            *range(2 + partition, 8, 2),
+        ]

@@ -96,18 +96,22 @@ class EgestStream:
         """An event as enrich writes it; its id is its number."""
         number = next(self._numbers)
         data = more.pop("data", {"number": number})
-        headers: Headers = [
-            *attributes(number),
-            (event.PIPE, pipe.encode()),
-            (event.PIPE_VERSION, b"%d" % more.pop("version", self.version)),
-            (event.SEQ, seq_text(EPOCH, number)),
-            (event.ACCEPTED, b"%d" % (time.time_ns() // 1000)),
-            (event.MINUTE, b"%d" % (time.time_ns() // 60_000_000_000)),
-            (event.IN, b"%d" % (time.time_ns() // 1000)),
-            (event.RAW, b"%d" % next(self.raw[partition])),
-            (event.TO, to.encode()),
-        ]
-        headers += list(more.items())
+        version = b"%d" % more.pop("version", self.version)
+        headers = event.packed(
+            {
+                **dict(attributes(number)),
+                event.PIPE: pipe.encode(),
+                event.REVISION: version,
+                event.BARRIER: version,
+                event.SEQ: seq_text(EPOCH, number),
+                event.ACCEPTED: b"%d" % (time.time_ns() // 1000),
+                event.MINUTE: b"%d" % (time.time_ns() // 60_000_000_000),
+                event.IN: b"%d" % (time.time_ns() // 1000),
+                event.RAW: b"%d" % next(self.raw[partition]),
+                event.TO: to.encode(),
+                **more,
+            }
+        )
         value = (data if isinstance(data, bytes) else orjson.dumps(data)) if to else None
         return Record((key or str(number)).encode(), value, headers)
 
@@ -141,7 +145,7 @@ class EgestStream:
             await consumer.stop()
 
     async def receipts(self, count: int, within_s: float = 60) -> list[dict[str, str]]:
-        """The headers of the receipts, once there are `count`."""
+        """The fields of the receipts, once there are `count`."""
         return [texts(record) for record in await self.at_least(self.topics.receipts, count, within_s)]
 
     async def at_least(self, topic: str, count: int, within_s: float = 60) -> list[ConsumerRecord]:
@@ -160,8 +164,8 @@ class EgestStream:
 
 
 def texts(record: ConsumerRecord | Record) -> dict[str, str]:
-    """Headers as text."""
-    return {name: value.decode() for name, value in record.headers}
+    """Headers, and the fields of packed ones, as text."""
+    return {name: value.decode() for name, value in event.fields(record.headers).items()}
 
 
 class RunningEgest:

@@ -35,7 +35,7 @@ async def test_each_event_arrives_once_and_has_its_receipt(stream: EgestStream) 
         "0",
     )
     assert int(one[event.ACCEPTED]) <= int(one[event.IN]) <= int(one[event.SENT]) <= int(one[event.ANSWERED])
-    assert {event.PIPE, event.PIPE_VERSION, event.SEQ, event.MINUTE, event.RAW} <= set(one)
+    assert {event.PIPE, event.REVISION, event.BARRIER, event.SEQ, event.MINUTE, event.RAW} <= set(one)
 
 
 async def test_receipts_keep_partition_and_key_and_hold_no_data(kafka: str) -> None:
@@ -105,8 +105,8 @@ async def test_what_nobody_wants_ends_with_a_receipt(stream: EgestStream) -> Non
 async def test_what_is_no_event_is_a_dead_letter_and_the_others_go_on(stream: EgestStream) -> None:
     async with destination() as there, running_egest(stream, pipe(there.url)):
         good = stream.record()
-        cut = [header for header in stream.record().headers if header[0] != event.TO]
-        bad = [Record(None, b"?", []), Record(b"k", b"?", [(event.SEQ, b"x")]), Record(b"k", b"{}", cut)]
+        cut = event.with_fields(stream.record().headers, {event.TO: None})
+        bad = [Record(None, b"?", []), Record(b"k", b"?", [(event.IDENTITY, b"x")]), Record(b"k", b"{}", cut)]
         await stream.enriched(*bad, good)
         await stream.receipts(1)
         letters = await stream.at_least(stream.topics.dead_letter, 3)

@@ -91,16 +91,20 @@ class IntakeBench:
         made = []
         for offset in range(count):
             self.assigned.offsets.start(offset)
-            headers = [
-                *attributes(offset),
-                (event.PIPE, b"flights"),
-                (event.PIPE_VERSION, b"1"),
-                (event.SEQ, seq_text(EPOCH, offset)),
-                (event.ACCEPTED, b"%d" % offset),
-                (event.MINUTE, b"0"),
-                (event.RAW, b"%d" % offset),
-                (event.TO, to),
-            ]
+            headers = event.packed(
+                {
+                    **dict(attributes(offset)),
+                    event.PIPE: b"flights",
+                    event.REVISION: b"1",
+                    event.BARRIER: b"1",
+                    event.SEQ: seq_text(EPOCH, offset),
+                    event.ACCEPTED: b"%d" % offset,
+                    event.MINUTE: b"0",
+                    event.IN: b"0",
+                    event.RAW: b"%d" % offset,
+                    event.TO: to,
+                }
+            )
             made.append(
                 ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(headers))
             )
@@ -144,7 +148,7 @@ async def test_the_offset_of_a_poison_record_waits_for_its_deliveries_in_lanes(b
             await bench.intake.handle(bench.assigned, [record])
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
     (letter,) = bench.outbox.written
-    assert dict(letter.headers)[event.DESTINATION] == b"two"
+    assert event.fields(letter.headers)[event.DESTINATION] == b"two"
     assert bench.assigned.offsets.committable is None, "the delivery for `one` is in flight"
     (delivery,) = bench.lanes[b"one"].deliveries
     delivery.complete()
@@ -156,7 +160,10 @@ async def test_a_poison_record_that_no_lane_holds_is_complete_with_its_dead_lett
 ) -> None:
     (record,) = bench.records(1, b"one,two")
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
-    assert [dict(letter.headers)[event.DESTINATION] for letter in bench.outbox.written] == [b"one", b"two"]
+    assert [event.fields(letter.headers)[event.DESTINATION] for letter in bench.outbox.written] == [
+        b"one",
+        b"two",
+    ]
     assert bench.assigned.offsets.committable == 1
 
 

@@ -95,7 +95,7 @@ class LiveStream:
                 records = await self.read(self.topics.enriched) + await self.read(self.topics.dead_letter)
                 found: dict[int, list[Any]] = {}
                 for record in records:
-                    seq = dict(record.headers).get(event.SEQ, b":-1")
+                    seq = event.fields(record.headers).get(event.SEQ, b":-1")
                     found.setdefault(int(seq.partition(b":")[2]), []).append(record)
                 if set(numbers) <= set(found):
                     return found

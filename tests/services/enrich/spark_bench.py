@@ -35,16 +35,18 @@ def make_pipe(name: str = "p", /, destinations: Sequence[Any] = (), **enrich: An
 
 
 def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> event.Headers:
-    return [
-        ("ce_id", b"%d" % number),
-        (event.PIPE, pipe.encode()),
-        (event.PIPE_VERSION, b"%d" % version),
-        (event.SEQ, event.seq_text(7, number)),
-        (event.ACCEPTED, b"1700000000000000"),
-        (event.MINUTE, b"28333333"),
-        (event.RAW, b"%d" % number),
-        *more.items(),
-    ]
+    known = {
+        event.PIPE: pipe.encode(),
+        event.REVISION: b"%d" % version,
+        event.BARRIER: b"%d" % version,
+        event.SEQ: event.seq_text(7, number),
+        event.ACCEPTED: b"1700000000000000",
+        event.MINUTE: b"28333333",
+        event.IN: b"1",
+        event.RAW: b"%d" % number,
+        "ce_id": b"%d" % number,
+    }
+    return event.packed(known | more)
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,16 @@ class OutputRecord:
 
     @property
     def to(self) -> str:
-        return dict(self.headers)[event.TO].decode()
+        return event.fields(self.headers)[event.TO].decode()
 
     @property
     def reason(self) -> str | None:
-        reason = dict(self.headers).get(event.REASON)
+        reason = event.fields(self.headers).get(event.REASON)
         return reason.decode() if reason is not None else None
 
     @property
     def detail(self) -> str:
-        return dict(self.headers)[event.DETAIL].decode()
+        return event.fields(self.headers)[event.DETAIL].decode()
 
 
 class SparkBench:

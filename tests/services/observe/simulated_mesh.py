@@ -29,6 +29,19 @@ class Row:
     value: bytes | None = None
 
 
+def identity(seq: bytes, minute: int, pipe: bytes = b"flights") -> Headers:
+    """The fields that every record of an event has, accepted at the beginning of its minute."""
+    return {
+        event.PIPE: pipe,
+        event.REVISION: b"1",
+        event.BARRIER: b"1",
+        event.ACCEPTED: b"%d" % (minute * 60_000_000),
+        event.MINUTE: b"%d" % minute,
+        event.SEQ: seq,
+        event.IN: b"%d" % (minute * 60_000_000),
+    }
+
+
 def id_of(headers: Headers) -> Id:
     epoch, _, sequence = headers[event.SEQ].partition(b":")
     return epoch.decode(), int(sequence)
@@ -59,7 +72,7 @@ class Mesh:
 
     def append(self, topic: str, headers: Headers, value: bytes | None = None) -> None:
         log = self.logs[topic]
-        log.append(Row(len(log), self.now_ms, list(headers.items()), value))
+        log.append(Row(len(log), self.now_ms, event.packed(headers), value))
 
     def restart_ingest(self, *, drained: bool = False) -> None:
         if self._epoch:
@@ -72,25 +85,23 @@ class Mesh:
             pipe = self.random.choice(("flights", "orders"))
             accepted_ms = self.now_ms
             minute = (accepted_ms - self.random.choice((0, 0, 0, 90_000))) // 60_000
-            identity = (self._epoch, self._sequence)
-            headers = {
-                event.PIPE: pipe.encode(),
-                event.PIPE_VERSION: b"1",
-                event.SEQ: event.seq_text(int(self._epoch, 16), self._sequence),
+            known_as = (self._epoch, self._sequence)
+            headers = identity(
+                event.seq_text(int(self._epoch, 16), self._sequence), minute, pipe.encode()
+            ) | {
                 event.ACCEPTED: b"%d" % (accepted_ms * 1000),
-                event.MINUTE: b"%d" % minute,
                 event.IN: b"%d" % (accepted_ms * 1000 - 500),
             }
             self._sequence += 1
             lost = self.random.random() < self.drop
             if lost:
-                self.dropped["ingest", ""].add(identity)
+                self.dropped["ingest", ""].add(known_as)
             else:
                 for _ in range(2 if self.random.random() < self.copy else 1):
                     self.append("raw", headers)
             if lost or self.random.random() > 0.02:
-                self._untold.append((pipe, minute, identity[1]))
-                self.acknowledged.add((pipe, minute, identity))
+                self._untold.append((pipe, minute, known_as[1]))
+                self.acknowledged.add((pipe, minute, known_as))
 
     def tell(self, *, closed: bool = False) -> None:
         pipes: dict[str, dict[str, list[list[int]]]] = {}
@@ -105,7 +116,7 @@ class Mesh:
         batch = self.logs[topic][first : first + limit]
         outputs: list[tuple[str, Headers]] = []
         for row in batch:
-            outputs += self._outputs(topic, dict(row.headers))
+            outputs += self._outputs(topic, event.fields(row.headers))
         if self.random.random() < 0.5 and READS[topic] == "egest":
             self.random.shuffle(outputs)
         dying = self.random.random() < self.crash
@@ -203,7 +214,7 @@ class Mesh:
         names = (event.DESTINATION, event.OUTCOME, event.SERVICE, event.PASS)
         for topic, log in self.logs.items():
             for row in log:
-                headers = dict(row.headers)
+                headers = event.fields(row.headers)
                 if not headers:
                     continue
                 key = (headers[event.PIPE].decode(), int(headers[event.MINUTE]), topic)
@@ -222,7 +233,7 @@ class Mesh:
         """When everything was read and committed: who has no successor, by hop and destination."""
         raw, normalized = self.ids(pipe, minute, "raw"), self.ids(pipe, minute, "normalized")
         enriched = self.ids(pipe, minute, "enriched")
-        accepted = {identity for p, m, identity in self.acknowledged if (p, m) == (pipe, minute)}
+        accepted = {known_as for p, m, known_as in self.acknowledged if (p, m) == (pipe, minute)}
         truth = {
             ("ingest", ""): accepted - raw,
             ("normalize", ""): raw

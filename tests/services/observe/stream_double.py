@@ -13,7 +13,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from hifi import event
 from hifi.clock import now_us
-from hifi.event import Headers, Record
+from hifi.event import Record
 from hifi.health import Health
 from hifi.http import server
 from hifi.kafka.admin import create_topics
@@ -39,20 +39,24 @@ def pipe(name: str = "flights", p95_s: float = 100_000) -> Pipe:
     )
 
 
-def added(now: bytes) -> dict[str, Headers]:
+Fields = dict[str, bytes]
+"""Of a record, as `event.fields` shows them."""
+
+
+def added(now: bytes) -> dict[str, Fields]:
     """Each topic on the way of a delivered event to what its service adds; `now` in microseconds since 1970 UTC."""
     return {
-        "raw": [],
-        "normalized": [],
-        "enriched": [(event.TO, b"crm")],
-        "receipts": [
-            (event.DESTINATION, b"crm"),
-            (event.OUTCOME, b"delivered"),
-            (event.SOURCE, b"enriched:0"),
-            (event.STATUS, b"200"),
-            (event.SENT, now),
-            (event.ANSWERED, now),
-        ],
+        "raw": {},
+        "normalized": {},
+        "enriched": {event.TO: b"crm"},
+        "receipts": {
+            event.DESTINATION: b"crm",
+            event.OUTCOME: b"delivered",
+            event.SOURCE: b"enriched:0",
+            event.STATUS: b"200",
+            event.SENT: now,
+            event.ANSWERED: now,
+        },
     }
 
 
@@ -66,24 +70,28 @@ class Stream:
     epoch: str = field(default_factory=lambda: secrets.token_hex(8))
     sequences: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
 
-    def headers(self, partition: int, minute: int, name: str = "flights") -> Headers:
+    def fields(self, partition: int, minute: int, name: str = "flights") -> Fields:
+        """Of a new event."""
         sequence = self.sequences[partition]
         self.sequences[partition] += 1
         now = b"%d" % now_us()
-        return [
-            (event.PIPE, name.encode()),
-            (event.PIPE_VERSION, b"1"),
-            (event.SEQ, f"{self.epoch}:{sequence}".encode()),
-            (event.ACCEPTED, now),
-            (event.MINUTE, b"%d" % minute),
-            (event.IN, now),
-            ("ce_id", f"id-{partition}-{sequence}".encode()),
-        ]
+        return {
+            event.PIPE: name.encode(),
+            event.REVISION: b"1",
+            event.BARRIER: b"1",
+            event.SEQ: f"{self.epoch}:{sequence}".encode(),
+            event.ACCEPTED: now,
+            event.MINUTE: b"%d" % minute,
+            event.IN: now,
+            "ce_id": f"id-{partition}-{sequence}".encode(),
+        }
 
     async def write(
-        self, name: str, partition: int, headers: list[Headers], values: list[bytes] | None = None
+        self, name: str, partition: int, fields: list[Fields], values: list[bytes] | None = None
     ) -> None:
-        records = [Record(b"k", values[n] if values else b"{}", one) for n, one in enumerate(headers)]
+        records = [
+            Record(b"k", values[n] if values else b"{}", event.packed(one)) for n, one in enumerate(fields)
+        ]
         await self.producer.send_and_wait(f"{self.topics.stream}.{name}", partition, records)
 
     async def size(self, name: str) -> int:
@@ -104,11 +112,11 @@ class Stream:
         *,
         lose: dict[str, Collection[int]] | None = None,
         name: str = "flights",
-    ) -> list[Headers]:
+    ) -> list[Fields]:
         """Bring events to the destination; `lose`: topic to the positions of events that never reach it."""
         lose = lose or {}
-        batch = [self.headers(partition, minute, name) for _ in range(count)]
-        first = int(dict(batch[0])[event.SEQ].partition(b":")[2])
+        batch = [self.fields(partition, minute, name) for _ in range(count)]
+        first = int(batch[0][event.SEQ].partition(b":")[2])
         tally = {
             "epoch": self.epoch,
             "pipes": {name: {str(minute): [[first, first + count - 1]]}},
@@ -119,8 +127,8 @@ class Stream:
         for topic, more in added(now).items():
             alive = [one for one in alive if one not in lose.get(topic, ())]
             if alive:
-                await self.write(topic, partition, [batch[one] + more for one in alive])
-        await self.write("accepted", partition, [[]], [orjson.dumps(tally)])
+                await self.write(topic, partition, [batch[one] | more for one in alive])
+        await self.write("accepted", partition, [{}], [orjson.dumps(tally)])
         return batch
 
     async def commit(self, partition: int, *services: str) -> None:

@@ -182,13 +182,13 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
 
 
 async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: Stream) -> None:
-    about = [(event.DESTINATION, b"crm"), (event.SOURCE, b"enriched:0")]
-    refused = [*about, (event.OUTCOME, b"retry"), (event.REASON, b"status-503"), (event.STATUS, b"503")]
-    delivered = [*about, (event.OUTCOME, b"delivered"), (event.STATUS, b"200")]
+    about = {event.DESTINATION: b"crm", event.SOURCE: b"enriched:0"}
+    refused = about | {event.OUTCOME: b"retry", event.REASON: b"status-503", event.STATUS: b"503"}
+    delivered = about | {event.OUTCOME: b"delivered", event.STATUS: b"200"}
     now = now_us() // 60_000_000
 
-    async def tell(partition: int, *more: tuple[str, bytes]) -> None:
-        await stream.write("receipts", partition, [stream.headers(partition, now) + list(more)])
+    async def tell(partition: int, more: dict[str, bytes]) -> None:
+        await stream.write("receipts", partition, [stream.fields(partition, now) | more])
 
     def is_(state: str, partitions: int, answer: str | None = None) -> Callable[[Any], bool]:
         def good(body: Any) -> bool:
@@ -205,13 +205,15 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
                 await asyncio.sleep(0.05)
         for each in (url, other_url):
             await until(each, path, is_("unknown", 0))
-        await tell(0, *refused, (event.BREAKER, b"open:egest-1"))
+        await tell(0, refused | {event.BREAKER: b"open:egest-1"})
         await tell(
             1,
-            *about,
-            (event.OUTCOME, b"retry"),
-            (event.REASON, b"breaker-open"),
-            (event.BREAKER, b"open:egest-1"),
+            about
+            | {
+                event.OUTCOME: b"retry",
+                event.REASON: b"breaker-open",
+                event.BREAKER: b"open:egest-1",
+            },
         )
         for each in (url, other_url):
             await until(each, path, is_("open", 2, "503"))
@@ -220,7 +222,7 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
             assert '<span class="badge bad">open</span> since 20' in text
             assert "answer 503" in text
         await asyncio.sleep(0.01)
-        await tell(1, *delivered, (event.BREAKER, b"closed:egest-1"))
+        await tell(1, delivered | {event.BREAKER: b"closed:egest-1"})
         for each in (url, other_url):
             await until(each, path, is_("closed", 0))
 
@@ -240,9 +242,9 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
 
 
 async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
-    letters = [stream.headers(0, past_minute()) for _ in range(count)]
-    why = [(event.SERVICE, b"egest"), (event.DESTINATION, b"crm"), (event.REASON, reason.encode())]
-    await stream.write("dead-letter", 0, [one + why for one in letters])
+    letters = [stream.fields(0, past_minute()) for _ in range(count)]
+    why = {event.SERVICE: b"egest", event.DESTINATION: b"crm", event.REASON: reason.encode()}
+    await stream.write("dead-letter", 0, [one | why for one in letters])
 
 
 async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(stream: Stream) -> None:

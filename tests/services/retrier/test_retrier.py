@@ -12,7 +12,7 @@ from egest_stream import EgestStream, outcomes, pipe, running_egest, texts, unti
 from fake_destination import OK, ReceivedRequest, answer, destination
 
 from hifi import event
-from hifi.event import Record, with_headers
+from hifi.event import Record, with_fields
 from hifi.service import Service
 from hifi.settings import ServiceSettings
 from hifi_retrier.__main__ import retrier
@@ -43,7 +43,7 @@ async def put(stream: EgestStream, tier: int, count: int, *, partition: int = 0,
     topic = stream.topics.retry_in(stream.topics.tiers[tier])
     changes = {event.DESTINATION: b"d", event.PASS: b"0", event.ATTEMPT: b"1"} | more
     records = [stream.record(partition=partition) for _ in range(count)]
-    records = [Record(one.key, one.value, with_headers(one.headers, changes)) for one in records]
+    records = [Record(one.key, one.value, with_fields(one.headers, changes)) for one in records]
     await stream.producer.send_and_wait(topic, partition, records)
     return [one.timestamp for one in await stream.read(topic) if one.partition == partition][-count:]
 

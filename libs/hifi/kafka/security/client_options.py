@@ -102,7 +102,7 @@ def java_client_options(bootstrap: str, security: KafkaSecurity | None = None) -
 def _java_sasl(security: KafkaSecurity) -> dict[str, str]:
     if not security.sasl:
         return {}
-    options = {"sasl.mechanism": security.mechanism}
+    options: dict[str, str] = {"sasl.mechanism": security.mechanism}
     user, secret = _jaas(security.user), _jaas(_secret(security))
     if security.mechanism == "OAUTHBEARER":
         login = {"clientId": user, "clientSecret": secret}

@@ -82,8 +82,8 @@ async def _sasl_cause(client: Any, host: str, port: int) -> str | None:
             f"Kafka at {at} refuses {who} ({mechanism}): {_text(error)}; check HIFI_KAFKA_SECURITY_USER and "
             "HIFI_KAFKA_SECURITY_PASSWORD_FILE"
         )
-    except UnsupportedSaslMechanismError as error:
-        cause = f"Kafka at {at} refuses HIFI_KAFKA_SECURITY_MECHANISM={mechanism}: {_text(error)}"
+    except UnsupportedSaslMechanismError:
+        cause = f"Kafka at {at} does not enable HIFI_KAFKA_SECURITY_MECHANISM={mechanism}; name one that it enables"
     except KafkaConnectionError as error:
         cause = _text(error) if "token endpoint" in _text(error) else None
     except (KafkaError, OSError, TimeoutError):

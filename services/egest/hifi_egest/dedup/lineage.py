@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hifi.event import DESTINATION, PASS, RAW, REPLAY, RETRY, SEQ, SERVICE, number
+from hifi.event import DESTINATION, PASS, REPLAY, RETRY, SEQ
 
 
 class Lineage(NamedTuple):
@@ -20,31 +20,41 @@ class Lineage(NamedTuple):
     rank: int
 
 
-def lineage(source: str, headers: Mapping[str, bytes]) -> Lineage:
-    """Where a record of a source comes from.
+def enriched_lineage(
+    seq: bytes, raw: int, replay: bytes | None = None, service: bytes | None = None
+) -> Lineage:
+    """Where a record of `enriched` comes from.
+
+    Args:
+        seq: identity of the event.
+        raw: its offset in `raw`; -1: unknown.
+        replay: how often it was replayed; None: it is no replay.
+        service: that refused it before its last replay; None: it is no replay.
+    """
+    key = seq if replay is None or replay == b"0" else b"%b~%b" % (seq, replay)
+    # A replay that re-entered at enrich has its old offset in `raw`: only its key identifies copies.
+    if raw < 0 or (replay is not None and service == b"enrich"):
+        return Lineage(key, None, 0)
+    return Lineage(key, "raw", raw)
+
+
+def retried_lineage(found: Mapping[str, bytes]) -> Lineage:
+    """Where a record of `retry-out` comes from; `found`: its fields (`hifi.event.fields`)."""
+    line, rank = None, 0
+    tier, _, offset = found.get(RETRY, b"").decode("utf-8", "replace").rpartition(":")
+    if tier and offset.isdigit():
+        line, rank = tier, int(offset)
+    return Lineage(work_key("retry-out", found), line, rank)
+
+
+def work_key(source: str, found: Mapping[str, bytes]) -> bytes:
+    """Identify the work of a record: an event on `enriched`, a retry pass of a delivery on `retry-out`.
 
     Args:
         source: `enriched` or `retry-out`.
-        headers: of the record.
-
-    Raises:
-        NotAnEvent: a header of hifi is malformed.
+        found: fields of the record, or of the receipt for it (`hifi.event.fields`), among them the identity.
     """
-    line, rank = None, 0
+    replay = found.get(REPLAY, b"0")
     if source == "enriched":
-        # A replay that re-entered at enrich has its old offset in `raw`: only its key identifies copies.
-        if RAW in headers and not (REPLAY in headers and headers.get(SERVICE) == b"enrich"):
-            line, rank = "raw", number(headers, RAW)
-    elif RETRY in headers:
-        tier, _, offset = headers[RETRY].decode("utf-8", "replace").rpartition(":")
-        if tier and offset.isdigit():
-            line, rank = tier, int(offset)
-    return Lineage(work_key(source, headers), line, rank)
-
-
-def work_key(source: str, headers: Mapping[str, bytes]) -> bytes:
-    """Identify the work of a record: an event on `enriched`, a retry pass of a delivery on `retry-out`."""
-    replay = headers.get(REPLAY, b"0")
-    if source == "enriched":
-        return headers[SEQ] if replay == b"0" else b"%b~%b" % (headers[SEQ], replay)
-    return b"~".join((headers[SEQ], replay, headers.get(DESTINATION, b""), headers.get(PASS, b"0")))
+        return found[SEQ] if replay == b"0" else b"%b~%b" % (found[SEQ], replay)
+    return b"~".join((found[SEQ], replay, found.get(DESTINATION, b""), found.get(PASS, b"0")))

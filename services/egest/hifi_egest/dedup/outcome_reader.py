@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi import log
-from hifi.event import DESTINATION, REASON, SEQ, SOURCE
+from hifi.event import DESTINATION, REASON, SEQ, SOURCE, fields
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
 from hifi.topics import Topics
@@ -201,18 +201,18 @@ class OutcomeReader:
         return starts
 
     def _add(self, requests: list[_ReadRequest], record: ConsumerRecord) -> None:
-        headers = dict(record.headers)
-        source, _, number = headers.get(SOURCE, b"").partition(b":")
-        if not number.isdigit() or SEQ not in headers:
+        known = fields(record.headers)
+        source, _, number = known.get(SOURCE, b"").partition(b":")
+        if not number.isdigit() or SEQ not in known:
             return
-        offset, destination = int(number), headers.get(DESTINATION, b"")
+        offset, destination = int(number), known.get(DESTINATION, b"")
         for request in requests:
             if request.partition != record.partition or request.source != source or request.floors is None:
                 continue
             found = request.found
             if offset < request.committed:
                 if record.topic == self._receipts:
-                    found.keys.append(work_key(source.decode(), headers))
+                    found.keys.append(work_key(source.decode(), known))
             elif record.topic == self._receipts:
                 found.index.add(offset, destination)
                 found.without_receipt.pop((offset, destination), None)
@@ -220,7 +220,7 @@ class OutcomeReader:
                 found.index.add(offset, destination)
                 found.without_receipt[offset, destination] = (
                     self._outcome_of[record.topic],
-                    headers.get(REASON, b""),
+                    known.get(REASON, b""),
                 )
 
     async def _close(self) -> None:

@@ -38,12 +38,13 @@ class EventRecord:
     Attributes:
         record: as read.
         partition: that it was read from.
-        receipt_headers: headers that the receipts of all its deliveries have in common.
+        receipt_hop: value of the header `hifi_hop` of its receipts.
+        copied: headers that its receipts have from it, beside `hifi`.
         pipe: name of the pipe.
         seq: identity of the event.
         accepted_us: when ingest accepted it, microseconds since 1970 UTC.
         fetched_us: when egest fetched it, microseconds since 1970 UTC.
-        pipe_version: version of the pipe that ingest knew.
+        barrier: offset in the topic `pipes` that egest must have read before it delivers the event.
         due_us: the destination accepts no request before this time, microseconds since 1970 UTC; 0: at any time.
         earlier: attempts of earlier passes.
         lineage: what identifies its copies.
@@ -53,34 +54,36 @@ class EventRecord:
     """
 
     __slots__ = (
-        "accepted_us", "destinations", "due_us", "earlier", "fetched_us", "lineage", "partition", "pending", "pipe",
-        "pipe_version", "receipt_headers", "record", "seq", "size_bytes",
+        "accepted_us", "barrier", "copied", "destinations", "due_us", "earlier", "fetched_us", "lineage", "partition",
+        "pending", "pipe", "receipt_hop", "record", "seq", "size_bytes",
     )  # fmt: skip
 
     def __init__(
         self,
         record: ConsumerRecord,
         partition: SourcePartition,
-        receipt_headers: Headers,
+        receipt_hop: bytes,
+        copied: Headers,
         pipe: str,
         seq: bytes,
         accepted_us: int,
         fetched_us: int,
         destinations: list[bytes] | None = None,
-        pipe_version: int = 0,
+        barrier: int = -1,
         due_us: int = 0,
         earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
         lineage: Lineage = NO_LINEAGE,
     ) -> None:
         self.record = record
         self.partition = partition
-        self.receipt_headers = receipt_headers
+        self.receipt_hop = receipt_hop
+        self.copied = copied
         self.pipe = pipe
         self.seq = seq
         self.accepted_us = accepted_us
         self.fetched_us = fetched_us
         self.destinations = destinations if destinations is not None else []
-        self.pipe_version = pipe_version
+        self.barrier = barrier
         self.due_us = due_us
         self.earlier = earlier
         self.lineage = lineage

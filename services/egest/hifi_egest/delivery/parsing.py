@@ -7,34 +7,28 @@ from aiokafka import ConsumerRecord
 
 from hifi.errors import NotAnEvent
 from hifi.event import (
-    ACCEPTED,
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
     DUE,
     FIRST_ATTEMPT,
-    IN,
-    MINUTE,
     PASS,
-    PIPE,
-    PIPE_VERSION,
-    RAW,
     REPLAY,
-    SEQ,
-    SOURCE,
+    SERVICE,
     TIME,
     TO,
     TRACEPARENT,
-    Headers,
+    fields,
+    hop,
     identity,
     number,
 )  # fmt: skip
-from hifi_egest.dedup.lineage import lineage
+from hifi_egest.dedup.lineage import enriched_lineage, retried_lineage
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 from hifi_egest.delivery.partition import ENRICHED, SourcePartition
 
-_COPIED: Final = (PIPE, PIPE_VERSION, SEQ, ACCEPTED, MINUTE, RAW, REPLAY, TIME, TRACEPARENT)
-"""Headers that receipts have from their event."""
+_COPIED: Final = frozenset({TIME, TRACEPARENT, REPLAY})
+"""Headers that receipts have from their event, beside the header `hifi`."""
 
 
 class InvalidRecord(NamedTuple):
@@ -62,49 +56,51 @@ def parse(
     """
     parsed: list[ParsedRecord] = []
     for record in records:
-        headers = dict(record.headers)
         try:
-            parsed.append(_event(partition, record, headers, fetched_us))
+            parsed.append(_event(partition, record, fetched_us))
         except NotAnEvent as error:
             parsed.append(InvalidRecord(record, error))
     return parsed
 
 
-def _event(
-    partition: SourcePartition, record: ConsumerRecord, headers: dict[str, bytes], fetched_us: int
-) -> EventRecord:
-    known = identity(headers)
-    earlier = NO_EARLIER_ATTEMPTS
+def _event(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
+    headers = record.headers
+    known, its_hop = identity(headers), hop(headers)
+    copied = [header for header in headers if header[0] in _COPIED]
+    earlier, due_us = NO_EARLIER_ATTEMPTS, 0
     if partition.source == ENRICHED:
-        to = headers.get(TO)
-        if to is None:
-            raise NotAnEvent(f"the header {TO} is missing")
-        destinations = list(dict.fromkeys(to.split(b",")))
+        if its_hop.to is None:
+            raise NotAnEvent(f"the field {TO} is missing")
+        names = its_hop.to.split(b",")
+        destinations = names if len(names) == 1 else list(dict.fromkeys(names))
+        found = dict(headers) if len(copied) > 1 or (copied and copied[0][0] != TIME) else {}
+        lineage = enriched_lineage(known.seq, its_hop.raw, found.get(REPLAY), found.get(SERVICE))
     else:
-        destinations = [headers.get(DESTINATION, b"")]
-        if not destinations[0]:
-            raise NotAnEvent(f"the header {DESTINATION} is missing")
+        found = fields(headers)
+        destinations = [found.get(DESTINATION, b"")]
+        if not destinations[0] or b";" in destinations[0]:
+            raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
         earlier = EarlierAttempts(
-            attempts=number(headers, ATTEMPT, 0),
-            first_us=number(headers, FIRST_ATTEMPT, 0),
-            passes=number(headers, PASS, 0),
-            ambiguous=number(headers, AMBIGUOUS, 0),
+            attempts=number(found, ATTEMPT, 0),
+            first_us=number(found, FIRST_ATTEMPT, 0),
+            passes=number(found, PASS, 0),
+            ambiguous=number(found, AMBIGUOUS, 0),
         )
-    receipt: Headers = [(name, headers[name]) for name in _COPIED if name in headers]
-    receipt.append((SOURCE, b"%b:%d" % (partition.source.encode(), record.offset)))
-    receipt.append((IN, b"%d" % fetched_us))
-    due = headers.get(DUE)
+        due = found.get(DUE)
+        due_us = int(due) if due is not None and due.isdigit() else 0
+        lineage = retried_lineage(found)
     return EventRecord(
         record,
         partition,
-        receipt,
+        b"%d;%d" % (fetched_us, its_hop.raw) if its_hop.raw >= 0 else b"%d" % fetched_us,
+        copied,
         known.pipe,
-        headers[SEQ],
+        known.seq,
         known.accepted_us,
         fetched_us,
         destinations,
-        known.pipe_version,
-        int(due) if due is not None and due.isdigit() else 0,
+        known.barrier,
+        due_us,
         earlier,
-        lineage(partition.source, headers),
+        lineage,
     )

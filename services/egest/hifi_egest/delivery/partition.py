@@ -24,6 +24,7 @@ class SourcePartition:
         self.assigned = assigned
         self.number = assigned.partition
         self.source = source
+        self.source_name = source.encode()
         self._budget = budget
         self._in_flight = 0
         self._idle = asyncio.Event()

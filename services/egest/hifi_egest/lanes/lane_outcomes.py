@@ -27,7 +27,8 @@ class LaneOutcomes:
         self._recorder = recorder
         self._buffer = buffer
         self.health = health
-        self._breaker_headers = {state: f"{state.value}:{instance}".encode() for state in BreakerState}
+        name = instance.replace(";", "_")  # the separator of a receipt's fields
+        self._breaker_headers = {state: f"{state.value}:{name}".encode() for state in BreakerState}
         self.unrecorded = UnrecordedOutcomes()
 
     def delivered(self, deliveries: Iterable[Delivery], attempt: Attempt) -> None:

@@ -5,26 +5,23 @@ from hifi.dead_letters.record import dead_letter
 from hifi.errors import Rejected
 from hifi.event import (
     AMBIGUOUS,
-    ANSWERED,
     ATTEMPT,
-    BREAKER,
     DESTINATION,
     DETAIL,
     DUE,
     FIRST_ATTEMPT,
+    HOP,
     IN,
-    OUTCOME,
     PASS,
     REASON,
+    RECEIPT,
     RETRY,
-    SENT,
     SOURCE,
-    STATUS,
-    Headers,
     Record,
-    with_headers,
+    with_fields,
 )  # fmt: skip
 from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.policy.outcome import DeadLettered, RetryLater
 
 SERVICE = "egest"
@@ -41,13 +38,13 @@ def retry_record(delivery: Delivery, outcome: RetryLater, now_us: int) -> Record
         DUE: b"%d" % due_us if due_us is not None else None,
         RETRY: None,
     }
-    return Record(record.key, record.value, with_headers(record.headers, changes))
+    return Record(record.key, record.value, with_fields(record.headers, changes))
 
 
 def dead_letter_record(delivery: Delivery, outcome: DeadLettered) -> Record:
     """The record for the dead letters."""
     event = delivery.event
-    headers = with_headers(event.record.headers, _progress(delivery) | {RETRY: None, DUE: None})
+    headers = with_fields(event.record.headers, _progress(delivery) | {RETRY: None, DUE: None})
     why = Rejected(outcome.reason, outcome.detail)
     return dead_letter(event.record.key, event.record.value, headers, SERVICE, why, event.fetched_us)
 
@@ -55,37 +52,43 @@ def dead_letter_record(delivery: Delivery, outcome: DeadLettered) -> Record:
 def filtered_receipt(delivery: Delivery) -> Record:
     """The receipt of an event that no destination wants."""
     event = delivery.event
-    return Record(event.record.key, None, [*event.receipt_headers, (OUTCOME, b"filtered")])
+    return _receipt(event, b"filtered;;%b:%d;;;;;;;;;" % (event.partition.source_name, event.record.offset))
 
 
-def receipt(delivery: Delivery, outcome: bytes, attempt: Attempt, reason: bytes | None = None) -> Record:
+def receipt(delivery: Delivery, outcome: bytes, attempt: Attempt, reason: bytes = b"") -> Record:
     """The receipt of a delivery.
 
     Args:
         delivery: that ended, or ended its pass.
         outcome: delivered, retry or dead-letter.
         attempt: the last one of this pass.
-        reason: stable code of a retry or a dead letter.
+        reason: stable code of a retry or a dead letter; empty: it was delivered.
     """
-    headers: Headers = [
-        *delivery.event.receipt_headers,
-        (DESTINATION, delivery.destination),
-        (OUTCOME, outcome),
-        (ATTEMPT, b"%d" % delivery.attempts),
-        (PASS, b"%d" % delivery.passes),
-    ]
-    if attempt.status:
-        headers.append((STATUS, b"%d" % attempt.status))
-        headers.append((ANSWERED, b"%d" % attempt.answered_us))
-    if attempt.sent_us:
-        headers.append((SENT, b"%d" % attempt.sent_us))
-    if delivery.ambiguous:
-        headers.append((AMBIGUOUS, b"%d" % delivery.ambiguous))
-    if delivery.breaker:
-        headers.append((BREAKER, delivery.breaker))
-    if reason is not None:
-        headers.append((REASON, reason))
-    return Record(delivery.event.record.key, None, headers)
+    event = delivery.event
+    status, sent_us = attempt.status, attempt.sent_us
+    # The fields of hifi.event.RECEIPT_FIELDS; the last one, `hifi_first`, is for duplicates.
+    text = b"%b;%b;%b:%d;%d;%d;%b;%b;%b;%b;%b;%b;" % (
+        outcome,
+        delivery.destination,
+        event.partition.source_name,
+        event.record.offset,
+        delivery.passes,
+        delivery.attempts,
+        b"%d" % status if status else b"",
+        b"%d" % sent_us if sent_us else b"",
+        b"%d" % attempt.answered_us if status else b"",
+        b"%d" % delivery.ambiguous if delivery.ambiguous else b"",
+        delivery.breaker,
+        reason,
+    )
+    return _receipt(event, text)
+
+
+def _receipt(event: EventRecord, text: bytes) -> Record:
+    record = event.record
+    return Record(
+        record.key, None, [record.headers[0], (HOP, event.receipt_hop), (RECEIPT, text), *event.copied]
+    )
 
 
 def _progress(delivery: Delivery) -> dict[str, bytes | None]:
@@ -96,5 +99,5 @@ def _progress(delivery: Delivery) -> dict[str, bytes | None]:
         ATTEMPT: b"%d" % delivery.attempts,
         FIRST_ATTEMPT: b"%d" % delivery.first_us if delivery.first_us else None,
         AMBIGUOUS: b"%d" % delivery.ambiguous if delivery.ambiguous else None,
-        SOURCE: b"%b:%d" % (event.partition.source.encode(), event.record.offset),
+        SOURCE: b"%b:%d" % (event.partition.source_name, event.record.offset),
     }

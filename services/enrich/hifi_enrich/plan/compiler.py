@@ -79,9 +79,11 @@ class PipeCompiler:
             broken: pipe to the reason why it cannot run, such as a lookup that cannot be read.
         """
         compiled = self._compile(pipes, lookups.ids, broken)
-        pipe_index = self._catalyst.jvm.java.util.HashMap()
+        pipe_index, fixed_destinations = (self._catalyst.jvm.java.util.HashMap() for _ in range(2))
         for index, pipe in enumerate(compiled):
             pipe_index.put(pipe.name, index)
+            if pipe.sql.fixed_destinations is not None:
+                fixed_destinations.put(pipe.name, pipe.sql.fixed_destinations)
         waves = max((len(pipe.lookup_keys) for pipe in compiled), default=0)
         lookup_keys = [
             (
@@ -97,6 +99,8 @@ class PipeCompiler:
         return QueryPlan(
             version=version,
             pipe_index=self._catalyst.broadcast(pipe_index),
+            fixed_destinations=self._catalyst.broadcast(fixed_destinations),
+            only_fixed=all(pipe.sql.fixed_destinations is not None for pipe in compiled),
             fields=self._broadcast([pipe.fields for pipe in compiled], task_copies),
             lookup_keys=lookup_keys,
             udf_args=self._broadcast([pipe.udf_args for pipe in compiled], task_copies) if udfs else None,

@@ -1,6 +1,7 @@
 """Builds the DataFrame that turns records of `normalized` into records of `enriched` and `dead-letter`.
 
-Its plan only calls the broadcast expressions of the record's pipe, so it is the same for any number of pipes.
+Its plan calls the broadcast expressions of the record's pipe, so it is the same for any number of pipes. What every
+record needs stands in the plan itself.
 """
 
 import re
@@ -22,6 +23,7 @@ KEYS: Final = "array<struct<table string, key string>>"
 _CONVERTERS: Final = "org.apache.spark.sql.catalyst.CatalystTypeConverters"
 _TIMES: Final = "org.apache.spark.sql.catalyst.util.DateTimeUtils"
 _JAVA_STRING: Final = "java.lang.String"
+_UTF8_STRING: Final = "org.apache.spark.unsafe.types.UTF8String"
 
 
 def newer_version(error: str) -> int | None:
@@ -37,7 +39,7 @@ class DataFrameBuilder:
     def __init__(
         self, catalyst: Catalyst, enriched: str, dead_letter: str, max_record_bytes: int, task_copies: int
     ) -> None:
-        """Compile the expressions that every record needs, whatever its pipe.
+        """Take what is the same for all plans.
 
         Args:
             catalyst: of the session that runs the query.
@@ -48,10 +50,8 @@ class DataFrameBuilder:
         """
         self._catalyst = catalyst
         self._task_copies = task_copies
-        self._identify = self._compiled(record_sql.identity_sql(), record_sql.IDENTITY_INPUT)
-        self._output = self._compiled(
-            record_sql.output_sql(enriched, dead_letter, max_record_bytes), record_sql.OUTPUT_INPUT
-        )
+        self._enriched, self._dead_letter = enriched, dead_letter
+        self._max_record_bytes = max_record_bytes
 
     def build(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
         """The records to write.
@@ -64,30 +64,36 @@ class DataFrameBuilder:
             Columns of Spark's Kafka sink: key, value, headers, topic, partition.
         """
         frame = self._with_identity(records, plan)
+        result = self._result(frame, plan)
+        return self._output_records(result)
+
+    def _result(self, frame: DataFrame, plan: QueryPlan) -> DataFrame:
+        """Add the result of the record's pipe: `RESULT`, null where its expressions fail."""
+        fixed = F.col("fixed_to")
+        if plan.only_fixed:
+            return frame.withColumn("result", _fixed_result(fixed))
         fields = self._evaluate_pipes(plan.fields, "array<string>", F.lit(None).cast("array<string>"), 0)
-        frame = frame.withColumn("fields", fields)
+        frame = frame.withColumn("fields", F.when(fixed.isNull(), fields))
         for wave, (keys, lookups) in enumerate(plan.lookup_keys):
-            frame = frame.withColumn("keys", self._evaluate_pipes(keys, KEYS, F.col("fields"), wave))
+            found_keys = self._evaluate_pipes(keys, KEYS, F.col("fields"), wave)
+            frame = frame.withColumn("keys", F.when(fixed.isNull(), found_keys))
             found = [self._row(plan.tables, F.col("keys")[slot]) for slot in range(lookups)]
             frame = frame.withColumn(f"rows{wave}", F.array(*found)).drop("keys")
         waves = len(plan.lookup_keys)
         returned = F.lit(None).cast("string")
         if plan.udf_args is not None:
-            frame = frame.withColumn(
-                "args", self._evaluate_pipes(plan.udf_args, "string", F.col("fields"), waves)
-            )
+            args = self._evaluate_pipes(plan.udf_args, "string", F.col("fields"), waves)
+            frame = frame.withColumn("args", F.when(fixed.isNull(), args))
             frame = frame.withColumn("returned", udf_column(plan.udfs, F.col("pipe_index"), F.col("args")))
             returned = F.col("returned")
         result = self._evaluate_pipes(plan.result, RESULT, F.col("fields"), waves, returned)
-        return self._output_records(frame.withColumn("result", result))
-
-    def _compiled(self, text: str, columns: str) -> JavaObject:
-        catalyst = self._catalyst
-        [expression] = catalyst.compile([text], columns)
-        return catalyst.broadcast(catalyst.task_copies(catalyst.array([expression]), self._task_copies))
+        return frame.withColumn("result", F.when(fixed.isNotNull(), _fixed_result(fixed)).otherwise(result))
 
     def _with_identity(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
-        """Add the index of the record's pipe, whether it is an event at all, and when it was fetched."""
+        """Add whether the record is an event, the index of its pipe, its fixed destinations, and when it was fetched.
+
+        `fixed_to` is null where the pipe has expressions to evaluate.
+        """
         catalyst = self._catalyst
         instant = catalyst.call_static("java.time.Instant", "now", "java.time.Instant")
         # Taken for each record: Spark's current_timestamp() is fixed for a whole batch.
@@ -101,16 +107,26 @@ class DataFrameBuilder:
             fetched.alias("fetched"),
             F.col("value").cast("string").alias("text"),
         )
-        identity = self._evaluate(self._identify, record_sql.IDENTITY, F.lit(0), F.struct("headers"))
-        frame = frame.withColumn("identity", identity)
-        indexes = catalyst.call(catalyst.constant(plan.pipe_index, BROADCAST), "value", HASH_MAP)
-        name = catalyst.call(catalyst.expression(F.col("identity.pipe")), "toString", _JAVA_STRING)
-        index = catalyst.call(catalyst.call(indexes, "get", "java.lang.Integer", name), "intValue", "int")
-        newer = F.raise_error(F.concat(F.lit(f"{NEWER_VERSION}="), F.col("identity.version"))).cast("int")
-        known = F.when(F.col("identity.version") > plan.version, newer).otherwise(catalyst.column(index))
-        return frame.withColumns({"is_event": F.col("identity").isNotNull(), "pipe_index": known}).drop(
-            "identity"
+        frame = frame.withColumns(
+            {"identity": F.expr(record_sql.identity_parts()), "hop": F.expr(record_sql.hop_parts())}
         )
+        frame = frame.withColumn("is_event", F.expr(record_sql.is_event()))
+        name = catalyst.call(catalyst.expression(F.expr(record_sql.pipe())), "toString", _JAVA_STRING)
+        index = catalyst.column(
+            catalyst.call(self._value_of(plan.pipe_index, name, "java.lang.Integer"), "intValue", "int")
+        )
+        newer = F.raise_error(F.concat(F.lit(f"{NEWER_VERSION}="), F.expr(record_sql.barrier()))).cast("int")
+        known = F.when(F.expr(record_sql.barrier()) > plan.version, newer).otherwise(index)
+        frame = frame.withColumn("pipe_index", F.when(F.col("is_event"), known))
+        fixed = self._value_of(plan.fixed_destinations, name, _JAVA_STRING)
+        to = catalyst.column(catalyst.call_static(_UTF8_STRING, "fromString", "string", fixed))
+        return frame.withColumn("fixed_to", F.when(F.col("pipe_index").isNotNull(), to)).drop("identity")
+
+    def _value_of(self, broadcast: JavaObject, key: JavaObject, returns: str) -> JavaObject:
+        """An expression of the value of a key in a broadcast HashMap; null where there is none."""
+        catalyst = self._catalyst
+        found = catalyst.call(catalyst.constant(broadcast, BROADCAST), "value", HASH_MAP)
+        return catalyst.call(found, "get", returns, key)
 
     def _row(self, tables: JavaObject, key: Column) -> Column:
         """The row of a key, array<string>; null where there is none."""
@@ -119,8 +135,7 @@ class DataFrameBuilder:
             catalyst.call(catalyst.expression(key[name]), "toString", _JAVA_STRING)
             for name in ("table", "key")
         )
-        known = catalyst.call(catalyst.constant(tables, BROADCAST), "value", HASH_MAP)
-        rows = catalyst.call(catalyst.call(known, "get", BROADCAST, table), "value", HASH_MAP)
+        rows = catalyst.call(self._value_of(tables, table, BROADCAST), "value", HASH_MAP)
         row = catalyst.call(rows, "get", OBJECT, text)
         return catalyst.column(catalyst.call_static(_CONVERTERS, "convertToCatalyst", "array<string>", row))
 
@@ -158,7 +173,19 @@ class DataFrameBuilder:
 
     def _output_records(self, frame: DataFrame) -> DataFrame:
         """The records to write, of events with their results."""
-        row = F.struct("key", "value", "headers", "fetched", "is_event", "pipe_index", "result")
-        output = self._evaluate(self._output, record_sql.OUTPUT, F.lit(0), row)
-        frame = frame.withColumn("output", output)
-        return frame.select("key", "output.value", "output.headers", "output.topic", "partition")
+        frame = frame.withColumn("trimmed", F.expr(record_sql.trimmed()))
+        frame = frame.withColumn("merged", F.expr(record_sql.merged()))
+        frame = frame.withColumn("failure", F.expr(record_sql.failure(self._max_record_bytes)))
+        return frame.select(
+            "key",
+            F.expr(record_sql.output_value()).alias("value"),
+            F.expr(record_sql.output_headers()).alias("headers"),
+            F.expr(record_sql.output_topic(self._enriched, self._dead_letter)).alias("topic"),
+            "partition",
+        )
+
+
+def _fixed_result(to: Column) -> Column:
+    """The result of a pipe that adds and filters nothing: its destinations; null where these are null."""
+    nothing = F.lit(None).cast("string")
+    return F.when(to.isNotNull(), F.struct(nothing.alias("patch"), to.alias("to"), nothing.alias("failure")))

@@ -25,6 +25,11 @@ class QueryPlan:
     """Newest version of the pipes that is included. The query must not handle events of a newer one."""
     pipe_index: JavaObject
     """Broadcast of a HashMap from a pipe's name to its index."""
+    fixed_destinations: JavaObject
+    """Broadcast of a HashMap from a pipe's name to the destinations of all its events, separated by commas. It has only
+    the pipes that neither add, look up, filter nor route by a condition, whose expressions are not evaluated."""
+    only_fixed: bool
+    """Every pipe is among these."""
     fields: JavaObject
     """Broadcast of task copies of expressions by index, as `lookup_keys`, `udf_args` and `result` are."""
     lookup_keys: list[tuple[JavaObject, int]]
@@ -42,6 +47,7 @@ class QueryPlan:
         """The broadcasts that belong to this plan only, to be destroyed when no query uses it any more."""
         return [
             self.pipe_index,
+            self.fixed_destinations,
             self.fields,
             self.result,
             *(keys for keys, _ in self.lookup_keys),

@@ -1,58 +1,78 @@
-"""Spark SQL that every record needs, whatever its pipe: its identity, and the record that is written. Pure."""
+"""Spark SQL that every record needs, whatever its pipe: its identity, and the record that is written. Pure.
+
+Each text is one flat expression over the columns of the plan, in which generated code covers it; the positions of the
+first two headers are part of the record format, so none of them is searched for.
+"""
 
 from typing import Final
 
 from hifi import event
-from hifi.sql.generator import let, literal
+from hifi.sql.generator import literal
 
 HEADERS: Final = "array<struct<key string, value binary>>"
-
-IDENTITY_INPUT: Final = f"headers {HEADERS}"
-IDENTITY: Final = "struct<pipe string, version bigint>"
-"""Null: the record is not an event that hifi wrote."""
-
-OUTPUT_INPUT: Final = (
-    f"key binary, value binary, headers {HEADERS}, fetched bigint, is_event boolean, pipe_index int, "
-    "result struct<patch string, to string, failure string>"
-)
-"""`pipe_index`: null when the pipe was deleted. `result`: null when the pipe's SQL threw an error."""
-OUTPUT: Final = f"struct<value binary, headers {HEADERS}, topic string>"
-
-_REPLACED_HEADERS: Final = (event.TO, event.IN, event.REASON, event.DETAIL, event.POINTER, event.SERVICE)
-"""Headers that enrich sets. Those of an earlier pass through the mesh are removed."""
+_REPLACED_HEADERS: Final = (event.HOP, event.REASON, event.DETAIL, event.POINTER, event.SERVICE)
+"""Headers of an earlier pass through the mesh, which a replayed event has."""
 _WHITE_SPACE: Final = "' \\t\\r\\n'"
 
 
-def identity_sql() -> str:
-    """SQL that gives `IDENTITY` for `IDENTITY_INPUT`, by the rules of `hifi.event.identity`."""
-    names = {"pipe": event.PIPE, "version": event.PIPE_VERSION, "seq": event.SEQ}
-    names |= {"accepted": event.ACCEPTED, "minute": event.MINUTE}
-    conditions = [
-        f"cast(cast(m['{names[name]}'] as string) as bigint) is not null"
-        for name in ("version", "accepted", "minute")
-    ]
-    conditions += [
-        f"m['{event.PIPE}'] is not null",
-        "substring(s, 17, 1) = ':'",
-        "cast(substring(s, 18) as bigint) is not null",
-    ]
-    identity = (
-        f"named_struct('pipe', cast(m['{event.PIPE}'] as string), "
-        f"'version', cast(cast(m['{event.PIPE_VERSION}'] as string) as bigint))"
+def identity_parts() -> str:
+    """SQL of the parts of the header `hifi` (array<string>) from `headers`; null where the first header is another."""
+    first = "headers[0]"
+    return f"if({first}.key = {literal(event.IDENTITY)}, split(cast({first}.value as string), ';'), null)"
+
+
+def hop_parts() -> str:
+    """SQL of the parts of the header `hifi_hop` (array<string>) from `headers`; null where it is not the second."""
+    second = "headers[1]"
+    return f"if({second}.key = {literal(event.HOP)}, split(cast({second}.value as string), ';'), null)"
+
+
+def is_event() -> str:
+    """SQL of whether a record is an event, from `identity` and `hop`, by the rules of `hifi.event.identity`."""
+    whole = [f"cast(identity[{index}] as bigint) is not null" for index in range(2, 6)]
+    whole += ["substring(identity[6], 17, 1) = ':'", "cast(substring(identity[6], 18) as bigint) is not null"]
+    conditions = [f"identity[0] = '{event.FORMAT}'", *whole, "cast(hop[0] as bigint) is not null"]
+    return f"coalesce({' and '.join(conditions)}, false)"
+
+
+def pipe() -> str:
+    """SQL of the name of the event's pipe, from `identity`."""
+    return "identity[1]"
+
+
+def barrier() -> str:
+    """SQL of the version of the pipes that the event needs (bigint), from `identity`."""
+    return "cast(identity[3] as bigint)"
+
+
+def trimmed() -> str:
+    """SQL of the data (binary) without white space after it, from `value` and `result`; null where it is not needed.
+
+    Trimming reads the whole text, so it happens only where the last byte does not decide.
+    """
+    rtrimmed = f"cast(rtrim({_WHITE_SPACE}, cast(value as string)) as binary)"
+    return f"if({_adds()}, if(substring(value, -1, 1) = X'7D', value, {rtrimmed}), null)"
+
+
+def merged() -> str:
+    """SQL of the data with the added fields before its last brace, from `trimmed`; the rest stays byte for byte."""
+    blank = (
+        "(substring(value, 2, 1) != X'22' and rlike(cast(value as string), '^\\\\s*\\\\{\\\\s*\\\\}\\\\s*$'))"
     )
-    valid = f"case when {' and '.join(conditions)} then {identity} end"
-    return let("m", "map_from_entries(headers)", let("s", f"cast(m['{event.SEQ}'] as string)", valid))
+    added = "cast(substring(result.patch, 2) as binary)"
+    text = "substring(trimmed, 1, octet_length(trimmed) - 1)"
+    return f"if({_adds()}, concat({text}, if({blank}, X'', X'2C'), {added}), value)"
 
 
-def output_sql(enriched: str, dead_letter: str, max_record_bytes: int) -> str:
-    """SQL that gives `OUTPUT` for `OUTPUT_INPUT`.
+def failure(max_record_bytes: int) -> str:
+    """SQL of `reason: detail` of a dead letter, null for an event that passes.
+
+    From `is_event`, `pipe_index` (null: the pipe was deleted), `result` (null: the SQL of the pipe failed), `merged`.
 
     Args:
-        enriched: topic of enriched events.
-        dead_letter: topic of dead letters.
         max_record_bytes: largest size of key and value together; a larger event becomes a dead letter.
     """
-    failure = (
+    known = (
         "case when not is_event then 'not-an-event: a header that hifi sets is missing or malformed' "
         "when pipe_index is null then 'pipe-deleted: the pipe of this event was deleted' "
         "when result is null then 'sql-failed: an expression of the pipe failed on this event' "
@@ -60,49 +80,49 @@ def output_sql(enriched: str, dead_letter: str, max_record_bytes: int) -> str:
     )
     too_large = literal(f"too-large: with the added fields the event exceeds {max_record_bytes} bytes")
     large = f"octet_length(merged) + coalesce(octet_length(key), 0) > {max_record_bytes}"
-    event_record = _record(
-        "if(result.to = '', cast(null as binary), merged)",
-        [(event.TO, "cast(result.to as binary)")],
-        enriched,
-    )
-    letter_record = _record(
-        "value",
-        [
-            (event.REASON, "cast(substring_index(failure, ': ', 1) as binary)"),
-            (event.DETAIL, "cast(substring(failure, locate(': ', failure) + 2, 1000) as binary)"),
-            (event.SERVICE, "cast('enrich' as binary)"),
-        ],
-        dead_letter,
-    )
-    body = let(
-        "failure",
-        f"coalesce({failure}, if({large}, {too_large}, null))",
-        f"if(failure is null, {event_record}, {letter_record})",
-    )
-    return let("merged", _merged(), body)
+    return f"coalesce({known}, if({large}, {too_large}, null))"
 
 
-def _record(value: str, set_headers: list[tuple[str, str]], topic: str) -> str:
+def output_value() -> str:
+    """SQL of the value to write."""
+    return "if(failure is null, if(result.to = '', cast(null as binary), merged), value)"
+
+
+def output_headers() -> str:
+    """SQL of the headers to write. Only the headers of dead letters and of replayed events are filtered."""
+    rest = "slice(headers, 3, size(headers))"
+    replayed = f"(size(headers) > 2 and startswith(headers[size(headers) - 1].key, '{event.IDENTITY}_'))"
+    kept = f"if({replayed}, {_filtered(rest)}, {rest})"
+    hop = _header(event.HOP, "concat(cast(fetched as string), ';', coalesce(hop[1], ''), ';', result.to)")
+    passed = f"concat(array(headers[0], {hop}), {kept})"
+    return f"if(failure is null, {passed}, {_dead_letter_headers(rest)})"
+
+
+def output_topic(enriched: str, dead_letter: str) -> str:
+    """SQL of the topic to write to."""
+    return f"if(failure is null, {literal(enriched)}, {literal(dead_letter)})"
+
+
+def _dead_letter_headers(rest: str) -> str:
+    first = "slice(headers, 1, if(is_event, 1, 0))"
+    others = _filtered(f"if(is_event, {rest}, headers)")
+    hop = "if(is_event, concat_ws(';', cast(fetched as string), hop[1]), cast(fetched as string))"
+    facts = [
+        _header(event.REASON, "substring_index(failure, ': ', 1)"),
+        _header(event.DETAIL, "substring(failure, locate(': ', failure) + 2, 1000)"),
+        _header(event.SERVICE, "'enrich'"),
+    ]
+    return f"concat({first}, array({_header(event.HOP, hop)}), {others}, array({', '.join(facts)}))"
+
+
+def _filtered(headers: str) -> str:
     replaced = ", ".join(literal(name) for name in _REPLACED_HEADERS)
-    headers = [*set_headers, (event.IN, "cast(cast(fetched as string) as binary)")]
-    added = ", ".join(
-        f"named_struct('key', {literal(name)}, 'value', {content})" for name, content in headers
-    )
-    kept = f"filter(headers, h -> h.key not in ({replaced}))"
-    return f"named_struct('value', {value}, 'headers', concat({kept}, array({added})), 'topic', {literal(topic)})"
+    return f"filter({headers}, h -> h.key not in ({replaced}))"
 
 
-def _merged() -> str:
-    """SQL of the data with the added fields before its last brace; the rest stays byte for byte.
+def _header(name: str, text: str) -> str:
+    return f"named_struct('key', {literal(name)}, 'value', cast({text} as binary))"
 
-    Trimming and the search for an empty object read the whole text, so both happen only where the last or the second
-    byte does not decide.
-    """
-    rtrimmed = f"cast(rtrim({_WHITE_SPACE}, cast(value as string)) as binary)"
-    trimmed = f"if(substring(value, -1, 1) = X'7D', value, {rtrimmed})"
-    blank = (
-        "(substring(value, 2, 1) != X'22' and rlike(cast(value as string), '^\\\\s*\\\\{\\\\s*\\\\}\\\\s*$'))"
-    )
-    added = "cast(substring(result.patch, 2) as binary)"
-    merged = f"concat(substring(t, 1, octet_length(t) - 1), if({blank}, X'', X'2C'), {added})"
-    return f"if(result.patch is null or result.patch = '{{}}', value, {let('t', trimmed, merged)})"
+
+def _adds() -> str:
+    return "result.patch != '{}'"

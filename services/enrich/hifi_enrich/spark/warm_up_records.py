@@ -20,20 +20,16 @@ def warm_up_records(spark: SparkSession, pipes: Sequence[str], partitions: int) 
         pipes: names; the first 50 are used.
         partitions: of the stream.
     """
-    headers = {
-        "ce_id": b"1",
-        event.CONTENT_TYPE: b"application/json",
-        event.PIPE_VERSION: b"0",
-        event.SEQ: event.seq_text(0, 0),
-        event.ACCEPTED: b"0",
-        event.MINUTE: b"0",
-    }
-    pipe = F.array(*[F.lit(name) for name in pipes[:50]])[(F.col("id") % min(len(pipes), 50)).cast("int")]
-    pairs = [
-        *((F.lit(name), F.lit(value)) for name, value in headers.items()),
-        (F.lit(event.PIPE), pipe.cast("binary")),
+    names = F.array(*[F.lit(name) for name in pipes[:50]])
+    pipe = names[(F.col("id") % min(len(pipes), 50)).cast("int")]
+    identity = F.concat(F.lit(f"{event.FORMAT};"), pipe, F.lit(";0;0;0;0;" + event.seq_text(0, 0).decode()))
+    headers = [
+        (event.IDENTITY, identity.cast("binary")),
+        (event.HOP, F.lit(b"0;0")),
+        ("ce_id", F.lit(b"1")),
+        (event.CONTENT_TYPE, F.lit(b"application/json")),
     ]
-    entries = [F.struct(name.alias("key"), value.alias("value")) for name, value in pairs]
+    entries = [F.struct(F.lit(name).alias("key"), value.alias("value")) for name, value in headers]
     return spark.range(0, RECORDS, 1, 2).select(
         F.lit(b"key").alias("key"),
         F.lit(_VALUE).alias("value"),

@@ -86,21 +86,32 @@ class App:
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         pipe = _authorized_pipe(context, headers, pipe_name)
         context.acceptor.check()
+        admission = context.admission
+        admission.check()
         reader = context.body_reader()
         try:
             body = await reader.read(headers, receive)
-            in_us = now_us()
-            body = await reader.decompress(headers, body)
-            accepted_us = now_us()
-            request = EventRequest(scope["headers"], body, accepted_us)
-            events = await decode_request(
-                request, context.formats(pipe), context.decode_limits, allow_plain_json=pipe_name is not None
-            )
-            context.rate_limits.take(pipe.pipe.pipe, len(events))
-            await context.acceptor.accept(pipe, events, in_us, accepted_us)
+            admission.requests.begin()
+            in_us, took_s = now_us(), None
+            try:
+                body = await reader.decompress(headers, body)
+                accepted_us = now_us()
+                request = EventRequest(scope["headers"], body, accepted_us)
+                events = await decode_request(
+                    request,
+                    context.formats(pipe),
+                    context.decode_limits,
+                    allow_plain_json=pipe_name is not None,
+                )
+                context.rate_limits.take(pipe.pipe.pipe, len(events))
+                await context.acceptor.accept(pipe, events, in_us, accepted_us)
+                took_s = (now_us() - in_us) / MICROSECONDS
+            finally:
+                admission.requests.end(took_s)
         finally:
             reader.release()
-        metrics.INGEST_SECONDS.observe((now_us() - in_us) / MICROSECONDS)
+        metrics.INGEST_SECONDS.observe(took_s)
+        admission.accepted(len(events))
         context.accepted_events(pipe.pipe.pipe).inc(len(events))
         return _accepted([event.id for event in events])
 

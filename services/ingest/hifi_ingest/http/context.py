@@ -10,6 +10,9 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry, PipeVersion
 from hifi_ingest.accept.acceptor import Acceptor
 from hifi_ingest.accept.ack_report import AckReporter
+from hifi_ingest.admission.admission import Admission
+from hifi_ingest.admission.backlog_limit import BacklogLimit
+from hifi_ingest.admission.request_limit import RequestLimit
 from hifi_ingest.decode.request import DecodeLimits, PipeFormats
 from hifi_ingest.http.body_limits import BodyLimits, BodyMemory, BodyReader
 from hifi_ingest.http.rate_limits import PipeRateLimits
@@ -34,6 +37,9 @@ class IngestContext:
             self.reporter,
             ack_timeout_s=settings.ingest_ack_timeout_s,
             tolerance_s=settings.ingest_time_tolerance_s,
+        )
+        self.admission = Admission(
+            RequestLimit(settings.ingest_max_queue_s, settings.ingest_max_connections), BacklogLimit()
         )
         self.rate_limits = PipeRateLimits(settings.ingest_pipe_rate, monotonic_s)
         self.decode_limits = DecodeLimits(

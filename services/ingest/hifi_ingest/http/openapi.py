@@ -37,7 +37,9 @@ _RESPONSES: Final = {
         "The content type, charset or content coding is not supported.", "Accept", "Accept-Encoding"
     ),
     "422": _error("A field that the pipe declares is missing or has the wrong type; no event was accepted."),
-    "429": _error("The pipe has exceeded its rate.", "Retry-After"),
+    "429": _error(
+        "The pipe has exceeded its rate, or ingest or a stage behind it is overloaded.", "Retry-After"
+    ),
     "431": _error("The headers are too large."),
     "503": _error(
         "Kafka did not acknowledge every event in time. `events` gives the outcome of each event: accepted, refused"

@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from hifi import event
 from hifi.dead_letters.reader import replayed
-from hifi.errors import Misconfigured, Retryable
+from hifi.errors import Misconfigured, NotAnEvent, Retryable
 from hifi.kafka.security import client_options
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
@@ -36,11 +36,13 @@ async def ce_ids(
         if span is None:
             continue
         async for record in _span(settings, TopicPartition(topics.raw, partition), span[0], span[1] + 1):
-            headers = dict(record.headers)
-            epoch, _, sequence = headers.get(event.SEQ, b"").partition(b":")
-            identity = (epoch.decode("ascii", "replace"), int(sequence or b"-1"))
+            try:
+                epoch, _, sequence = event.identity(record.headers).seq.partition(b":")
+            except NotAnEvent:
+                continue
+            identity = (epoch.decode("ascii", "replace"), int(sequence))
             if identity in ids:
-                found[identity] = headers.get("ce_id", b"").decode("utf-8", "replace")
+                found[identity] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
                 if ids <= found.keys():
                     break
     return found
@@ -76,8 +78,11 @@ async def dead_letters(
     for partition in range(partitions):
         tp = TopicPartition(topics.dead_letter, partition)
         async for record in _span(settings, tp, -2000, None):
-            headers = {name: content.decode("utf-8", "replace") for name, content in record.headers}
-            one = {
+            headers = {
+                name: content.decode("utf-8", "replace")
+                for name, content in event.fields(record.headers).items()
+            }
+            one: dict[str, Any] = {
                 "pipe": headers.get(event.PIPE, ""),
                 "service": headers.get(event.SERVICE, ""),
                 "reason": headers.get(event.REASON, ""),

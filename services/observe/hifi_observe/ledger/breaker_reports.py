@@ -1,23 +1,20 @@
 """Circuit breakers of a destination, one for each instance of egest, as receipts report them. Pure.
 
-From its first opening on, an instance names itself and its breaker's state in every receipt (header `hifi_breaker`). A
-request without that header shows that the breaker of its instance has never been open. A partition belongs to one
+From its first opening on, an instance names itself and its breaker's state in every receipt (field `hifi_breaker`). A
+request without that field shows that the breaker of its instance has never been open. A partition belongs to one
 instance at a time, so each partition number keeps the newest report, and the newest of each instance named in it. The
 reports of all partition numbers are merged in `live/breaker_state.py`.
 """
 
-from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Final, NamedTuple
-
-from hifi.event import BREAKER, REASON, STATUS
 
 OPEN: Final = "open"
 HALF_OPEN: Final = "half-open"
 CLOSED: Final = "closed"
 REFUSED: Final = frozenset({"breaker-open", "paused"})
 """Reasons of a retry without a request, because of the destination's previous answers."""
-_NO_ANSWER: Final = frozenset({"dns", "connect", "tls", "timeout", "reset", "closed", "protocol"})
+_WITHOUT_ANSWER: Final = frozenset({"dns", "connect", "tls", "timeout", "reset", "closed", "protocol"})
 """Reasons of a request that got no answer."""
 _INSTANCES: Final = 8
 """Instances of egest that a partition number remembers for a destination."""
@@ -48,18 +45,34 @@ class BreakerReport:
             self.answer, self.answer_ms = answer, append_ms
 
 
+class ReceiptAnswer(NamedTuple):
+    """What a receipt tells about the destination, as in the header `hifi_receipt`; empty where it tells nothing."""
+
+    status: bytes = b""
+    reason: bytes = b""
+    breaker: bytes = b""
+
+    @property
+    def text(self) -> str:
+        """The status of the answer, or a code if there was no answer."""
+        return (self.status or self.reason or b"no answer").decode("utf-8", "replace")
+
+
+NO_ANSWER: Final = ReceiptAnswer()
+
+
 class _Reported(NamedTuple):
     instance: str
     """Empty: the receipt names none."""
     state: str
 
 
-def failing_answer(outcome: str, headers: Mapping[str, bytes]) -> str:
+def failing_answer(outcome: str, answer: ReceiptAnswer) -> str:
     """The answer because of which a delivery went to the retrier: a status, or a code if there was none; else empty."""
     if outcome != "retry":
         return ""
-    reason = headers.get(REASON, b"").decode("utf-8", "replace")
-    return headers.get(STATUS, b"").decode("ascii", "replace") or (reason if reason in _NO_ANSWER else "")
+    reason = answer.reason.decode("utf-8", "replace")
+    return answer.status.decode("ascii", "replace") or (reason if reason in _WITHOUT_ANSWER else "")
 
 
 class BreakerReports:
@@ -71,37 +84,36 @@ class BreakerReports:
         self._by_instance: dict[str, BreakerReport] = {}
         """Instance, or empty if none was named, to its newest report; the newest last."""
 
-    def add(self, outcome: str, headers: Mapping[str, bytes], append_ms: int) -> None:
+    def add(self, outcome: str, answer: ReceiptAnswer, append_ms: int) -> None:
         """Add a receipt.
 
         Args:
             outcome: of the receipt.
-            headers: of the receipt.
+            answer: of the receipt.
             append_ms: when it was appended, milliseconds since 1970 UTC.
         """
-        answer = failing_answer(outcome, headers)
-        reported = self._reported(outcome, headers, answer)
+        failing = failing_answer(outcome, answer)
+        reported = self._reported(outcome, answer, failing)
         if reported is None:
             return
         instance, state = reported
         report = self._by_instance.pop(instance, None) or BreakerReport(state, append_ms)
-        report.update(state, append_ms, answer)
+        report.update(state, append_ms, failing)
         self._by_instance[instance] = report
         if len(self._by_instance) > _INSTANCES:
             del self._by_instance[next(iter(self._by_instance))]
 
-    def _reported(self, outcome: str, headers: Mapping[str, bytes], answer: str) -> _Reported | None:
+    def _reported(self, outcome: str, answer: ReceiptAnswer, failing: str) -> _Reported | None:
         """The breaker state that a receipt reports; None: nothing."""
-        header = headers.get(BREAKER)
-        if header is not None:
-            state, _, instance = header.decode("utf-8", "replace").partition(":")
+        if answer.breaker:
+            state, _, instance = answer.breaker.decode("utf-8", "replace").partition(":")
             return _Reported(instance, state) if state in (OPEN, HALF_OPEN, CLOSED) else None
-        if headers.get(REASON) == b"breaker-open":
+        if answer.reason == b"breaker-open":
             return _Reported("", OPEN)
-        if outcome == "delivered" or STATUS in headers or answer:
+        if outcome == "delivered" or answer.status or failing:
             previous = self._by_instance.get("")
             # The failed probe of an egest that names no breaker leaves it open.
-            probe = bool(answer) and previous is not None and previous.state == OPEN
+            probe = bool(failing) and previous is not None and previous.state == OPEN
             return _Reported("", OPEN if probe else CLOSED)
         return None
 

@@ -8,13 +8,13 @@ times are whole milliseconds, so measures that use them may be 1 ms too low; dur
 
 from collections.abc import Iterable
 from datetime import datetime
-from itertools import chain
+from functools import lru_cache
 from operator import sub
 from typing import Final
 
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.pipe_minute import PipeMinute
-from hifi_observe.ledger.record_batch import RecordGroup, Times
+from hifi_observe.ledger.record_batch import RecordGroup, RecordTimes
 
 _PREVIOUS: Final = {
     stage.NORMALIZED: stage.RAW,
@@ -24,15 +24,20 @@ _PREVIOUS: Final = {
 """Kind of topic to the one that its writer reads."""
 
 
-def event_time_us(text: bytes | None, accepted_us: int) -> int:
-    """The event's own time, microseconds since 1970 UTC; its accepted time if it has none."""
-    if text is None:
-        return accepted_us
+@lru_cache(maxsize=32_768)
+def parse_time_us(text: bytes) -> int | None:
+    """An event time, microseconds since 1970 UTC; None where it cannot be read. Each is seen on four topics."""
     try:
         moment = datetime.fromisoformat(text.decode("ascii"))
     except ValueError:
-        return accepted_us
-    return int(moment.timestamp() * 1_000_000) if moment.tzinfo is not None else accepted_us
+        return None
+    return int(moment.timestamp() * 1_000_000) if moment.tzinfo is not None else None
+
+
+def event_time_us(text: bytes | None, accepted_us: int) -> int:
+    """The event's own time, microseconds since 1970 UTC; its accepted time if it has none."""
+    time_us = parse_time_us(text) if text is not None else None
+    return accepted_us if time_us is None else time_us
 
 
 class Transit:
@@ -80,40 +85,37 @@ def measure(kind: str, pipe_minute: PipeMinute, groups: Iterable[RecordGroup], t
     Returns:
         End-to-end lags of deliveries from accepted time, microseconds.
     """
-    timed = [(group.stages[0].destination, group.times) for group in groups if group.times]
-    if kind != stage.RECEIPTS:
-        if timed:
-            _measure_hop(kind, pipe_minute, chain.from_iterable(times for _, times in timed), transit)
-        return []
+    by_destination: dict[str, RecordTimes] = {}
+    for group in groups:
+        if group.times is not None:
+            destination = group.stages[0].destination
+            times = by_destination.get(destination)
+            if times is None:
+                times = by_destination[destination] = RecordTimes()
+            times.extend(group.times)
     lags: list[int] = []
-    by_destination: dict[str, list[list[Times]]] = {}
-    for destination, times in timed:
-        by_destination.setdefault(destination, []).append(times)
-    for destination, lists in by_destination.items():
-        lags += _measure_deliveries(pipe_minute, destination, chain.from_iterable(lists), transit)
+    for destination, times in by_destination.items():
+        measured = times.complete() if times.malformed else times
+        if not measured.identities:
+            continue
+        if kind == stage.RECEIPTS:
+            lags += _measure_deliveries(pipe_minute, destination, measured, transit)
+        else:
+            _measure_hop(kind, pipe_minute, measured, transit)
     return lags
 
 
-def _measure_hop(kind: str, pipe_minute: PipeMinute, timed: Iterable[Times], transit: Transit) -> None:
-    rows = []
-    for identity, append_ms, accepted, time, fetched in timed:
-        try:
-            accepted_us, in_us = int(accepted), int(fetched)
-        except (TypeError, ValueError):
-            continue  # a time is missing or malformed: this record is not measured
-        event_us = event_time_us(time, accepted_us)
-        rows.append((identity, in_us, append_ms * 1000, accepted_us, event_us))
-    if not rows:
-        return
-    identities, ins, appends, accepts, events = zip(*rows, strict=True)
+def _measure_hop(kind: str, pipe_minute: PipeMinute, times: RecordTimes, transit: Transit) -> None:
+    ins, accepts, events = times.in_us, times.accepted_us, _event_times_us(times)
+    appends = [append_ms * 1000 for append_ms in times.append_ms]
     service, put = stage.WRITERS[kind], pipe_minute.measure
     put(service + ".in.event", map(sub, ins, events))
     put(service + ".in.accepted", map(sub, ins, accepts))
     put(service + ".process", _lengths(ins, appends))
     put(service + ".out.event", map(sub, appends, events))
     put(service + ".out.accepted", map(sub, appends, accepts))
-    _measure_fetches(kind, pipe_minute, transit, zip(identities, ins, strict=True))
-    known = transit.appended(kind, zip(identities, appends, strict=True))
+    _measure_fetches(kind, pipe_minute, transit, zip(times.identities, ins, strict=True))
+    known = transit.appended(kind, zip(times.identities, appends, strict=True))
     if known:
         put(stage.READERS[kind] + ".transit", known)
 
@@ -129,21 +131,11 @@ def _measure_fetches(
 
 
 def _measure_deliveries(
-    pipe_minute: PipeMinute, destination: str, timed: Iterable[Times], transit: Transit
+    pipe_minute: PipeMinute, destination: str, times: RecordTimes, transit: Transit
 ) -> list[int]:
-    rows = []
-    for identity, _, accepted, time, fetched, sent, answered in timed:
-        try:
-            sent_us, answered_us, accepted_us = int(sent), int(answered), int(accepted)
-            in_us = int(fetched) if fetched is not None else sent_us
-        except (TypeError, ValueError):
-            continue
-        event_us = event_time_us(time, accepted_us)
-        rows.append((identity, in_us, sent_us, answered_us, accepted_us, event_us))
-    if not rows:
-        return []
-    identities, ins, sents, answers, accepts, events = zip(*rows, strict=True)
-    _measure_fetches(stage.RECEIPTS, pipe_minute, transit, zip(identities, ins, strict=True))
+    ins, accepts, events = times.in_us, times.accepted_us, _event_times_us(times)
+    sents, answers = times.sent_us, times.answered_us
+    _measure_fetches(stage.RECEIPTS, pipe_minute, transit, zip(times.identities, ins, strict=True))
     put = pipe_minute.measure
     lags, lags_from_event = list(map(sub, answers, accepts)), list(map(sub, answers, events))
     put("egest.in.event", map(sub, ins, events))
@@ -155,6 +147,10 @@ def _measure_deliveries(
     put(f"end.event/{destination}", lags_from_event)
     put(f"end.accepted/{destination}", lags)
     return lags
+
+
+def _event_times_us(times: RecordTimes) -> list[int]:
+    return list(map(event_time_us, times.event_times, times.accepted_us))
 
 
 def _lengths(starts: Iterable[int], ends: Iterable[int]) -> list[int]:

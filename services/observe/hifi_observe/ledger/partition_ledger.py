@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hifi.errors import NotAnEvent
-from hifi.event import REASON, STATUS
 from hifi_observe.ledger import ack_report, durations, stage
 from hifi_observe.ledger.backlog import Backlog
 from hifi_observe.ledger.closing import (
@@ -18,6 +17,7 @@ from hifi_observe.ledger.closing import (
     close_minute,
     inspect_minute,
 )
+from hifi_observe.ledger.grouping import group_records
 from hifi_observe.ledger.id_set import IdSet, union
 from hifi_observe.ledger.ingest_activity import IngestActivity
 from hifi_observe.ledger.pipe_minute import PipeMinute
@@ -26,8 +26,8 @@ from hifi_observe.ledger.record_batch import (
     ConsumedRecord,
     MinuteRecords,
     RecordColumns,
+    RecordGroup,
     enrich_progress,
-    group_records,
 )
 from hifi_observe.ledger.stage import EventStage
 
@@ -204,6 +204,8 @@ class PartitionLedger:
 
     def _apply_minute(self, topic: str, kind: str, records: MinuteRecords, committed: int) -> None:
         """Add the groups of one pipe and minute to it."""
+        if not records.groups:
+            return  # every record of it was foreign
         pipe_minute = self._pipe_minute(topic, records.pipe, records.minute, records.first_offset)
         if pipe_minute is None:
             return
@@ -228,18 +230,36 @@ class PartitionLedger:
             self.live.lags(records.pipe, lags)
 
     def _apply_receipts(self, columns: RecordColumns) -> None:
-        """Update breakers, failure streaks and last successes, receipt by receipt."""
-        rows = zip(columns.offsets, columns.append_ms, columns.groups, columns.headers, strict=True)
-        for offset, append_ms, group, headers in rows:
-            if offset < group.through or group.pipe_minute is None:
+        """Update breakers, failure streaks and last successes.
+
+        Of deliveries in a row with the same answer only the last one matters, so each group of them counts once.
+        """
+        delivered: dict[RecordGroup, int] = {}
+        """Group to append time, in the order of the newest receipts."""
+        for offset, append_ms, group in zip(columns.offsets, columns.append_ms, columns.groups, strict=True):
+            if offset < group.through:
+                continue
+            if group.last_counts:
+                delivered.pop(group, None)
+                delivered[group] = append_ms
+                continue
+            if delivered:
+                self._apply_answers(delivered)
+                delivered.clear()
+            self._apply_answers({group: append_ms})
+        self._apply_answers(delivered)
+
+    def _apply_answers(self, newest: Mapping[RecordGroup, int]) -> None:
+        """Apply one receipt of each group, appended at that time."""
+        for group, append_ms in newest.items():
+            if group.pipe_minute is None:
                 continue
             pipe, at = group.pipe_minute.pipe, group.stages[0]
-            self.live.breaker(pipe, at, headers, append_ms)
+            self.live.breaker(pipe, at, group.answer, append_ms)
             if at.kind == "delivered":
                 self.live.success(pipe, at.destination, append_ms)
             else:
-                reason = headers.get(STATUS) or headers.get(REASON) or b"no answer"
-                self.live.outcome(pipe, at, reason.decode("utf-8", "replace"), append_ms)
+                self.live.outcome(pipe, at, group.answer.text, append_ms)
 
     def _apply_dead_letters(self, columns: RecordColumns) -> None:
         for offset, append_ms, group in zip(columns.offsets, columns.append_ms, columns.groups, strict=True):

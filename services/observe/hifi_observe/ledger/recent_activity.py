@@ -1,11 +1,10 @@
 """What happened recently on a partition: records by stage, lags, dead letters, destinations that keep failing."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from hifi_observe.ledger.breaker_reports import REFUSED, BreakerReports
+from hifi_observe.ledger.breaker_reports import REFUSED, BreakerReports, ReceiptAnswer
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.ledger.stage import EventStage
 
@@ -109,7 +108,7 @@ class RecentActivity:
         streak.last_ms = append_ms
         streak.times_ms.append(append_ms)
 
-    def breaker(self, pipe: str, at: EventStage, headers: Mapping[str, bytes], append_ms: int) -> None:
+    def breaker(self, pipe: str, at: EventStage, answer: ReceiptAnswer, append_ms: int) -> None:
         """Add what a receipt reports of a circuit breaker, if anything."""
         if not at.destination:
             return
@@ -119,7 +118,7 @@ class RecentActivity:
             if len(self.breakers) >= _DESTINATIONS:
                 del self.breakers[next(iter(self.breakers))]
             reports = self.breakers[key] = BreakerReports()
-        reports.add("retry" if at.kind == "to-retry" else at.kind, headers, append_ms)
+        reports.add("retry" if at.kind == "to-retry" else at.kind, answer, append_ms)
 
     def skip(self, topic: str, number: int, now_us: int) -> None:
         """Count offsets that Kafka had deleted before they were read."""

@@ -39,7 +39,7 @@ class EventStage(NamedTuple):
 
 
 StageReader: TypeAlias = Callable[[Mapping[str, bytes]], tuple[EventStage, ...]]
-"""Returns the stages that a record's headers show. Raises KeyError if a header is missing."""
+"""Returns the stages that the fields of a record show (`event.fields`). Raises KeyError if one is missing."""
 
 
 def kind_of(topic: str) -> str:
@@ -48,7 +48,7 @@ def kind_of(topic: str) -> str:
 
 
 def stage_reader(kind: str) -> StageReader:
-    """The function that reads the stages of a kind of topic from a record's headers."""
+    """The function that reads the stages of a kind of topic from the fields of a record."""
     if kind == ENRICHED:
         return lambda headers: wanted(headers.get(event.TO, b""))
     if kind == RECEIPTS:
@@ -65,17 +65,6 @@ def stage_reader(kind: str) -> StageReader:
         return lambda headers: dead(headers.get(event.DESTINATION, b""), headers.get(event.SERVICE, b""))
     plain = (EventStage(kind),)
     return lambda _: plain
-
-
-def stage_headers(kind: str) -> tuple[str, ...]:
-    """The headers that `stage_reader` uses: records that are equal in these show the same stages."""
-    if kind == ENRICHED:
-        return (event.TO,)
-    if kind == RECEIPTS:
-        return (event.DESTINATION, event.OUTCOME, event.PASS)
-    if kind in (RETRY_IN, RETRY_OUT):
-        return (event.DESTINATION, event.PASS)
-    return (event.DESTINATION, event.SERVICE) if kind == DEAD_LETTER else ()
 
 
 @lru_cache(maxsize=4096)

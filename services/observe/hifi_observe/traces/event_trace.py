@@ -9,19 +9,17 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
 from hifi.event import (
-    ACCEPTED,
     ANSWERED,
     ATTEMPT,
     IN,
     PASS,
-    PIPE,
     REASON,
     RETRY,
     SENT,
-    SEQ,
     SERVICE,
     SOURCE,
     STATUS,
+    Identity,
 )  # fmt: skip
 from hifi.topics import Topics
 from hifi_observe.ledger import stage
@@ -37,7 +35,7 @@ from hifi_observe.ledger.stage import (
     RETRY_OUT,
     EventStage,
 )
-from hifi_observe.traces.span import Span, context, number
+from hifi_observe.traces.span import Span, TraceContext, number
 
 _INPUTS: Final = {"normalize": RAW, "enrich": NORMALIZED, "egest": ENRICHED}
 Attributes = dict[str, Any]
@@ -47,20 +45,21 @@ class EventTrace:
     """The trace of one event; passes its spans to `put`."""
 
     def __init__(
-        self, headers: Mapping[str, bytes], topics: Topics, partition: int, put: Callable[[Span], None]
+        self,
+        identity: Identity,
+        context: TraceContext,
+        topics: Topics,
+        partition: int,
+        put: Callable[[Span], None],
     ) -> None:
-        """Start with the headers of any of its records.
-
-        Raises:
-            KeyError, ValueError: a header of hifi's is missing or malformed.
-        """
+        """Start with what any of the event's records says of it."""
         self.partition = partition
-        self.pipe = headers[PIPE].decode("ascii")
+        self.pipe = identity.pipe
         self.span_sent = False
         """Whether the span of the whole event was passed on."""
-        self._context = context(headers)
-        self._seq = headers[SEQ]
-        self._accepted_us = self._end_us = int(headers[ACCEPTED])
+        self._context = context
+        self._seq = identity.seq
+        self._accepted_us = self._end_us = identity.accepted_us
         self._ids: Attributes = {"hifi.pipe": self.pipe, "hifi.seq": self._seq.decode("ascii")}
         self._topics = topics
         self._put = put
@@ -80,25 +79,25 @@ class EventTrace:
         self._ids["hifi.ce_id"] = ce_id.decode("utf-8", "replace")
 
     def take(
-        self, topic: str, stages: tuple[EventStage, ...], headers: Mapping[str, bytes], record: ConsumedRecord
+        self, topic: str, stages: tuple[EventStage, ...], fields: Mapping[str, bytes], record: ConsumedRecord
     ) -> None:
-        """Add a record of the event, with the stages that it shows.
+        """Add a record of the event, with the stages that it shows and its fields (`event.fields`).
 
         Raises:
-            KeyError, ValueError: a header of hifi's is missing or malformed.
+            KeyError, ValueError: a field is missing or malformed.
         """
-        kind, retry_pass = stage.kind_of(topic), stage.number(headers.get(PASS, b"0"))
+        kind, retry_pass = stage.kind_of(topic), stage.number(fields.get(PASS, b"0"))
         if (kind, stages[0], retry_pass) in self._seen:
             return  # a copy, or read again after a restart
         self._seen.add((kind, stages[0], retry_pass))
         append_us = record.timestamp * 1000
         if kind == RECEIPTS:
-            self._receipt(stages[0], retry_pass, headers, append_us)
+            self._receipt(stages[0], retry_pass, fields, append_us)
         elif kind == DEAD_LETTER:
-            self._dead(stages[0], retry_pass, headers, append_us)
+            self._dead(stages[0], retry_pass, fields, append_us)
         else:
             self._appended[stages[0]] = (append_us, topic, record.offset)
-            self._hop(kind, stages, headers, append_us)
+            self._hop(kind, stages, fields, append_us)
         if self._finished and not self.span_sent:
             self._finish(",".join(sorted({self._whole} if self._whole else set(self._ended.values()))))
 
@@ -114,46 +113,46 @@ class EventTrace:
         return EventStage(RAW) in self._appended and (ended or bool(self._whole))
 
     def _hop(
-        self, kind: str, stages: tuple[EventStage, ...], headers: Mapping[str, bytes], append_us: int
+        self, kind: str, stages: tuple[EventStage, ...], fields: Mapping[str, bytes], append_us: int
     ) -> None:
         at = stages[0]
         if kind == RAW:
             about = self._place(at) | _operation("send", "send")
             self._add_span("ingest", at, self._accepted_us, append_us, "producer", about)
         elif kind == RETRY_OUT:
-            self._process("retrier", EventStage(RETRY_IN, at.destination, at.retry_pass), headers, append_us)
+            self._process("retrier", EventStage(RETRY_IN, at.destination, at.retry_pass), fields, append_us)
         elif kind in (NORMALIZED, ENRICHED):
             service = stage.WRITERS[kind]
-            self._process(service, EventStage(_INPUTS[service]), headers, append_us)
+            self._process(service, EventStage(_INPUTS[service]), fields, append_us)
         if kind == ENRICHED:
             self._wanted = [one.destination for one in stages[1:]]
         self._transit(at)
 
-    def _receipt(self, at: EventStage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
-        if SOURCE not in headers:
+    def _receipt(self, at: EventStage, retry_pass: int, fields: Mapping[str, bytes], append_us: int) -> None:
+        if SOURCE not in fields:
             self._whole = at.kind
-            self._process("normalize", EventStage(RAW), headers, append_us, {"hifi.outcome": at.kind})
+            self._process("normalize", EventStage(RAW), fields, append_us, {"hifi.outcome": at.kind})
             return
-        again = headers[SOURCE].startswith(RETRY_OUT.encode())
+        again = fields[SOURCE].startswith(RETRY_OUT.encode())
         before = EventStage(RETRY_OUT, at.destination, retry_pass) if again else EventStage(ENRICHED)
         outcome = "retry" if at.kind == "to-retry" else at.kind
         failed = outcome in ("retry", "dead-letter")
-        about: Attributes = {"hifi.destination": at.destination, "hifi.outcome": outcome} | _reason(headers)
+        about: Attributes = {"hifi.destination": at.destination, "hifi.outcome": outcome} | _reason(fields)
         mine = EventStage("delivery", at.destination, retry_pass)
-        sent_us = int(headers.get(SENT, b"0"))
-        self._process("egest", before, headers, sent_us or append_us, about, failed=failed, at=mine)
+        sent_us = int(fields.get(SENT, b"0"))
+        self._process("egest", before, fields, sent_us or append_us, about, failed=failed, at=mine)
         if sent_us:
-            about["hifi.attempt"] = stage.number(headers.get(ATTEMPT, b"0"))
-            if STATUS in headers:
-                about["http.response.status_code"] = int(headers[STATUS])
-            end_us = int(headers.get(ANSWERED, b"%d" % append_us))
+            about["hifi.attempt"] = stage.number(fields.get(ATTEMPT, b"0"))
+            if STATUS in fields:
+                about["http.response.status_code"] = int(fields[STATUS])
+            end_us = int(fields.get(ANSWERED, b"%d" % append_us))
             self._add_span("expel", mine, sent_us, end_us, "client", about, service="egest", failed=failed)
         if at.kind in FINAL or outcome == "dead-letter":
             self._ended[at.destination] = outcome
 
-    def _dead(self, at: EventStage, retry_pass: int, headers: Mapping[str, bytes], append_us: int) -> None:
-        service = headers[SERVICE].decode("ascii")
-        if service == "egest" and ATTEMPT in headers and RETRY not in headers:
+    def _dead(self, at: EventStage, retry_pass: int, fields: Mapping[str, bytes], append_us: int) -> None:
+        service = fields[SERVICE].decode("ascii")
+        if service == "egest" and ATTEMPT in fields and RETRY not in fields:
             return  # there is a receipt too, and it has the times
         if at.kind == "dead-event":
             self._whole = "dead-letter"
@@ -161,18 +160,18 @@ class EventTrace:
             self._ended[at.destination] = "dead-letter"
         if service == "retrier":
             before = EventStage(RETRY_IN, at.destination, retry_pass + 1)
-        elif RETRY in headers:
+        elif RETRY in fields:
             before = EventStage(RETRY_OUT, at.destination, retry_pass)
         else:
             before = EventStage(_INPUTS[service])
-        about = {"hifi.outcome": "dead-letter"} | _reason(headers)
-        self._process(service, before, headers, append_us, about, failed=True)
+        about = {"hifi.outcome": "dead-letter"} | _reason(fields)
+        self._process(service, before, fields, append_us, about, failed=True)
 
     def _process(
         self,
         service: str,
         before: EventStage,
-        headers: Mapping[str, bytes],
+        fields: Mapping[str, bytes],
         end_us: int,
         about: Attributes | None = None,
         *,
@@ -180,7 +179,7 @@ class EventTrace:
         at: EventStage | None = None,
     ) -> None:
         """Add the span of a service that processed the record of a stage."""
-        in_us = int(headers[IN])
+        in_us = int(fields[IN])
         self._fetched.setdefault(before, in_us)
         about = self._place(before) | _operation("process", service) | (about or {})
         about["messaging.consumer.group.name"] = self._topics.group(service)
@@ -262,6 +261,6 @@ def _operation(kind: str, name: str) -> Attributes:
     return {"messaging.operation.type": kind, "messaging.operation.name": name}
 
 
-def _reason(headers: Mapping[str, bytes]) -> Attributes:
+def _reason(fields: Mapping[str, bytes]) -> Attributes:
     """By the semantic convention for errors: the short code, never the sentence."""
-    return {"error.type": headers[REASON].decode("utf-8", "replace")} if REASON in headers else {}
+    return {"error.type": fields[REASON].decode("utf-8", "replace")} if REASON in fields else {}

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from hifi.clock import monotonic_s
-from hifi.event import REPLAY, SEQ
+from hifi.errors import NotAnEvent
+from hifi.event import IDENTITY, REPLAY, TRACEPARENT, fields, parse_identity
 from hifi.topics import Topics
 from hifi_observe import metrics
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.record_batch import ConsumedRecord
 from hifi_observe.traces.event_trace import EventTrace
-from hifi_observe.traces.span import Span, context, sampled
+from hifi_observe.traces.span import Span, TraceContext, context, sampled
 
 KEPT: Final = 10_000
 """Sampled events that are followed at the same time, at most."""
@@ -70,33 +71,36 @@ class EventTracer:
             headers = dict(record.headers)
             if headers.get(REPLAY, b"0") != b"0":
                 continue
-            with contextlib.suppress(
-                KeyError, ValueError
-            ):  # the ledger counts records without hifi's headers
+            # The ledger counts the records that are not events of hifi.
+            with contextlib.suppress(KeyError, ValueError, NotAnEvent):
                 trace = self._trace(headers, partition)
                 if trace is not None:
-                    trace.take(topic, stages_of(headers), headers, record)
+                    found = fields(record.headers)
+                    trace.take(topic, stages_of(found), found, record)
 
     def keep(self, partitions: Collection[int]) -> None:
         """Drop the traces of all other partitions: another instance follows them."""
         self._traces = {seq: one for seq, one in self._traces.items() if one[1].partition in partitions}
 
     def _trace(self, headers: Mapping[str, bytes], partition: int) -> EventTrace | None:
-        seq = headers[SEQ]
+        known = parse_identity(headers[IDENTITY])
+        seq = known.seq
         if seq in self._traces:
             trace = self._traces[seq][1]
-        elif seq in self._capped or not self._chosen(headers):
+        elif seq in self._capped:
             return None
         else:
-            trace = EventTrace(headers, self._topics, partition, self._put)
+            begun = context(seq, headers.get(TRACEPARENT, b""))
+            if not self._chosen(seq, begun):
+                return None
+            trace = EventTrace(known, begun, self._topics, partition, self._put)
             self._traces[seq] = (self._clock(), trace)
         if "ce_id" in headers and not self._hides_id(trace.pipe):
             trace.name(headers["ce_id"])
         return trace
 
-    def _chosen(self, headers: Mapping[str, bytes]) -> bool:
-        trace, _, flagged = context(headers)
-        if not flagged and not sampled(trace, self._share):
+    def _chosen(self, seq: bytes, begun: TraceContext) -> bool:
+        if not begun.flagged and not sampled(begun.trace, self._share):
             return False
         second = int(self._clock())
         if second != self._second:
@@ -105,7 +109,7 @@ class EventTracer:
         if self._begun <= self._max_per_s:
             return True
         metrics.TRACES_CAPPED.inc()
-        self._capped[headers[SEQ]] = None
+        self._capped[seq] = None
         if len(self._capped) > _CAPPED:
             del self._capped[next(iter(self._capped))]
         return False

@@ -1,11 +1,9 @@
 """Spans of sampled events, and the trace that an event belongs to. Pure; `otlp_exporter` exports them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Literal, NamedTuple
 
-from hifi.event import SEQ, TRACEPARENT
 from hifi.http.trace_context import parse_traceparent
 
 _RANDOM: Final = 1 << 64
@@ -41,15 +39,16 @@ class TraceContext(NamedTuple):
     """Whether the sender samples this trace."""
 
 
-def context(headers: Mapping[str, bytes]) -> TraceContext:
-    """The trace in an event's headers (W3C Trace Context), else one derived from its identity.
+def context(seq: bytes, traceparent: bytes) -> TraceContext:
+    """The trace of an event: its sender's (W3C Trace Context), else one derived from its identity.
 
-    Raises:
-        KeyError: it has no identity.
+    Args:
+        seq: the event's identity.
+        traceparent: the header of this name; empty if there is none.
     """
-    sent = parse_traceparent(headers.get(TRACEPARENT, b""))
+    sent = parse_traceparent(traceparent)
     if sent is None:
-        return TraceContext(number(16, headers[SEQ]), 0, flagged=False)
+        return TraceContext(number(16, seq), 0, flagged=False)
     return TraceContext(sent.trace_id, sent.parent_id, flagged=sent.sampled)
 
 

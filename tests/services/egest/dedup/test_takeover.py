@@ -12,7 +12,7 @@ from egest_stream import EgestStream, RunningEgest, outcomes, pipe, process, run
 from fake_destination import OK, ReceivedRequest, destination
 
 from hifi import event
-from hifi.event import Record, with_headers
+from hifi.event import Record, with_fields
 from hifi_egest.dedup.deduplicator import Deduplicator
 from hifi_egest.dedup.outcome_reader import EXTRA_RECEIPTS, OutcomeReader, RecordedOutcomes
 from hifi_egest.delivery.lease import PartitionLease
@@ -174,7 +174,7 @@ async def test_copies_on_retry_out_are_dropped_and_further_passes_are_not(stream
             event.PASS: b"%d" % passes,
             event.RETRY: b"%b:%d" % (tier.encode(), offset),
         }
-        return Record(record.key, record.value, with_headers(record.headers, changes))
+        return Record(record.key, record.value, with_fields(record.headers, changes))
 
     one, two = stream.record(), stream.record()
     topic = stream.topics.retry_out
@@ -196,7 +196,7 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
 
     def replayed(times: int, service: bytes = b"enrich", raw: int = 0) -> Record:
         changes = {event.REPLAY: b"%d" % times, event.SERVICE: service, event.RAW: b"%d" % raw}
-        return Record(record.key, record.value, with_headers(record.headers, changes))
+        return Record(record.key, record.value, with_fields(record.headers, changes))
 
     async with destination() as there, running_egest(stream, pipe(there.url)):
         await stream.enriched(record, newer, replayed(1), replayed(1), replayed(2))
@@ -214,7 +214,7 @@ async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: Eg
     async with destination() as there:
         await stream.publish(pipe(there.url))
         record = stream.record()
-        retry = with_headers(
+        retry = with_fields(
             record.headers, {event.SOURCE: b"enriched:0", event.DESTINATION: b"d", event.REASON: b"timeout"}
         )
         await stream.producer.send_and_wait(
@@ -235,7 +235,9 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
     monkeypatch.setattr("hifi_egest.dedup.outcome_reader.SKEW_MS", 0)
 
     def receipt(offset: int) -> Record:
-        headers = with_headers(stream.record().headers, {event.SOURCE: b"enriched:%d" % offset})
+        headers = with_fields(
+            stream.record().headers, {event.OUTCOME: b"delivered", event.SOURCE: b"enriched:%d" % offset}
+        )
         return Record(None, None, headers)
 
     topic = stream.topics.receipts

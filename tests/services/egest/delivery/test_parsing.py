@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from egest_stream import EPOCH, attributes
+from egest_stream import EPOCH, TIME, attributes
 
 from hifi import event
-from hifi.event import Headers, seq_text
+from hifi.event import seq_text
 from hifi.kafka.consumer import AssignedPartition
 from hifi_egest.dedup.lineage import Lineage
 from hifi_egest.delivery.event_record import EventRecord
@@ -19,18 +19,21 @@ SEQ = seq_text(EPOCH, 7)
 
 
 def parsed(source: str, *more: tuple[str, bytes], drop: str = "") -> Any:
-    headers: Headers = [
-        *attributes(7),
-        (event.PIPE, b"flights"),
-        (event.PIPE_VERSION, b"3"),
-        (event.SEQ, SEQ),
-        (event.ACCEPTED, b"5"),
-        (event.MINUTE, b"0"),
-        (event.RAW, b"11"),
-        (event.TO, b"a,b,a"),
-        *more,
-    ]
-    kept = tuple(header for header in headers if header[0] != drop)
+    found = {
+        **dict(attributes(7)),
+        event.PIPE: b"flights",
+        event.REVISION: b"2",
+        event.BARRIER: b"3",
+        event.SEQ: SEQ,
+        event.ACCEPTED: b"5",
+        event.MINUTE: b"0",
+        event.IN: b"6",
+        event.RAW: b"11",
+        event.TO: b"a,b,a",
+        **dict(more),
+    }
+    found.pop(drop, None)
+    kept = tuple(event.packed(found))
     record = ConsumerRecord(source, 0, 9, 0, 0, b"k", b"{}", None, 0, 2, kept)
     partition = SourcePartition(
         AssignedPartition(TopicPartition(source, 0)), source, InFlightBudget(10, 10**6)
@@ -43,10 +46,10 @@ def test_an_event_has_each_destination_once() -> None:
     one = parsed(ENRICHED)
     assert isinstance(one, EventRecord)
     assert one.destinations == [b"a", b"b"]
-    assert (one.pending, one.pipe, one.pipe_version, one.accepted_us, one.due_us) == (2, "flights", 3, 5, 0)
+    assert (one.pending, one.pipe, one.barrier, one.accepted_us, one.due_us) == (2, "flights", 3, 5, 0)
     assert one.lineage == Lineage(SEQ, "raw", 11)
-    receipt = dict(one.receipt_headers)
-    assert (receipt[event.SOURCE], receipt[event.IN]) == (b"enriched:9", b"99")
+    assert one.receipt_hop == b"99;11"
+    assert one.copied == [(event.TIME, TIME)]
 
 
 def test_a_retry_continues_the_counts_of_its_delivery() -> None:
@@ -73,8 +76,8 @@ def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
     assert again.lineage == Lineage(SEQ + b"~1", "raw", 11)
 
 
-@pytest.mark.parametrize("missing", [event.SEQ, event.TO, event.ACCEPTED, event.PIPE_VERSION])
-def test_a_record_without_a_header_of_hifi_is_invalid(missing: str) -> None:
+@pytest.mark.parametrize("missing", [event.SEQ, event.TO, event.ACCEPTED, event.BARRIER, event.IN])
+def test_a_record_without_a_field_of_hifi_is_invalid(missing: str) -> None:
     one = parsed(ENRICHED, drop=missing)
     assert isinstance(one, InvalidRecord)
     assert one.error.reason == "not-an-event"

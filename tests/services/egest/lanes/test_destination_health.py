@@ -33,7 +33,7 @@ def request(deliveries: int = 1, permit: Permit = Permit.NORMAL) -> OutboundRequ
         record: Any = ConsumerRecord(
             TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))
         )
-        made.append(Delivery(EventRecord(record, partition, [], "flights", b"x:1", 0, 5), b"d"))
+        made.append(Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d"))
     lease: Any = None
     one = OutboundRequest(made, [b"k"], lease)
     one.permit = permit

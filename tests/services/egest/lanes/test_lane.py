@@ -68,7 +68,7 @@ def delivery(offset: int = 0) -> Delivery:
     partition = SourcePartition(assigned, "enriched", InFlightBudget(100, 10**6))
     headers = tuple(attributes(offset))
     record: Any = ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, headers)
-    return Delivery(EventRecord(record, partition, [], "flights", b"x:1", 0, 5), b"d")
+    return Delivery(EventRecord(record, partition, b"", [], "flights", b"x:1", 0, 5), b"d")
 
 
 async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_its_outcome(

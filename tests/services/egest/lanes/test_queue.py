@@ -26,7 +26,9 @@ def delivery(of: SourcePartition, key: bytes | None = None, passes: int = 0) -> 
     number = next(_numbers)
     record: Any = ConsumerRecord("enriched", 0, number, 0, 0, key, b"{}", None, 0, 2, ())
     return Delivery(
-        EventRecord(record, of, [], "flights", b"%d" % number, 0, 0), b"d", EarlierAttempts(passes=passes)
+        EventRecord(record, of, b"", [], "flights", b"%d" % number, 0, 0),
+        b"d",
+        EarlierAttempts(passes=passes),
     )
 
 

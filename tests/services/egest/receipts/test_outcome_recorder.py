@@ -16,11 +16,27 @@ from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery
 from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.parsing import parse
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.policy.outcome import DeadLettered, RetryLater
 from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
 
 TOPICS = Topics("s")
+FIELDS = {
+    event.PIPE: b"flights",
+    event.REVISION: b"3",
+    event.BARRIER: b"3",
+    event.ACCEPTED: b"1",
+    event.MINUTE: b"0",
+    event.SEQ: event.seq_text(0xABC, 1),
+    event.IN: b"4",
+    event.RAW: b"6",
+    event.TO: b"d",
+    event.TIME: b"2026-11-21T12:00:00Z",
+    "ce_id": b"1",
+    event.RETRY: b"5s:1",
+    event.DUE: b"1",
+}
 
 
 class FakeOutbox:
@@ -68,9 +84,10 @@ def of_partition(number: int) -> Delivery:
     assigned = AssignedPartition(TopicPartition(TOPICS.enriched, number))
     assigned.offsets.start(7)
     partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
-    headers = ((event.PIPE, b"flights"), (event.TO, b"d"), (event.RETRY, b"5s:1"), (event.DUE, b"1"))
+    headers = tuple(event.packed(FIELDS))
     record: Any = ConsumerRecord(TOPICS.enriched, number, 7, 0, 0, b"k", b"{}", None, 0, 2, headers)
-    shared = EventRecord(record, partition, [(event.SEQ, b"x:1")], "flights", b"x:1", 0, 5)
+    (shared,) = parse(partition, [record], 5)
+    assert isinstance(shared, EventRecord)
     shared.pending = 1
     return Delivery(shared, b"d", EarlierAttempts(attempts=2, first_us=99, passes=1, ambiguous=1))
 
@@ -92,7 +109,7 @@ def test_first_the_record_then_the_receipt_then_the_offset(
         expected, outcome = TOPICS.dead_letter, b"dead-letter"
     assert len(outbox.waiting) == 1
     topic, record = outbox.acknowledge()
-    headers = dict(record.headers)
+    headers = event.fields(record.headers)
     assert (topic, record.key, record.value) == (expected, b"k", b"{}")
     assert headers[event.SOURCE] == b"enriched:7"
     assert (headers[event.ATTEMPT], headers[event.PASS], headers[event.AMBIGUOUS]) == (b"2", b"1", b"1")
@@ -103,8 +120,12 @@ def test_first_the_record_then_the_receipt_then_the_offset(
     topic, receipt = outbox.acknowledge()
     assert topic == TOPICS.receipts
     assert receipt.value is None
-    assert dict(receipt.headers)[event.OUTCOME] == outcome
-    assert dict(receipt.headers)[event.STATUS] == b"503"
+    facts = event.fields(receipt.headers)
+    assert (facts[event.OUTCOME], facts[event.SOURCE], facts[event.STATUS]) == (
+        outcome,
+        b"enriched:7",
+        b"503",
+    )
     assert finished(delivery)
 
 
@@ -115,6 +136,30 @@ def test_the_offset_of_a_delivered_event_waits_for_the_receipt(
     assert not finished(delivery)
     assert outbox.acknowledge()[0] == TOPICS.receipts
     assert finished(delivery)
+
+
+def test_a_receipt_has_the_header_of_its_event_and_its_own_fields_in_order(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    delivery.breaker = b"closed:one"
+    recorder.delivered(delivery, Attempt(5, 200, 6))
+    _, receipt = outbox.acknowledge()
+    assert receipt.headers == [
+        (event.IDENTITY, b"1;flights;3;3;1;0;0000000000000abc:1"),
+        (event.HOP, b"5;6"),
+        (event.RECEIPT, b"delivered;d;enriched:7;1;2;200;5;6;1;closed:one;;"),
+        (event.TIME, FIELDS[event.TIME]),
+    ]
+
+
+def test_the_receipt_of_a_filtered_event_has_no_destination(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    recorder.filtered(Delivery(delivery.event, b""))
+    _, receipt = outbox.acknowledge()
+    facts = event.fields(receipt.headers)
+    assert facts[event.OUTCOME] == b"filtered"
+    assert set(facts) & set(event.RECEIPT_FIELDS) == {event.OUTCOME, event.SOURCE}
 
 
 def test_an_event_is_finished_with_its_last_delivery(

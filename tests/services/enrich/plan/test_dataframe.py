@@ -49,15 +49,16 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
     written = bench.run(plan, given)
     assert [(one.key, one.value, one.partition) for one in written] == [record[:3] for record in given]
     for one in written:
-        assert one.headers[:-2] == headers
-        assert one.headers[-2] == (event.TO, b"one")
+        assert [one.headers[0], *one.headers[2:]] == [headers[0], *headers[2:]]
+        hop = event.hop(one.headers)
+        assert (hop.raw, hop.to) == (1, b"one")
         assert one.topic == "enriched"
 
 
 def test_the_time_of_fetch_is_each_records_own(bench: SparkBench) -> None:
     before = now_us()
     written = bench.values(make_pipe(), [b"{}"] * 50)
-    stamps = [int(dict(one.headers)[event.IN]) for one in written]
+    stamps = [event.hop(one.headers).in_us for one in written]
     assert before <= min(stamps) <= max(stamps) <= now_us()
     assert len(set(stamps)) > 1
 
@@ -250,9 +251,10 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) ->
     headers = make_headers(odd=b"\xff")
     [written] = bench.run(plan, [(b"\xfe", b"[1]", 3, headers)])
     assert (written.key, written.value, written.partition) == (b"\xfe", b"[1]", 3)
-    assert written.headers[: len(headers)] == headers
+    assert [written.headers[0], *written.headers[2 : len(headers)]] == [headers[0], *headers[2:]]
+    assert event.hop(written.headers).raw == 1
     more = dict(written.headers[len(headers) :])
-    assert set(more) == {event.REASON, event.DETAIL, event.SERVICE, event.IN}
+    assert set(more) == {event.REASON, event.DETAIL, event.SERVICE}
     assert more[event.SERVICE] == b"enrich"
 
 
@@ -263,12 +265,11 @@ def test_headers_of_enrich_from_an_earlier_pass_are_replaced(bench: SparkBench) 
         event.SERVICE: b"egest",
         event.POINTER: b"/x",
         event.TO: b"x",
-        event.IN: b"1",
+        event.REPLAY: b"1",
     }
     [written] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**left))])
     names = [name for name, _ in written.headers]
-    assert names.count(event.TO) == names.count(event.IN) == 1
-    assert not {event.REASON, event.DETAIL, event.SERVICE, event.POINTER} & set(names)
+    assert names == [event.IDENTITY, event.HOP, "ce_id", event.REPLAY]
     assert written.to == "one"
 
 
@@ -281,9 +282,12 @@ def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: Sp
 
 
 def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
-    names = (event.PIPE_VERSION, event.SEQ, event.ACCEPTED, event.MINUTE)
-    malformed = [[*without(name), (name, b"\xff?")] for name in names]
-    bad = [*(without(name) for name in (*names, event.PIPE)), *malformed, None]
+    names = (event.REVISION, event.BARRIER, event.SEQ, event.ACCEPTED, event.MINUTE, event.IN)
+    good = event.fields(make_headers())
+    malformed = [event.packed(good | {name: b"\xff?"}) for name in names]
+    other_format = [(event.IDENTITY, b"2;p;0;0;0;0;" + good[event.SEQ]), *make_headers()[1:]]
+    swapped = [*make_headers()[1::-1], *make_headers()[2:]]
+    bad = [*(without(name) for name in (event.IDENTITY, event.HOP)), *malformed, other_format, swapped, None]
     plan = bench.plan([make_pipe()])
     written = bench.run(
         plan, [*((None, b"x", 0, headers) for headers in bad), (None, b"y", 0, make_headers())]

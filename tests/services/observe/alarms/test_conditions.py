@@ -18,7 +18,7 @@ from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import Row
+from simulated_mesh import Row, identity
 
 MINUTE = 28_333_333
 MINUTE_US = 60_000_000
@@ -97,11 +97,8 @@ def test_a_failing_destination_is_reported_until_a_later_success_on_any_partitio
 
 def test_a_success_is_seen_from_its_receipt() -> None:
     ledger = PartitionLedger(0, ClosingRules())
-    receipt = {
-        event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SEQ: b"a:0", event.DESTINATION: b"crm",
-        event.OUTCOME: b"delivered",
-    }  # fmt: skip
-    ledger.take("receipts", [Row(0, 7, list(receipt.items()))])
+    receipt = identity(b"a:0", MINUTE) | {event.DESTINATION: b"crm", event.OUTCOME: b"delivered"}
+    ledger.take("receipts", [Row(0, 7, event.packed(receipt))])
     assert ledger.live.successes == {("flights", "crm"): 7}
 
 
@@ -125,13 +122,10 @@ def test_deleted_records_are_reported_for_a_while_whichever_partition_missed_the
 
 
 def dead_letters(ledger: PartitionLedger, count: int) -> None:
-    headers = {
-        event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SERVICE: b"normalize",
-        event.REASON: b"schema",
-    }  # fmt: skip
+    why = {event.SERVICE: b"normalize", event.REASON: b"schema"}
     first = ledger.positions.get("dead-letter", 0)
     rows = [
-        Row(offset, NOW_US // 1000 - 1000, list((headers | {event.SEQ: b"a:%d" % offset}).items()))
+        Row(offset, NOW_US // 1000 - 1000, event.packed(identity(b"a:%d" % offset, MINUTE) | why))
         for offset in range(first, first + count)
     ]
     ledger.take("dead-letter", rows)
@@ -152,11 +146,8 @@ def test_dead_letters_are_reported_as_a_count_and_not_as_a_rate() -> None:
 
 def test_enrich_makes_no_progress_only_if_it_neither_commits_nor_writes() -> None:
     def row(offset: int) -> Row:
-        headers = {
-            event.PIPE: b"flights", event.MINUTE: b"%d" % MINUTE, event.SEQ: b"a:%d" % offset,
-            event.RAW: b"%d" % offset,
-        }  # fmt: skip
-        return Row(offset, NOW_US // 1000 - 10_000, list(headers.items()))
+        fields = identity(b"a:%d" % offset, MINUTE) | {event.RAW: b"%d" % offset}
+        return Row(offset, NOW_US // 1000 - 10_000, event.packed(fields))
 
     store = closed(MINUTE)
     ledger = PartitionLedger(0, ClosingRules())

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from hifi import event
-from hifi_observe.ledger.breaker_reports import BreakerReports
+from hifi_observe.ledger.breaker_reports import NO_ANSWER, BreakerReports, ReceiptAnswer
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.recent_activity import SAME_ANSWERS, FailureStreak, RecentActivity
@@ -19,9 +19,9 @@ from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.minute_store import MinuteStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import Row
+from simulated_mesh import Row, identity
 
-MINUTE = b"28333333"
+MINUTE = 28_333_333
 
 
 class Receipts:
@@ -32,17 +32,15 @@ class Receipts:
         self.offsets = [0] * partitions
 
     def tell(self, partition: int, at_ms: int, outcome: str, reason: str = "", **more: Any) -> None:
-        headers = {
-            event.PIPE: b"flights", event.MINUTE: MINUTE, event.SEQ: b"a:%d" % self.offsets[partition],
-            event.DESTINATION: b"crm", event.OUTCOME: outcome.encode(),
-        }  # fmt: skip
+        headers = identity(b"a:%d" % self.offsets[partition], MINUTE)
+        headers |= {event.DESTINATION: b"crm", event.OUTCOME: outcome.encode()}
         if reason:
             headers[event.REASON] = reason.encode()
         if "status" in more:
             headers[event.STATUS] = b"%d" % more["status"]
         if "breaker" in more:
             headers[event.BREAKER] = more["breaker"].encode()
-        self.ledgers[partition].take("receipts", [Row(self.offsets[partition], at_ms, list(headers.items()))])
+        self.ledgers[partition].take("receipts", [Row(self.offsets[partition], at_ms, event.packed(headers))])
         self.offsets[partition] += 1
 
     def delivered(self, partition: int, at_ms: int, **more: Any) -> None:
@@ -152,13 +150,13 @@ def test_receipts_of_an_egest_that_names_no_breaker_are_read_by_their_reason() -
 def test_what_is_kept_does_not_grow_with_instances_or_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
     one = BreakerReports()
     for number in range(1000):
-        one.add("retry", {event.BREAKER: b"open:%d" % number}, number)
+        one.add("retry", ReceiptAnswer(breaker=b"open:%d" % number), number)
     assert len(one.dump()) <= 8
     assert breaker_state([one.dump()])["seen_ms"] == 999
     monkeypatch.setattr("hifi_observe.ledger.recent_activity._DESTINATIONS", 10)
     live = RecentActivity()
     for number in range(1000):
-        live.breaker("flights", EventStage("delivered", f"d{number}"), {}, number)
+        live.breaker("flights", EventStage("delivered", f"d{number}"), NO_ANSWER, number)
     assert len(live.breakers) == 10
 
 

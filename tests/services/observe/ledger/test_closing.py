@@ -12,7 +12,7 @@ from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import EventStage
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from simulated_mesh import TOPICS, Row
+from simulated_mesh import TOPICS, Row, identity
 
 EPOCH = "0" * 15 + "a"
 MINUTE = 28_333_333
@@ -21,15 +21,9 @@ RULES = ClosingRules(settle_s=10)
 
 
 def row(offset: int, sequence: int, **more: bytes) -> Row:
-    headers = {
-        event.PIPE: b"flights",
-        event.MINUTE: b"%d" % MINUTE,
-        event.SEQ: f"{EPOCH}:{sequence}".encode(),
-        event.ACCEPTED: b"%d" % (MINUTE * 60_000_000),
-        event.IN: b"%d" % (MINUTE * 60_000_000),
-    }
-    headers |= {f"hifi_{name}": value for name, value in more.items()}
-    return Row(offset, MINUTE * 60_000, list(headers.items()))
+    fields = identity(f"{EPOCH}:{sequence}".encode(), MINUTE)
+    fields |= {f"hifi_{name}": value for name, value in more.items()}
+    return Row(offset, MINUTE * 60_000, event.packed(fields))
 
 
 def ledger() -> PartitionLedger:
@@ -135,7 +129,7 @@ def test_what_is_no_event_of_ours_is_counted_and_hurts_nothing() -> None:
         "raw",
         [
             Row(0, 0, []),
-            Row(1, 0, [("hifi_seq", b"x"), ("hifi_pipe", b"p"), ("hifi_minute", b"1")]),
+            Row(1, 0, [("hifi", b"1;p;1;1;1;1;x"), ("hifi_hop", b"1")]),
             row(2, 0),
         ],
     )

@@ -28,6 +28,7 @@ from hifi_observe.traces.otlp_exporter import OtlpExporter
 from hifi_observe.traces.span import Span, context, sampled
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from simulated_mesh import identity
 from stream_double import Stream, added, new_stream, pipe
 from tests.collector import collector
 
@@ -56,14 +57,12 @@ def at(ms: float) -> bytes:
 def row(seq: bytes, append_ms: int, offset: int = 0, **headers: bytes) -> Row:
     """A record with hifi's headers; the names of `headers` without `hifi_`."""
     known = {
-        event.PIPE: b"flights",
-        event.SEQ: seq,
+        **identity(seq, 1),
         event.ACCEPTED: at(0),
-        event.MINUTE: b"1",
         event.DETAIL: b"cannot cast " + SECRET,
         **{name if name.startswith("ce_") else f"hifi_{name}": value for name, value in headers.items()},
     }
-    return Row(offset, T0 // 1000 + append_ms, list(known.items()))
+    return Row(offset, T0 // 1000 + append_ms, event.packed(known))
 
 
 def way(seq: bytes = b"%016x:1" % 7, to: bytes = b"crm", parent: bytes = PARENT) -> Records:
@@ -334,7 +333,7 @@ def test_another_instance_tells_of_partitions_that_were_handed_over() -> None:
 def test_sampling_depends_on_the_trace_alone() -> None:
     chance = random.Random(1)
     seqs = [b"%016x:%d" % (chance.getrandbits(64), number) for number in range(20_000)]
-    chosen = {seq for seq in seqs if sampled(context({event.SEQ: seq}).trace, 0.01)}
+    chosen = {seq for seq in seqs if sampled(context(seq, b"").trace, 0.01)}
     assert 150 < len(chosen) < 250
     records = [
         one
@@ -345,7 +344,7 @@ def test_sampling_depends_on_the_trace_alone() -> None:
     spans = told(records, share=0.01)
     whole = Counter(one.attributes["hifi.seq"].encode() for one in spans)
     assert whole == dict.fromkeys(chosen & set(seqs[:1000]), 9), "all hops of an event or none"
-    assert {one.trace for one in spans} == {context({event.SEQ: seq}).trace for seq in whole}
+    assert {one.trace for one in spans} == {context(seq, b"").trace for seq in whole}
     assert {one.parent for one in spans if one.name == "flights"} == {0}
     assert not sampled(TRACE, 0)
     assert sampled((1 << 128) - 1, 1)
@@ -499,6 +498,6 @@ async def test_observe_exports_what_it_reads_from_kafka(kafka: str) -> None:
 
 async def traced(stream: Stream, minute: int) -> None:
     """One event that its sender traces."""
-    headers = [*stream.headers(1, minute), (event.TRACEPARENT, PARENT)]
-    for topic, more in added(headers[3][1]).items():
-        await stream.write(topic, 1, [headers + more])
+    fields = stream.fields(1, minute) | {event.TRACEPARENT: PARENT}
+    for topic, more in added(fields[event.ACCEPTED]).items():
+        await stream.write(topic, 1, [fields | more])

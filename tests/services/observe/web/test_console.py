@@ -57,15 +57,15 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
         minutes = list(range(now - 8, now - 1))
         for minute in minutes:
             await stream.events(0, minute, 40, lose={"normalized": [3, 5]} if minute == minutes[5] else None)
-        dead_letters = [stream.headers(0, minutes[3]) for _ in range(3)]
+        dead_letters = [stream.fields(0, minutes[3]) for _ in range(3)]
         await stream.write("raw", 0, dead_letters)
-        refusal = [
-            (event.SERVICE, b"normalize"),
-            (event.REASON, b"schema"),
-            (event.DETAIL, b"a field is missing"),
-            (event.POINTER, b"/from"),
-        ]
-        await stream.write("dead-letter", 0, [headers + refusal for headers in dead_letters])
+        refusal = {
+            event.SERVICE: b"normalize",
+            event.REASON: b"schema",
+            event.DETAIL: b"a field is missing",
+            event.POINTER: b"/from",
+        }
+        await stream.write("dead-letter", 0, [one | refusal for one in dead_letters])
         await stream.commit(0)
         async with stream.observing(observe_token="secret") as (observatory, url):
             async with asyncio.timeout(120):
@@ -136,9 +136,9 @@ async def check_breaker_and_runbook(page: Page, url: str, stream: Stream) -> Non
     await page.goto(url + "/pipes/flights")
     cell = page.locator('[data-destination="crm"] [data-is="breaker"]')
     await expect(cell).to_have_text("closed")
-    headers = stream.headers(0, now_us() // 60_000_000)
-    headers += [(event.DESTINATION, b"crm"), (event.OUTCOME, b"retry"), (event.REASON, b"timeout")]
-    await stream.write("receipts", 0, [[*headers, (event.BREAKER, b"open:egest-1")]])
+    fields = stream.fields(0, now_us() // 60_000_000)
+    fields |= {event.DESTINATION: b"crm", event.OUTCOME: b"retry", event.REASON: b"timeout"}
+    await stream.write("receipts", 0, [fields | {event.BREAKER: b"open:egest-1"}])
     await expect(cell).to_contain_text("open since 20", timeout=15_000)
     updated = await cell.inner_text()
     assert updated.endswith(", answer timeout")

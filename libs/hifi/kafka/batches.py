@@ -1,0 +1,73 @@
+"""Build Kafka batches, and leave them to the sender of an AIOKafkaProducer without waiting."""
+# ruff: noqa: SLF001 - `send_batch`, aiokafka's public way, is a coroutine and waits for earlier batches
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import ProducerClosed
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator
+from aiokafka.producer.sender import Sender
+
+from aiokafka_cooperative import check_compatibility
+from hifi.kafka.partition_queue import Sending
+
+_USED: Final[Mapping[type, Mapping[str, str]]] = {
+    AIOKafkaProducer: {
+        "send_batch": "_wait_on_metadata _message_accumulator add_batch",
+        "create_batch": "_message_accumulator create_builder",
+    },
+    MessageAccumulator: {
+        "add_batch": "builder tp _closed _exception _append_batch future",
+        "_append_batch": "builder tp _batches _waiter_future",
+        "drain_by_nodes": "_batches _pop_batch muted_partitions",
+        "_pop_batch": "sequence_number set_producer_state",
+    },
+    Sender: {"_sender_routine": "drain_by_nodes _muted_partitions _send_produce_req"},
+}
+
+
+def check_accumulator() -> None:
+    """Check that `append_batch` fits the installed aiokafka.
+
+    Raises:
+        IncompatibleAiokafkaError: it does not; the message names the differences.
+    """
+    check_compatibility(_USED, __name__)
+
+
+def build_batches(client: AIOKafkaProducer, sendings: Iterable[Sending]) -> list[BatchBuilder]:
+    """The records as Kafka batches, in order; more than one if they exceed a batch's size."""
+    builders = [client.create_batch()]
+    append = builders[-1].append
+    for sending in sendings:
+        for key, value, headers in sending.records:
+            if append(timestamp=None, key=key, value=value, headers=headers) is None:
+                builders.append(client.create_batch())
+                append = builders[-1].append
+                append(timestamp=None, key=key, value=value, headers=headers)
+    return builders
+
+
+def append_batch(client: AIOKafkaProducer, builder: BatchBuilder, tp: TopicPartition) -> asyncio.Future[Any]:
+    """Queue a batch in the client, whose sender sends the batches of a partition in order, one at a time.
+
+    Args:
+        client: started; it knows the metadata of the topic.
+        builder: with records.
+        tp: the partition.
+
+    Returns:
+        Done when Kafka has acknowledged the batch, or with the error because of which it never will.
+
+    Raises:
+        aiokafka.errors.KafkaError: the client is closed or its sender has failed; nothing was queued.
+    """
+    accumulator = client._message_accumulator
+    if accumulator._exception is not None:
+        raise accumulator._exception
+    if accumulator._closed:
+        raise ProducerClosed
+    future: asyncio.Future[Any] = accumulator._append_batch(builder, tp).future
+    return future

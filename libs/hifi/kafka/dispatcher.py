@@ -1,0 +1,220 @@
+"""Pass fetched records to the handler, partition by partition; retry, put poison records away."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi import log, metrics
+from hifi.backoff import backoff_s
+from hifi.errors import Fenced
+from hifi.kafka.adaptive_fetcher import AdaptiveFetcher
+from hifi.kafka.assigned_partition import AssignedPartition
+
+Batch = Sequence[ConsumerRecord]
+BatchHandler = Callable[[AssignedPartition, Batch], Awaitable[None] | None]
+"""Processes a batch of one partition and completes its offsets, at once or later.
+
+A handler that returns None has begun all work on the batch; the next batch of the partition may follow at once. This is
+the fast way: no task is made, and the outputs of all partitions of a fetch leave in one request. A handler that has to
+wait returns an awaitable, such as a coroutine. It runs in a task, and the partition's next batch waits for it. A
+handler that raises is called again with each record that is not complete; it must not repeat what others can see."""
+PoisonHandler = Callable[[AssignedPartition, ConsumerRecord, Exception], Awaitable[None]]
+"""Puts away a record on which the batch handler failed repeatedly. Like a batch handler it completes the offset itself,
+at once or later: when Kafka has acknowledged the dead letter, and every delivery of the record that has begun is
+over."""
+
+_RETRY_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a service reads, and how much at a time."""
+
+    topics: Sequence[str]
+    group: str
+    batch_records: int = 500
+    """Most records of a batch. A turn of the event loop begins no batch after it has handled so many records."""
+    pending_records: int = 2000
+    """Incomplete records of a partition from which on no more are read."""
+    partition_fetch_bytes: int = 1024 * 1024
+    gather_s: float = 0
+    """Least time between a fetch that returned records and the next one, seconds (or the fetch interval)."""
+    tries: int = 3
+    """Failures of the handler on a single record after which the record is poison."""
+    stuck_s: float = 60
+    """A consumer without progress for so long, although there are records, is replaced, seconds. The partitions of the
+    topics are counted as often."""
+
+
+class Dispatcher:
+    """Calls the handler for each partition that has fetched records and is free.
+
+    It works in the turn of the event loop in which a fetch arrives, or in which a partition becomes free: after a
+    handler's task, or after enough records have been completed. A slow or failing partition delays no other.
+    """
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        handle: BatchHandler,
+        handle_poison: PoisonHandler,
+        assigned: Mapping[TopicPartition, AssignedPartition],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        """Start without a fetcher.
+
+        Args:
+            options: sizes and tries.
+            handle: processes a batch of a partition.
+            handle_poison: puts away a record on which `handle` fails repeatedly.
+            assigned: the partitions that are assigned at the moment; it changes.
+            fail: gets an error after which the member has to join the group again.
+        """
+        self._options = options
+        self.handle = handle
+        self.handle_poison = handle_poison
+        self._assigned = assigned
+        self._fail = fail
+        self._fetcher: AdaptiveFetcher | None = None
+        self._scheduled = False
+        self._read = {topic: metrics.READ.labels(topic) for topic in options.topics}
+
+    def begin(self, fetcher: AdaptiveFetcher) -> None:
+        """Read from the fetcher of a new member; called again for each assignment."""
+        self._fetcher = fetcher
+        self._schedule()
+
+    def end(self) -> None:
+        """Read nothing until `begin`."""
+        self._fetcher = None
+
+    def on_records(self, fetcher: AdaptiveFetcher) -> None:
+        """Dispatch what has been fetched; called by the fetcher."""
+        if fetcher is self._fetcher:
+            self._dispatch()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._dispatch_scheduled)
+
+    def _dispatch_scheduled(self) -> None:
+        self._scheduled = False
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        fetcher, left = self._fetcher, self._options.batch_records
+        if fetcher is None:
+            return
+        try:
+            for tp in fetcher.fetched:
+                assigned = self._assigned.get(tp)
+                if assigned is None or not assigned.active or not assigned.idle:
+                    continue  # not begun, ending, or its handler runs
+                if left <= 0:
+                    self._schedule()
+                    return
+                left -= self._begin_batch(fetcher, assigned)
+        except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
+            self._fail(error)
+
+    def _begin_batch(self, fetcher: AdaptiveFetcher, assigned: AssignedPartition) -> int:
+        """Pass the next batch of a free partition to the handler; returns its number of records."""
+        if assigned.offsets.pending >= self._options.pending_records:
+            assigned.when_below(self._options.pending_records, self._schedule)
+            return 0
+        records = fetcher.take(assigned.tp, self._options.batch_records)
+        if not records:
+            return 0
+        _report_gap(assigned, records[0].offset)
+        if assigned.position is not None and records[0].offset < assigned.position:
+            raise KafkaError(
+                f"{assigned.topic} was deleted and created again"
+            )  # its offsets mean nothing now
+        assigned.position = records[-1].offset + 1
+        self._read[assigned.topic].inc(len(records))
+        start = assigned.offsets.start
+        for record in records:
+            start(record.offset)
+        try:
+            waiting = self.handle(assigned, records)
+        except Exception as error:  # noqa: BLE001 - handled in the task, as an error of the awaitable is
+            waiting = _raise(error)
+        if waiting is not None:
+            assigned.task = asyncio.create_task(self._run(assigned, records, waiting))
+        elif len(records) == self._options.batch_records:
+            self._schedule()  # there may be more
+        return len(records)
+
+    async def _run(self, assigned: AssignedPartition, records: Batch, waiting: Awaitable[None]) -> None:
+        """Wait for a handler, with retries if it fails; the partition is not free meanwhile."""
+        try:
+            await self._process(assigned, records, waiting)
+        except Fenced:
+            pass
+        except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
+            self._fail(error)
+        finally:
+            assigned.task = None
+            self._schedule()
+
+    async def _process(
+        self, assigned: AssignedPartition, records: Batch, waiting: Awaitable[None] | None = None
+    ) -> None:
+        """Wait for the handler of a batch; if it fails, call it with each incomplete record alone."""
+        try:
+            await (waiting or self._handle(assigned, records))
+        except (Fenced, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            logger.exception(
+                "handler-failed", topic=assigned.topic, partition=assigned.partition, first=records[0].offset
+            )
+            if len(records) == 1:
+                await self._retry(assigned, records[0], error)
+                return
+            for record in records:
+                if assigned.offsets.committable is None or record.offset >= assigned.offsets.committable:
+                    await self._process(assigned, [record])
+
+    async def _handle(self, assigned: AssignedPartition, records: Batch) -> None:
+        waiting = self.handle(assigned, records)
+        if waiting is not None:
+            await waiting
+
+    async def _retry(self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
+        for failures in range(self._options.tries - 1):
+            await asyncio.sleep(backoff_s(failures, _RETRY_S))
+            try:
+                await self._handle(assigned, [record])
+                return
+            except (Fenced, asyncio.CancelledError):
+                raise
+            except Exception as again:  # noqa: BLE001 - whatever a handler raises on a poison record
+                error = again
+        logger.error(
+            "record-poisoned", topic=assigned.topic, partition=assigned.partition, offset=record.offset
+        )
+        await self.handle_poison(assigned, record, error)
+
+
+async def _raise(error: Exception) -> None:
+    raise error
+
+
+def _report_gap(assigned: AssignedPartition, first: int) -> None:
+    """Log and count offsets that Kafka no longer had when they were to be read."""
+    expected = assigned.position if assigned.position is not None else assigned.committed
+    if expected is None or first <= expected:
+        return
+    # Compaction and transactions leave gaps too, but no event topic has either.
+    metrics.SKIPPED.labels(assigned.topic).inc(first - expected)
+    logger.error(
+        "offsets-lost", topic=assigned.topic, partition=assigned.partition, first=expected, last=first - 1
+    )

@@ -1,0 +1,98 @@
+"""The records of one partition that a producer has not had acknowledged yet."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiokafka import TopicPartition
+
+from hifi import metrics
+from hifi.errors import Unacknowledged
+from hifi.event import Record
+
+MAX_BATCH_BYTES: Final = 512 * 1024
+
+
+class Sending:
+    """Records for one partition, queued or in flight, acknowledged together."""
+
+    __slots__ = ("acknowledged", "handed_over", "records", "size_bytes")
+
+    def __init__(self, records: Sequence[Record], size_bytes: int) -> None:
+        self.records = records
+        self.size_bytes = size_bytes
+        self.acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.handed_over = False
+        """Kafka may have received some of it: abandoning it now leaves its outcome unknown."""
+
+    def abandon(self) -> bool:
+        """Do not send it (again). True: Kafka never received it. False: Kafka may have stored it."""
+        self.acknowledged.cancel()
+        return not self.handed_over
+
+
+class PartitionQueue:
+    """One batch in flight, and the records queued behind it."""
+
+    __slots__ = (
+        "client",
+        "failures",
+        "in_flight",
+        "queued",
+        "sent_s",
+        "since_s",
+        "tp",
+        "unacknowledged",
+        "written",
+    )
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.tp = TopicPartition(topic, partition)
+        self.queued: deque[Sending] = deque()
+        self.in_flight: list[Sending] = []
+        self.client: Any = None
+        """The aiokafka producer that has the batch in flight, since `sent_s`."""
+        self.unacknowledged = 0
+        """Kafka batches that the client has to acknowledge until the batch in flight is."""
+        self.since_s = 0.0
+        """When the batch in flight was taken from the queue, on the loop's clock."""
+        self.sent_s = 0.0
+        """When it was last given to a client."""
+        self.failures = 0
+        """Failures of the batch in flight so far."""
+        self.written = metrics.WRITTEN.labels(topic)
+
+    def take(self, now_s: float) -> None:
+        """Take the next batch from the queue into flight."""
+        self.since_s = self.sent_s = now_s
+        self.client = None
+        self.failures = 0
+        self.in_flight = [self.queued.popleft()]
+        size = self.in_flight[0].size_bytes
+        while self.queued and size + self.queued[0].size_bytes <= MAX_BATCH_BYTES:
+            self.in_flight.append(self.queued.popleft())
+            size += self.in_flight[-1].size_bytes
+
+    def unsent(self) -> list[Sending]:
+        """What of the batch in flight was not abandoned and is to be sent, now or again."""
+        return [sending for sending in self.in_flight if not sending.acknowledged.cancelled()]
+
+    def complete(self, error: BaseException | None = None) -> int:
+        """End the batch in flight, acknowledged or with an error; returns its size, bytes."""
+        ended, self.in_flight = self.in_flight, []
+        self.client = None
+        size = records = 0
+        for sending in ended:
+            size += sending.size_bytes
+            if sending.acknowledged.done():
+                records += sending.handed_over and len(sending.records)
+            elif error is None:
+                records += len(sending.records)
+                sending.acknowledged.set_result(None)
+            else:
+                sending.acknowledged.set_exception(Unacknowledged(repr(error)))
+                sending.acknowledged.exception()  # it is no error if nobody waits for it
+        if error is None:
+            self.written.inc(records)
+        return size

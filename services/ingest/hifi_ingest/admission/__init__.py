@@ -1,0 +1,1 @@
+"""Refuse requests early with 429 while ingest or a stage behind it is overloaded."""

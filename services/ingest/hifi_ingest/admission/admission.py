@@ -1,0 +1,54 @@
+"""Decide for each request, before its body is read, whether ingest can answer it in time.
+
+docs/decisions/admission.md has the reasons and the measurements.
+"""
+
+import asyncio
+import math
+from typing import Final
+
+from hifi import metrics
+from hifi.clock import monotonic_s
+from hifi.http.problem import Problem
+from hifi_ingest.admission.backlog_limit import BacklogLimit
+from hifi_ingest.admission.request_limit import TICK_S, RequestLimit
+
+_QUEUE: Final = metrics.OVERLOADED.labels("queue")
+_BACKLOG: Final = metrics.OVERLOADED.labels("backlog")
+
+
+class Admission:
+    """The two limits of a process: its own queue, and the backlog of the stages behind it."""
+
+    def __init__(self, requests: RequestLimit, backlog: BacklogLimit) -> None:
+        self.requests = requests
+        self.backlog = backlog
+
+    def check(self) -> None:
+        """Raises Problem (429 with Retry-After) while ingest or a stage behind it is overloaded."""
+        now_s = monotonic_s()
+        if self.requests.refuses(now_s):
+            _QUEUE.inc()
+            raise _overloaded("ingest is overloaded", 1)
+        wait_s = self.backlog.wait_s(now_s)
+        if wait_s > 0:
+            _BACKLOG.inc()
+            raise _overloaded(f"{self.backlog.service} is overloaded", max(1, math.ceil(wait_s)))
+
+    def accepted(self, events: int) -> None:
+        """Count accepted events."""
+        self.backlog.take(monotonic_s(), events)
+
+    async def adjust(self) -> None:
+        """Adjust the limit of requests every 100 ms until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.requests.tick(monotonic_s())
+
+
+def _overloaded(subject: str, after_s: int) -> Problem:
+    return Problem(
+        429,
+        f"{subject}; no event was accepted, send the request again later",
+        [("retry-after", str(after_s))],
+    )

@@ -1,0 +1,97 @@
+"""Limit the events that this process accepts while a stage behind it is overloaded. Pure.
+
+A stage is overloaded when it works, is later than its bound, and does not catch up. One that stands still is not: it is
+down, and Kafka keeps the events until it is back. docs/decisions/admission.md has the reasons.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from hifi.token_bucket import TokenBucket
+from hifi_ingest.admission.stage_lag import StageReading
+
+_SHARE: Final = 0.8
+"""Share of what the stage completes that is accepted while it is late; the rest reduces the backlog."""
+_LEAST_SHARE: Final = 0.05
+_GROWTH: Final = 1.03
+"""Growth of the limit with each reading while no stage is late."""
+_EXIT: Final = 0.5
+"""The backlog is reduced to this share of the bound."""
+_BURST_S: Final = 0.5
+_UNUSED: Final = 2.0
+"""The limit is removed when it exceeds what is accepted by this factor."""
+
+
+class BacklogLimit:
+    """The events per second that this process accepts; no limit while no stage is overloaded."""
+
+    def __init__(self) -> None:
+        self._bucket: TokenBucket | None = None
+        self.rate_per_s: float | None = None
+        """None: no limit."""
+        self.service = ""
+        """The stage that the limit was set for."""
+        self.accepted = 0
+        """Events that this process has accepted so far."""
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until events are accepted again; 0: now."""
+        return 0.0 if self._bucket is None else self._bucket.wait_s(now_s)
+
+    def take(self, now_s: float, events: int) -> None:
+        """Count accepted events."""
+        self.accepted += events
+        if self._bucket is not None and events:
+            self._bucket.take(now_s, events)
+
+    def remove(self) -> None:
+        """Accept everything: the stages are not known any more."""
+        self._bucket = self.rate_per_s = None
+
+    def update(self, stages: Sequence[StageReading], accepted: int) -> None:
+        """Set the limit.
+
+        Args:
+            stages: the latest readings.
+            accepted: events that this process accepted in the time that the readings span.
+        """
+        threshold = 1.0 if self.rate_per_s is None else _EXIT
+        late = [
+            stage
+            for stage in stages
+            if stage.lag_s > stage.bound_s * threshold
+            and stage.completed > 0
+            and (self.rate_per_s is not None or (stage.steady and stage.completed <= stage.arrived))
+        ]
+        if late:
+            slowest = min(late, key=lambda stage: _rate_per_s(stage, accepted))
+            self.service = slowest.service
+            self._set(_rate_per_s(slowest, accepted))
+        elif self.rate_per_s is not None:
+            self._grow(stages, accepted)
+
+    def _grow(self, stages: Sequence[StageReading], accepted: int) -> None:
+        assert self.rate_per_s is not None
+        span_s = max((stage.span_s for stage in stages), default=0.0)
+        stands_still = any(stage.service == self.service and stage.completed <= 0 for stage in stages)
+        if stands_still or (span_s and self.rate_per_s > _UNUSED * accepted / span_s):
+            self.remove()
+        else:
+            self._set(self.rate_per_s * _GROWTH)
+
+    def _set(self, rate_per_s: float) -> None:
+        self.rate_per_s = rate_per_s
+        if self._bucket is None:
+            self._bucket = TokenBucket(rate_per_s, _BURST_S)
+        else:
+            self._bucket.set_rate(rate_per_s)
+
+
+def _rate_per_s(stage: StageReading, accepted: int) -> float:
+    """The events per second that this process may accept while a stage is late: its share of what the stage completes.
+
+    Other processes of ingest accept the rest.
+    """
+    share = min(1.0, max(_LEAST_SHARE, accepted / stage.arrived)) if stage.arrived > 0 else 1.0
+    return max(1.0, stage.completed / stage.span_s * share * _SHARE) if stage.span_s else math.inf

@@ -1,0 +1,77 @@
+"""Limit the requests in progress by how long they take: additive increase, multiplicative decrease. Pure.
+
+A queue that empties within the bound is welcome, as it absorbs a burst. One that stays only makes every answer late, so
+the limit follows the shortest time of a period, as CoDel does (RFC 8289), and not the mean.
+"""
+
+import math
+from typing import Final
+
+TICK_S: Final = 0.1
+"""Time between two calls of `tick`, seconds."""
+_PERIOD_TICKS: Final = 3
+_DECREASE: Final = 0.8
+_INCREASE: Final = 1.25
+_CALM: Final = 0.5
+"""Up to this share of the bound the limit grows even if it is not reached."""
+_FLOOR: Final = 64
+"""Requests that are always let in: enough for the throughput of one process at any usual latency of Kafka."""
+
+
+class RequestLimit:
+    """The requests in progress, from their last byte to their answer, and how many there may be."""
+
+    def __init__(self, bound_s: float, most: int) -> None:
+        """No limit below `most` until requests take longer than the bound.
+
+        Args:
+            bound_s: time that requests may take, seconds; 0: no limit.
+            most: upper bound of the limit, requests.
+        """
+        self.bound_s = bound_s
+        self.in_progress = 0
+        self._most = float(max(most, _FLOOR))
+        self._limit = self._most
+        self._due_s = math.inf
+        self._ticks = 0
+        self._peak = 0
+        self._shortest_s = math.inf
+
+    @property
+    def limited(self) -> bool:
+        """Whether the limit is below its upper bound."""
+        return self._limit < self._most
+
+    def refuses(self, now_s: float) -> bool:
+        """Whether a request that arrives now would wait longer than the bound.
+
+        Args:
+            now_s: a monotonic clock that advances within a turn of the event loop, seconds.
+        """
+        # A tick that is overdue shows how long this turn of the event loop has taken so far.
+        return self.bound_s > 0 and (self.in_progress >= self._limit or now_s - self._due_s > self.bound_s)
+
+    def begin(self) -> None:
+        """The body of a request was received."""
+        self.in_progress += 1
+        self._peak = max(self._peak, self.in_progress)
+
+    def end(self, took_s: float | None) -> None:
+        """A request was answered, after `took_s` seconds; None: with an error, whose time says nothing."""
+        self.in_progress -= 1
+        if took_s is not None and took_s < self._shortest_s:
+            self._shortest_s = took_s
+
+    def tick(self, now_s: float) -> None:
+        """Adjust the limit; call every `TICK_S` seconds, as punctually as the event loop can."""
+        late_s = max(0.0, now_s - self._due_s)
+        self._due_s = now_s + TICK_S
+        self._ticks += 1
+        if self._ticks < _PERIOD_TICKS:
+            return
+        shortest_s = self._shortest_s + late_s if math.isfinite(self._shortest_s) else 0.0
+        if shortest_s > self.bound_s:
+            self._limit = max(_FLOOR, min(self._limit, self._peak) * _DECREASE)
+        elif self._peak >= self._limit * _DECREASE or shortest_s <= self.bound_s * _CALM:
+            self._limit = min(self._most, self._limit * _INCREASE)
+        self._ticks, self._peak, self._shortest_s = 0, self.in_progress, math.inf

@@ -1,0 +1,63 @@
+"""`hifi acl` and `hifi topics` print what Kafka's and Strimzi's tools take."""
+
+import shlex
+
+from ruamel.yaml import YAML
+from typer.testing import CliRunner
+
+from hifi.kafka.security.access import access
+from hifi.topics import Topics
+from hifi_cli.app import app
+
+TOPICS = Topics("orders")
+
+
+def _output(arguments: str) -> str:
+    done = CliRunner().invoke(app, arguments.split())
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_kafka_acls_are_one_valid_command_a_resource() -> None:
+    commands = [
+        shlex.split(line) for line in _output("acl show --stream orders --format kafka-acls").splitlines()
+    ]
+    entries = {
+        (words[words.index("--allow-principal") + 1], words[index - 1], operation)
+        for words in commands
+        for index in [words.index("--resource-pattern-type")]
+        for operation in [words[i + 1] for i, word in enumerate(words) if word == "--operation"]
+    }
+    wanted = {
+        (f"User:orders.{role}", acl.name, acl.operation)
+        for role, needs in access(TOPICS).items()
+        for acl in needs.acls()
+    }
+    assert entries == wanted
+
+
+def test_strimzi_users_have_the_same_entries() -> None:
+    users = list(YAML(typ="safe").load_all(_output("acl show --stream orders --format strimzi")))
+    assert [one["metadata"]["name"] for one in users] == [f"orders.{role}" for role in access(TOPICS)]
+    for one, needs in zip(users, access(TOPICS).values(), strict=True):
+        acls = one["spec"]["authorization"]["acls"]
+        assert sum(len(acl["operations"]) for acl in acls) == len(needs.acls())
+
+
+def test_principals_of_certificates_can_be_chosen() -> None:
+    output = _output("acl show --principal User:CN={service} --format kafka-acls")
+    assert "--allow-principal User:CN=egest " in output.replace("'", "")
+
+
+def test_a_template_that_gives_two_services_one_principal_is_refused() -> None:
+    done = CliRunner().invoke(app, ["acl", "show", "--principal", "User:hifi"])
+    assert done.exit_code != 0
+
+
+def test_topics_are_printed_with_their_settings() -> None:
+    users = list(YAML(typ="safe").load_all(_output("topics show --stream orders --format strimzi")))
+    assert {one["metadata"]["name"] for one in users} == {topic.name for topic in TOPICS.all()}
+    lines = _output("topics show --stream orders --partitions 7 --format kafka-topics").splitlines()
+    raw = next(line for line in lines if "--topic orders.raw " in line)
+    assert "--partitions 7 " in raw
+    assert "--config message.timestamp.type=LogAppendTime" in raw

@@ -1,0 +1,37 @@
+"""A real secured broker with the users and ACLs of one stream."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from secured_kafka import SecuredKafka
+
+from hifi.kafka.admin import create_topics
+from hifi.topics import Topics
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.secured_stream import secure_stream
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """One broker with SASL_SSL and the authorizer, and the stream `s` with all its topics, users and ACLs."""
+    cluster = KafkaCluster(tmp_path_factory.mktemp("secured"), secure=True)
+    topics = Topics("s")
+
+    async def start() -> None:
+        await cluster.start()
+        assert cluster.credentials is not None
+        await secure_stream(cluster.bootstrap, topics, cluster.credentials)
+        await create_topics(cluster.bootstrap, topics, partitions=1, replication=1)
+
+    with asyncio.Runner() as runner:
+        try:
+            runner.run(start())
+            yield SecuredKafka(cluster, topics)
+        finally:
+            runner.run(cluster.stop())

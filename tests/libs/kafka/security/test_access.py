@@ -1,0 +1,89 @@
+"""The table of what each service may do: least privilege, and nothing used that it lacks."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from hifi.kafka.security.access import Acl, access
+from hifi.topics import Topics
+
+ROOT = Path(__file__).parents[4]
+TOPICS = Topics("s")
+NAMES = {name for name in vars(Topics) if isinstance(getattr(Topics, name), property)}
+NOT_TOPICS = {"retry_in_prefix", "spark_group_prefix"}
+
+
+def _writers(topic: str) -> set[str]:
+    return {
+        role
+        for role, needs in access(TOPICS).items()
+        if any(topic.startswith(name[:-1]) if name.endswith("*") else topic == name for name in needs.writes)
+    }
+
+
+@pytest.mark.parametrize(
+    ("topic", "writers"),
+    [
+        (TOPICS.pipes, {"publisher"}),
+        (TOPICS.enriched, {"enrich"}),
+        (TOPICS.accepted, {"ingest"}),
+        (TOPICS.raw, {"ingest", "observe", "operator"}),
+        (TOPICS.normalized, {"normalize", "observe", "operator"}),
+        (TOPICS.receipts, {"normalize", "egest"}),
+        (TOPICS.ids, {"normalize"}),
+        (TOPICS.retry_out, {"retrier", "observe", "operator"}),
+        (TOPICS.retry_in(TOPICS.tiers[0]), {"egest"}),
+        (TOPICS.dead_letter, {"normalize", "enrich", "egest", "retrier"}),
+        (TOPICS.minutes, {"observe"}),
+        (TOPICS.alarms, {"observe"}),
+        (TOPICS.enrich_leader, set()),
+    ],
+)
+def test_only_these_may_write_a_topic(topic: str, writers: set[str]) -> None:
+    assert _writers(topic) == writers
+
+
+def test_only_the_publisher_creates_topics_and_nobody_alters_the_cluster() -> None:
+    entries = {role: needs.acls() for role, needs in access(TOPICS).items()}
+    assert {role for role, acls in entries.items() if any(acl.operation == "Create" for acl in acls)} == {
+        "publisher"
+    }
+    assert not [acl for acls in entries.values() for acl in acls if acl.resource == "cluster"]
+
+
+def test_every_entry_is_within_the_stream() -> None:
+    for needs in access(TOPICS).values():
+        assert all(acl.name.startswith("s.") for acl in needs.acls())
+
+
+@pytest.mark.parametrize("service", ["ingest", "normalize", "enrich", "egest", "retrier", "observe"])
+def test_a_service_uses_no_topic_or_group_without_an_entry(service: str) -> None:
+    """Every property of Topics that the service's code names must be in its row of the table."""
+    used: set[str] = set()
+    for file in (ROOT / "services" / service / f"hifi_{service}").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("topics"):
+                used.add(node.attr)
+    assert used, "the test no longer recognizes how services name topics"
+    acls = access(TOPICS)[service].acls()
+    for name in sorted((used & NAMES) - NOT_TOPICS):
+        assert _covers(acls, getattr(TOPICS, name)), f"{service} uses Topics.{name} without an ACL"
+    if "retry_in" in used:
+        assert all(_covers(acls, TOPICS.retry_in(tier)) for tier in TOPICS.tiers)
+    if "group" in used:
+        assert any(acl.resource == "group" and acl.operation == "Read" for acl in acls)
+
+
+def test_every_topic_of_the_stream_is_used_by_somebody() -> None:
+    every = [acl for needs in access(TOPICS).values() for acl in needs.acls() if not acl.prefixed]
+    retries = TOPICS.retry_in_prefix
+    unused = {topic.name for topic in TOPICS.all()} - {acl.name for acl in every}
+    assert {name for name in unused if not name.startswith(retries)} == set()
+
+
+def _covers(acls: list[Acl], topic: str) -> bool:
+    return any(
+        acl.resource == "topic" and (topic.startswith(acl.name) if acl.prefixed else topic == acl.name)
+        for acl in acls
+    )

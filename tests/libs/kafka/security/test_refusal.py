@@ -1,0 +1,141 @@
+"""What the errors say when Kafka and a client do not accept each other."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaConnectionError
+from secured_kafka import SecuredKafka
+
+from hifi.kafka.security import KafkaSecurity, client_options
+from hifi.kafka.security.refusal import KafkaRefusedError
+from hifi_infra.kafka.credentials import ADMIN, BROKER, ClusterCredentials, write_secret
+from hifi_infra.kafka.scram_users import set_passwords
+from hifi_infra.ports import free_port
+
+
+async def _connect(bootstrap: str, security: KafkaSecurity) -> None:
+    client = AIOKafkaAdminClient(**client_options(bootstrap, security), request_timeout_ms=5000)
+    try:
+        await client.start()
+    finally:
+        await client.close()
+
+
+def _other(security: KafkaSecurity, **changes: object) -> KafkaSecurity:
+    return KafkaSecurity.model_validate(security.model_dump() | changes)
+
+
+async def test_a_wrong_password_is_named(secured: SecuredKafka, tmp_path: Path) -> None:
+    (tmp_path / "wrong").write_text("wrong")
+    security = _other(secured.security("egest"), password_file=tmp_path / "wrong")
+    with pytest.raises(
+        KafkaRefusedError, match=r"refuses the user s\.egest \(SCRAM-SHA-512\).*PASSWORD_FILE"
+    ):
+        await _connect(secured.bootstrap, security)
+
+
+async def test_a_mechanism_that_the_broker_lacks_is_named(secured: SecuredKafka) -> None:
+    security = _other(secured.security("egest"), mechanism="PLAIN")
+    with pytest.raises(KafkaRefusedError, match="does not enable HIFI_KAFKA_SECURITY_MECHANISM=PLAIN"):
+        await _connect(secured.bootstrap, security)
+
+
+async def test_a_certificate_of_an_unknown_authority_is_refused(
+    secured: SecuredKafka, tmp_path: Path
+) -> None:
+    other = ClusterCredentials(tmp_path / "other")
+    other.prepare()
+    security = _other(secured.security("egest"), ca_file=other.ca)
+    with pytest.raises(KafkaRefusedError, match=r"certificate is refused: .*HIFI_KAFKA_SECURITY_CA_FILE"):
+        await _connect(secured.bootstrap, security)
+
+
+async def test_a_certificate_for_another_host_is_refused(secured: SecuredKafka) -> None:
+    address = secured.bootstrap.replace("127.0.0.1", "127.0.0.2")
+    async with _forward(address, secured.bootstrap), asyncio.timeout(20):
+        with pytest.raises(KafkaRefusedError, match="certificate is refused: IP address mismatch"):
+            await _connect(address, secured.security("egest"))
+
+
+async def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
+    own = ClusterCredentials(tmp_path)
+    own.prepare([ADMIN])
+    own.replace_broker_certificate(datetime.now(UTC) - timedelta(days=1))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(own.broker)
+    port = free_port()
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port, ssl=context):
+        with pytest.raises(KafkaRefusedError, match="certificate is refused: certificate has expired"):
+            await _connect(f"127.0.0.1:{port}", own.security(ADMIN))
+
+
+@pytest.mark.parametrize("kind", ["none", "expired", "unknown"])
+async def test_a_client_certificate_that_the_broker_refuses_is_named(
+    secured: SecuredKafka, tmp_path: Path, kind: str
+) -> None:
+    """The controller's listener uses mutual TLS."""
+    port = secured.cluster._known.ports[0].controller
+    security = KafkaSecurity(protocol="SSL", ca_file=secured.credentials.ca)
+    if kind != "none":
+        signer = secured.credentials
+        if kind == "unknown":
+            signer = ClusterCredentials(tmp_path / "other")
+            signer.prepare()
+        until = datetime.now(UTC) - timedelta(days=1) if kind == "expired" else None
+        key, certificate = signer.certificate(BROKER, until)
+        write_secret(tmp_path / "key.pem", key)
+        write_secret(tmp_path / "certificate.pem", certificate)
+        security = _other(
+            security, key_file=tmp_path / "key.pem", certificate_file=tmp_path / "certificate.pem"
+        )
+    with pytest.raises(KafkaRefusedError, match="the broker refuses the client's certificate"):
+        await _connect(f"127.0.0.1:{port}", security)
+
+
+async def test_without_kafka_the_error_is_not_about_credentials(secured: SecuredKafka) -> None:
+    with pytest.raises(KafkaConnectionError, match="Unable to bootstrap"):
+        await _connect(f"127.0.0.1:{free_port()}", secured.security("egest"))
+
+
+async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
+    secured: SecuredKafka, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("first")
+    await set_passwords(secured.bootstrap, {"s.ingest": "first"})
+    security = _other(secured.security("ingest"), password_file=file)
+    async with secured.client(AIOKafkaProducer, security, acks="all") as old:
+        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+        await set_passwords(secured.bootstrap, {"s.ingest": "second"})
+        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+        with pytest.raises(KafkaRefusedError, match=r"refuses the user s\.ingest"):
+            await _connect(secured.bootstrap, security)
+        file.write_text("second")
+        await _connect(secured.bootstrap, security)
+        await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+
+
+@asynccontextmanager
+async def _forward(address: str, to: str) -> AsyncIterator[None]:
+    """Accept connections at an address and forward them."""
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = to.split(":")
+        there_reader, there_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer), return_exceptions=True)
+
+    host, port = address.split(":")
+    async with await asyncio.start_server(serve, host, int(port)):
+        yield

@@ -1,0 +1,107 @@
+"""On a real broker each user can do what its service needs and nothing else."""
+
+import asyncio
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
+from secured_kafka import SecuredKafka
+
+from hifi.kafka.security.access import access
+from hifi.topics import Topics
+from hifi_infra.kafka.credentials import ADMIN
+
+NEEDS = access(Topics("s"))
+TOPICS = sorted(topic.name for topic in Topics("s").all())
+PRODUCER = {"acks": "all", "enable_idempotence": True, "request_timeout_ms": 10_000}
+NOT_AUTHORIZED = 29
+
+
+def _allowed(name: str, patterns: object) -> bool:
+    return any(
+        name.startswith(each[:-1]) if each.endswith("*") else name == each
+        for each in patterns  # type: ignore[attr-defined]
+    )
+
+
+@pytest.mark.parametrize("role", NEEDS)
+async def test_a_user_writes_its_own_topics_and_is_refused_on_all_others(
+    secured: SecuredKafka, role: str
+) -> None:
+    written = set()
+    async with secured.client(AIOKafkaProducer, secured.security(role), **PRODUCER) as producer:
+        for topic in TOPICS:
+            try:
+                await producer.send_and_wait(topic, b"{}", key=b"k", partition=0)
+            except TopicAuthorizationFailedError:
+                continue
+            written.add(topic)
+    assert written == {topic for topic in TOPICS if _allowed(topic, NEEDS[role].writes)}
+
+
+@pytest.mark.parametrize("role", NEEDS)
+async def test_a_user_reads_its_own_topics_and_is_refused_on_all_others(
+    secured: SecuredKafka, role: str
+) -> None:
+    admin = secured.credentials.security(ADMIN)
+    async with secured.client(AIOKafkaProducer, admin, **PRODUCER) as producer:
+        for topic in TOPICS:
+            await producer.send_and_wait(topic, b"{}", key=b"k", partition=0)
+    security = secured.security(role)
+    async with secured.client(AIOKafkaAdminClient, security) as client:
+        visible = {
+            one["topic"]
+            for one in await client.describe_topics(TOPICS)
+            if one["error_code"] != NOT_AUTHORIZED
+        }
+    read = set()
+    for topic in sorted(visible):  # fetching a topic that a user may not even describe never ends
+        options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+        async with secured.client(AIOKafkaConsumer, security, **options) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            try:
+                async with asyncio.timeout(20):
+                    await consumer.getone()
+            except TopicAuthorizationFailedError:
+                continue
+            read.add(topic)
+    assert read == {topic for topic in TOPICS if _allowed(topic, NEEDS[role].reads)}
+    assert visible == {
+        topic
+        for topic in TOPICS
+        if _allowed(topic, [*NEEDS[role].reads, *NEEDS[role].writes, *NEEDS[role].creates])
+    }
+
+
+@pytest.mark.parametrize("role", [role for role in NEEDS if NEEDS[role].groups])
+async def test_a_user_commits_to_its_own_groups_and_is_refused_on_all_others(
+    secured: SecuredKafka, role: str
+) -> None:
+    groups = sorted({name for needs in NEEDS.values() for name in needs.groups})
+    topic = next(name for name in TOPICS if _allowed(name, NEEDS[role].reads))
+    committed = set()
+    for group in groups:
+        name = group.replace("*", "-1")
+        options = {"group_id": name, "enable_auto_commit": False}
+        tp = TopicPartition(topic, 0)
+        async with secured.client(AIOKafkaConsumer, secured.security(role), **options) as consumer:
+            consumer.assign([tp])
+            try:
+                async with asyncio.timeout(20):
+                    await consumer.commit({tp: 0})
+            except GroupAuthorizationFailedError:
+                continue
+            committed.add(group)
+    assert committed == set(NEEDS[role].groups)
+
+
+async def test_only_the_publisher_creates_topics_and_only_of_its_stream(secured: SecuredKafka) -> None:
+    created = set()
+    for role in NEEDS:
+        async with secured.client(AIOKafkaAdminClient, secured.security(role)) as admin:
+            for name in ("s.new", "other.new"):
+                answer = await admin.create_topics([NewTopic(f"{name}-{role}", 1, 1)])
+                if answer.topic_errors[0][1] == 0:
+                    created.add((role, name))
+    assert created == {("publisher", "s.new")}

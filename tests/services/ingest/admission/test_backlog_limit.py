@@ -1,0 +1,108 @@
+"""Ingest accepts what an overloaded stage completes, and everything when no stage is overloaded."""
+
+from collections import deque
+
+import pytest
+
+from hifi_ingest.admission.backlog_limit import BacklogLimit
+from hifi_ingest.admission.stage_lag import StageLag
+
+READ_S = 0.5
+
+
+class Simulation:
+    """Senders, ingest's limit, and one stage that completes a number of events a second."""
+
+    def __init__(self, limit: BacklogLimit, share: float = 1.0) -> None:
+        self.limit = limit
+        self.share = share
+        """Share of the events that this process accepts."""
+        self.stage = StageLag("enrich", 5)
+        self.now_s = 1000.0
+        self.end = self.completed = 0.0
+        self.accepted: deque[tuple[float, int]] = deque()
+
+    def run(self, offered_per_s: int, completed_per_s: int, seconds: float) -> tuple[float, int, float]:
+        """Events a second that this process accepted, events refused, and the largest lag that was read."""
+        accepted, refused, worst_s, step_s = self.limit.accepted, 0, 0.0, 0.01
+        end_s, read_s = self.now_s + seconds, self.now_s
+        while self.now_s < end_s:
+            self.now_s += step_s
+            mine = round(offered_per_s * self.share * step_s)
+            self.end += offered_per_s * (1 - self.share) * step_s
+            if self.limit.wait_s(self.now_s) == 0:
+                self.limit.take(self.now_s, mine)
+                self.end += mine
+            else:
+                refused += mine
+            self.completed = min(self.end, self.completed + completed_per_s * step_s)
+            if self.now_s >= read_s:
+                read_s += READ_S
+                worst_s = max(worst_s, self.read())
+        return (self.limit.accepted - accepted) / seconds, refused, worst_s
+
+    def read(self) -> float:
+        self.stage.add(self.now_s, {0: int(self.end)}, {0: int(self.completed)})
+        self.accepted.append((self.now_s, self.limit.accepted))
+        reading = self.stage.read()
+        if reading is None:
+            return 0.0
+        while self.accepted[0][0] < self.now_s - reading.span_s:
+            self.accepted.popleft()
+        self.limit.update([reading], self.limit.accepted - self.accepted[0][1])
+        return reading.lag_s
+
+
+def test_under_twice_the_load_the_stage_is_used_fully_and_its_lag_stays_within_the_bound() -> None:
+    one = Simulation(BacklogLimit())
+    one.run(2000, 1000, 60)
+    per_s, refused, worst_s = one.run(2000, 1000, 60)
+    assert per_s == pytest.approx(1000, rel=0.1)
+    assert refused / 60 == pytest.approx(1000, rel=0.1)
+    assert worst_s < 5
+
+
+def test_a_process_refuses_no_more_than_its_share() -> None:
+    one = Simulation(BacklogLimit(), 0.5)
+    one.run(1400, 1000, 60)
+    assert one.limit.rate_per_s is not None
+    assert 200 < one.run(1400, 1000, 60)[0] < 600, "the other process does not limit itself"
+
+
+def test_a_burst_of_four_seconds_of_work_is_accepted() -> None:
+    one = Simulation(BacklogLimit())
+    one.run(500, 1000, 20)
+    assert one.run(3000, 1000, 2)[1] == 0
+    assert one.run(500, 1000, 20)[1] == 0
+    assert one.limit.rate_per_s is None
+
+
+def test_a_stage_that_is_down_and_then_catches_up_refuses_nothing() -> None:
+    one = Simulation(BacklogLimit())
+    one.run(500, 1000, 20)
+    assert one.run(500, 0, 120)[1] == 0
+    assert one.run(500, 1000, 150)[1] == 0
+    assert one.limit.rate_per_s is None
+
+
+def test_after_an_overload_the_limit_is_removed() -> None:
+    one = Simulation(BacklogLimit())
+    one.run(2000, 1000, 60)
+    assert one.limit.rate_per_s is not None
+    one.run(500, 1000, 60)
+    assert one.limit.rate_per_s is None
+    assert one.run(500, 1000, 20)[1] == 0
+
+
+def test_a_process_without_traffic_is_not_locked_out() -> None:
+    one = Simulation(BacklogLimit(), 0.0)
+    one.run(2000, 1000, 60)
+    assert one.limit.rate_per_s is not None
+    assert one.limit.rate_per_s >= 1000 * 0.05 * 0.8 * 0.9
+
+
+def test_when_the_stages_are_unknown_everything_is_accepted() -> None:
+    one = Simulation(BacklogLimit())
+    one.run(2000, 1000, 60)
+    one.limit.remove()
+    assert one.limit.wait_s(one.now_s) == 0

@@ -1,0 +1,258 @@
+"""An overloaded ingest, or one with an overloaded stage behind it, refuses early; real HTTP, real Kafka."""
+
+import asyncio
+import contextlib
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from ingest_harness import KEY, PARTITIONS, Ingest, Stream, ingest, new_stream, pipe
+
+from hifi.event import Record
+from hifi.health import Health
+from hifi.kafka.producer import Producer
+from hifi_ingest.admission import backlog_monitor
+from hifi_ingest.admission.backlog_limit import BacklogLimit
+from hifi_ingest.admission.backlog_monitor import BacklogMonitor
+
+BEARER = {"authorization": f"Bearer {KEY}"}
+PLAIN = "/v1/pipes/flights/events"
+BATCH = 40
+
+
+class Sender:
+    """Posts batches, one after the other, over many connections, and notes every answer."""
+
+    def __init__(self, one: Ingest, batch: int = BATCH) -> None:
+        self.url = one.url + PLAIN
+        self.body = orjson.dumps([{"n": n} for n in range(batch)])
+        self.statuses: Counter[int] = Counter()
+        self.accepted: list[str] = []
+        self.refusals: list[tuple[str | None, Any]] = []
+
+    async def post(self, client: aiohttp.ClientSession) -> int:
+        async with client.post(
+            self.url, data=self.body, headers={"content-type": "application/json"}
+        ) as answer:
+            body = await answer.json(content_type=None)
+            self.statuses[answer.status] += 1
+            if answer.status == 202:
+                self.accepted += body["ids"]
+            else:
+                self.refusals.append((answer.headers.get("retry-after"), body))
+            return answer.status
+
+    @contextlib.asynccontextmanager
+    async def sending(self, connections: int, pause_s: float = 0) -> AsyncIterator[aiohttp.ClientSession]:
+        """Post over and over on each connection while the block runs."""
+
+        async def loop(client: aiohttp.ClientSession) -> None:
+            while not ended.is_set():
+                await self.post(client)
+                await asyncio.sleep(pause_s)
+
+        ended = asyncio.Event()
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(headers=BEARER, connector=connector) as client:
+            tasks = [asyncio.create_task(loop(client)) for _ in range(connections)]
+            try:
+                yield client
+            finally:
+                ended.set()
+                await asyncio.gather(*tasks)
+
+
+class Stages:
+    """Stands for the stages behind ingest: commits offsets for their groups."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.topics = stream.topics
+        self._committed: dict[str, dict[TopicPartition, int]] = {}
+        self._consumers: dict[str, Any] = {}
+
+    async def __aenter__(self) -> Self:
+        self._reader = AIOKafkaConsumer(bootstrap_servers=self.stream.kafka)
+        await self._reader.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for one in (self._reader, *self._consumers.values()):
+            await one.stop()
+
+    async def ends(self, topic: str) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = await self._reader.end_offsets(
+            [TopicPartition(topic, each) for each in range(PARTITIONS)]
+        )
+        return found
+
+    async def commit(self, service: str, topic: str, most: int | None = None) -> None:
+        """Commit up to the ends, or at most so many further records of each partition."""
+        consumer = self._consumers.get(service)
+        if consumer is None:
+            consumer = self._consumers[service] = AIOKafkaConsumer(
+                bootstrap_servers=self.stream.kafka,
+                group_id=self.topics.group(service),
+                enable_auto_commit=False,
+            )
+            await consumer.start()
+        before = self._committed.get(topic, {})
+        offsets = {
+            tp: end if most is None else min(end, before.get(tp, 0) + most)
+            for tp, end in (await self.ends(topic)).items()
+        }
+        consumer.assign(list(offsets))
+        await consumer.commit(offsets)
+        self._committed[topic] = offsets
+
+    @contextlib.asynccontextmanager
+    async def completing(self, service: str, topic: str, most: int) -> AsyncIterator[None]:
+        """Commit four times a second while the block runs, then everything."""
+
+        async def loop() -> None:
+            while True:
+                await self.commit(service, topic, most)
+                await asyncio.sleep(0.25)
+
+        task = asyncio.create_task(loop())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            await self.commit(service, topic)
+
+
+def overloaded(one: Ingest, cause: str) -> float:
+    """The number of requests that were refused for a cause, by the metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{one.admin}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    name = f'hifi_ingest_overloaded_requests_total{{cause="{cause}"}}'
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+async def until(condition: Callable[[], bool], bound_s: float = 60) -> None:
+    async with asyncio.timeout(bound_s):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def told(stream: Stream) -> Counter[int]:
+    """HTTP statuses by number, as the reports tell observe."""
+    counts: Counter[int] = Counter()
+    for record in await stream.accepted():
+        for status, count in orjson.loads(record.value)["answers"].items():
+            counts[int(status)] += count
+    return counts
+
+
+async def test_more_requests_than_ingest_can_answer_are_refused_and_the_accepted_ones_are_written(
+    kafka: str, log: Path
+) -> None:
+    stream = await new_stream(kafka, pipe())
+    with ingest(kafka, stream.name, log, ingest_max_queue_s=0.02, ingest_ack_timeout_s=60) as one:
+        sender = Sender(one)
+        async with sender.sending(connections=150):
+            await until(lambda: sender.statuses[429] > 100 and sender.statuses[202] > 100)
+        assert set(sender.statuses) == {202, 429}
+        assert {after for after, _ in sender.refusals} == {"1"}
+        assert "ingest is overloaded" in sender.refusals[0][1]["detail"]
+        assert overloaded(one, "queue") == sender.statuses[429]
+
+        async with sender.sending(connections=1) as client:
+            await until(lambda: sender.statuses[202] > 100)
+            assert await sender.post(client) == 202, "it accepts again when the load ends"
+        assert one.stop() == 0
+    raw = [dict(record.headers)["ce_id"].decode() for record in await stream.raw()]
+    assert Counter(raw) == Counter(sender.accepted), "every accepted event is written, no refused one is"
+    assert await told(stream) == sender.statuses
+
+
+async def test_an_overloaded_stage_gets_what_it_completes_and_everything_when_it_has_caught_up(
+    kafka: str, log: Path
+) -> None:
+    stream = await new_stream(kafka, pipe())
+    raw = stream.topics.raw
+    async with Stages(stream) as stages:
+        with ingest(kafka, stream.name, log, ingest_max_backlog_s=1) as one:
+            sender = Sender(one)
+            async with sender.sending(connections=2, pause_s=0.1), stages.completing("normalize", raw, 20):
+                await until(lambda: sender.statuses[429] > 5)
+                assert "backlog" in one.readyz()[1]["warnings"]
+                before = sender.statuses[202]
+                await until(lambda: sender.statuses[202] > before + 5)
+            assert "normalize is overloaded" in sender.refusals[0][1]["detail"]
+            assert all(int(after or 0) >= 1 for after, _ in sender.refusals)
+            assert overloaded(one, "backlog") == sender.statuses[429] == len(sender.refusals)
+
+            async with (
+                sender.sending(connections=1, pause_s=0.1),
+                stages.completing("normalize", raw, 10_000),
+            ):
+                await until(lambda: one.readyz()[1]["warnings"] == {})
+                refused, before = sender.statuses[429], sender.statuses[202]
+                await until(lambda: sender.statuses[202] > before + 20)
+                assert sender.statuses[429] == refused
+            assert one.stop() == 0
+    assert set(sender.statuses) == {202, 429}
+    assert len(await stream.raw()) == len(sender.accepted)
+    assert await told(stream) == sender.statuses
+
+
+@pytest.mark.parametrize("down", [True, False], ids=["destination down", "egest slow"])
+async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
+    kafka: str, down: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog_monitor, "_EGEST_BOUND_S", 1.0)
+    monkeypatch.setattr(backlog_monitor, "_CALM_S", 0.5)
+    stream = await new_stream(kafka, pipe())
+    topics, limit = stream.topics, BacklogLimit()
+    monitor = BacklogMonitor(kafka, topics, PARTITIONS, limit, Health("ingest", "test"), 1.0)
+    producer = Producer(kafka, "test")
+    await producer.start()
+    stage = monitor._stages[topics.enriched]
+
+    async def deliver() -> None:
+        """Egest gets more than it completes; deliveries to a destination that is down go to the retrier."""
+        while True:
+            for partition in range(PARTITIONS):
+                await producer.send_and_wait(topics.enriched, partition, [Record(b"k", b"v", [])] * 40)
+            if down:
+                await producer.send_and_wait(topics.retry_in(topics.tiers[0]), 0, [Record(b"k", b"v", [])])
+            await asyncio.sleep(0.1)
+
+    def is_late() -> bool:
+        reading = stage.read()
+        return reading is not None and reading.lag_s > 3 and reading.steady
+
+    async with Stages(stream) as stages, stages.completing("egest", topics.enriched, 20):
+        tasks = [asyncio.create_task(each) for each in (monitor.run(), deliver())]
+        try:
+            await until(is_late)
+            if down:
+                assert limit.rate_per_s is None
+            else:
+                await until(lambda: limit.rate_per_s is not None)
+                assert limit.service == "egest"
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+    await producer.stop()
+
+
+async def test_without_kafka_the_backlog_limits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog_monitor, "_RETRY_S", 0.05)
+    health, limit = Health("ingest", "test"), BacklogLimit()
+    limit.rate_per_s = 1.0
+    monitor = BacklogMonitor("127.0.0.1:9", Stream("", "s").topics, 1, limit, health, 1.0)
+    task = asyncio.create_task(monitor.run())
+    await until(lambda: limit.rate_per_s is None)
+    task.cancel()
+    await asyncio.wait({task})

@@ -1,0 +1,100 @@
+"""Requests are refused while those in progress take longer than the bound, and let in again afterwards."""
+
+import pytest
+
+from hifi_ingest.admission.request_limit import TICK_S, RequestLimit
+
+BOUND_S = 0.5
+MOST = 4096
+
+
+class Simulation:
+    """A server that answers a fixed number of requests a second, in their order."""
+
+    def __init__(self, limit: RequestLimit, per_s: float, *, kafka_s: float = 0.01) -> None:
+        self.limit = limit
+        self.per_s = per_s
+        self.kafka_s = kafka_s
+        self.now_s = 1000.0
+        self.free_s = self.now_s
+        self.waiting: list[tuple[float, float]] = []
+        limit.tick(self.now_s)
+
+    def run(self, offered_per_s: float, seconds: float) -> tuple[int, int, list[float]]:
+        """Requests taken and refused, and the seconds that each taken one took."""
+        taken, refused, took = 0, 0, []
+        end_s = self.now_s + seconds
+        next_tick_s, step_s = self.now_s + TICK_S, 1 / offered_per_s
+        while self.now_s < end_s:
+            self.now_s += step_s
+            while self.waiting and self.waiting[0][1] <= self.now_s:
+                begun_s, ended_s = self.waiting.pop(0)
+                self.limit.end(ended_s - begun_s)
+                took.append(ended_s - begun_s)
+            if self.now_s >= next_tick_s:
+                self.limit.tick(self.now_s)
+                next_tick_s = self.now_s + TICK_S
+            if self.limit.refuses(self.now_s):
+                refused += 1
+                continue
+            self.limit.begin()
+            taken += 1
+            self.free_s = max(self.free_s, self.now_s) + 1 / self.per_s
+            self.waiting.append((self.now_s, self.free_s + self.kafka_s))
+        return taken, refused, took
+
+
+def test_twice_the_capacity_is_refused_by_half_and_answers_stay_within_about_the_bound() -> None:
+    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    one.run(2000, 10)
+    taken, refused, took = one.run(2000, 20)
+    assert taken / 20 == pytest.approx(1000, rel=0.05), "the capacity is used"
+    assert refused / 20 == pytest.approx(1000, rel=0.05)
+    assert max(took) < 2 * BOUND_S
+
+
+def test_a_burst_that_is_answered_within_the_bound_is_not_refused() -> None:
+    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    for _ in range(20):
+        assert one.run(2000, BOUND_S * 0.9)[1] == 0
+        assert one.run(100, 1)[1] == 0
+
+
+def test_everything_is_accepted_again_after_an_overload() -> None:
+    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    one.run(4000, 20)
+    assert one.limit.limited
+    one.run(500, 15)
+    assert not one.limit.limited
+    assert one.run(900, 10)[1] == 0
+
+
+def test_a_slow_kafka_leaves_enough_requests_for_the_usual_throughput() -> None:
+    one = Simulation(RequestLimit(BOUND_S, MOST), 10_000, kafka_s=0.6)
+    one.run(200, 20)
+    taken, _, _ = one.run(200, 20)
+    assert taken / 20 >= 64 / 0.6 * 0.9
+
+
+def test_a_turn_of_the_event_loop_that_takes_longer_than_the_bound_refuses_what_waited_in_it() -> None:
+    limit = RequestLimit(BOUND_S, MOST)
+    limit.tick(10.0)
+    assert not limit.refuses(10.0 + TICK_S + BOUND_S - 0.01)
+    assert limit.refuses(10.0 + TICK_S + BOUND_S + 0.01)
+    limit.tick(10.0 + TICK_S + BOUND_S + 0.02)
+    assert not limit.refuses(10.0 + TICK_S + BOUND_S + 0.03)
+
+
+def test_without_a_bound_nothing_is_refused() -> None:
+    one = Simulation(RequestLimit(0, MOST), 100)
+    assert one.run(1000, 10)[1] == 0
+
+
+def test_errors_do_not_count_as_answers() -> None:
+    limit = RequestLimit(BOUND_S, MOST)
+    for tick in range(100):
+        limit.begin()
+        limit.end(None)
+        limit.tick(10 + tick * TICK_S)
+    assert not limit.limited
+    assert limit.in_progress == 0
