@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "hifi_compiled"
 """All modules share one library, in which they call each other directly: `hifi_compiled__mypyc`."""
-OPTIMIZATION: Final = "2"
+OPTIMIZATION: Final = "1"
 KEPT_BUILDS: Final = 12
 """How many builds the cache keeps; the ones used least recently go."""
 
@@ -105,8 +105,22 @@ def _compile(build: CompiledBuild, config: Path, scratch: Path, result: Path) ->
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
-    command = build_ext(Distribution({"name": GROUP, "ext_modules": _translate(build, config, scratch)}))
-    command.build_lib, command.build_temp, command.parallel = str(result), str(scratch), os.cpu_count()
+    class _ParallelBuild(build_ext):
+        """Compiles the C files of an extension side by side."""
+
+        def build_extensions(self) -> None:
+            compile_some = self.compiler.compile
+
+            def compile_each(sources: list[str], **options: Any) -> list[str]:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    objects = pool.map(lambda source: compile_some([source], **options), sources)
+                    return [each for made in objects for each in made]
+
+            self.compiler.compile = compile_each
+            super().build_extensions()
+
+    command = _ParallelBuild(Distribution({"name": GROUP, "ext_modules": _translate(build, config, scratch)}))
+    command.build_lib, command.build_temp = str(result), str(scratch)
     command.ensure_finalized()
     printed = io.StringIO()
     try:
@@ -124,7 +138,7 @@ def _translate(build: CompiledBuild, config: Path, scratch: Path) -> "list[Exten
     wanted = {module.replace(".", "/") + ".py" for module in build.modules}
     files = [os.path.relpath(file, config.parent) for path, file in build.sources.items() if path in wanted]
     printed = io.StringIO()
-    with contextlib.chdir(config.parent), contextlib.redirect_stdout(printed):
+    with contextlib.chdir(config.parent), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
             extensions: list[Extension] = mypycify(
                 [f"--config-file={config}", *files],
