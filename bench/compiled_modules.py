@@ -13,9 +13,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from machine_info import ROOT, loop_s
@@ -50,7 +49,9 @@ def records(topic: str, hop: str, *more: tuple[str, bytes]) -> list[Any]:
         for n in range(EVENTS)
     ]
     return [
-        ConsumerRecord(topic, 0, n, 1_800_000_000_000 + n // 10, 0, b"key%d" % (n % 50), DATA, None, 0, len(DATA), one)
+        ConsumerRecord(
+            topic, 0, n, 1_800_000_000_000 + n // 10, 0, b"key%d" % (n % 50), DATA, None, 0, len(DATA), one
+        )
         for n, one in enumerate(headers)
     ]
 
@@ -124,14 +125,20 @@ def ingest_requests(kind: str) -> Callable[[], object]:
     from hifi.pipe.model import Source
     from hifi_ingest.decode.request import DecodeLimits, EventRequest, PipeFormats, decode_request
 
-    pipe = PipeFormats.of("flights", Source.model_validate({"keys": [{"env": "FLIGHTS_KEY"}], "formats": ["cloudevents", "json"]}))
+    pipe = PipeFormats.of(
+        "flights",
+        Source.model_validate({"keys": [{"env": "FLIGHTS_KEY"}], "formats": ["cloudevents", "json"]}),
+    )
     limits = DecodeLimits(event_bytes=1 << 20, batch_events=1000, depth=64)
     structured = (
         b'{"specversion":"1.0","id":"%d","source":"/flights","type":"org.example.flight",'
         b'"time":"2013-07-01T05:15:00Z","data":%b}'
     )
     each = {
-        "batch": (b"application/cloudevents-batch+json", b"[%b]" % b",".join(structured % (n, DATA) for n in range(100))),
+        "batch": (
+            b"application/cloudevents-batch+json",
+            b"[%b]" % b",".join(structured % (n, DATA) for n in range(100)),
+        ),
         "single": (b"application/cloudevents+json", structured % (1, DATA)),
         "plain": (b"application/json", DATA),
     }
@@ -302,7 +309,9 @@ def main() -> None:
             command = [sys.executable, Path(__file__), "--measure"]
             environment = os.environ | {"HIFI_COMPILED": compiled}
             results.append(json.loads(subprocess.run(command, env=environment, check=True, stdout=-1).stdout))
-    print(f"loop of 20 million additions: {loop_s():.2f} s\n\n| | interpreted | compiled | ratio |\n|---|---|---|---|")
+    print(
+        f"loop of 20 million additions: {loop_s():.2f} s\n\n| | interpreted | compiled | ratio |\n|---|---|---|---|"
+    )
     for name in CASES:
         before, after = (statistics.median(each[name] for each in rounds[compiled]) for compiled in "01")
         print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")

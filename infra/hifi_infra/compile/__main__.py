@@ -1,8 +1,8 @@
 """Compile the modules that `tool.hifi.compiled` in pyproject.toml lists, and have Python import them.
 
-`python -m hifi_infra.compile` builds into the user's cache folder and adds `hifi_compiled.pth` to this environment, which
-every new process reads when it starts; processes that run keep what they have imported. Images name packages and folders:
-see services/normalize/Dockerfile.
+`python -m hifi_infra.compile` builds into the user's cache folder and adds `hifi_compiled.pth` to this environment,
+which every new process reads when it starts; processes that run keep what they have imported. Images name packages and
+folders: see services/normalize/Dockerfile.
 """
 
 import argparse
@@ -25,15 +25,23 @@ LINK: Final = "hifi_compiled.pth"
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m hifi_infra.compile", description=__doc__)
-    parser.add_argument("--packages", default="", help="compile only modules of these packages, such as hifi,hifi_egest")
+    parser.add_argument(
+        "--packages", default="", help="compile only modules of these packages, such as hifi,hifi_egest"
+    )
     parser.add_argument("--folder", type=Path, help="where the modules go (default: the user's cache folder)")
-    parser.add_argument("--root", type=Path, default=Path("/"), help="write below this folder, as `pip install --root`")
-    parser.add_argument("--python", default=sys.executable, help="interpreter of the environment that imports them")
+    parser.add_argument(
+        "--root", type=Path, default=Path("/"), help="write below this folder, as `pip install --root`"
+    )
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter of the environment that imports them"
+    )
     arguments = parser.parse_args()
     if os.environ.get("HIFI_COMPILED") == "0":
         _say("HIFI_COMPILED=0: nothing was compiled")
     elif not has_compiler():
-        _say("no C compiler with Python's header files was found; everything runs uncompiled, which costs more CPU")
+        _say(
+            "no C compiler with Python's header files was found; everything runs uncompiled, which costs more CPU"
+        )
     else:
         try:
             _make(arguments)

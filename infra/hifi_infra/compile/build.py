@@ -95,7 +95,9 @@ def build_into(folder: Path, build: CompiledBuild, config: Path) -> None:
 
 def remove_old_builds(cache: Path) -> None:
     """Keep the newest builds of a cache. Processes that have loaded a removed one keep its open files."""
-    builds = sorted((each for each in cache.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
+    builds = sorted(
+        (each for each in cache.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime
+    )
     for old in builds[:-KEPT_BUILDS]:
         shutil.rmtree(old, ignore_errors=True)
 
@@ -105,7 +107,7 @@ def _compile(build: CompiledBuild, config: Path, scratch: Path, result: Path) ->
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
-    class _ParallelBuild(build_ext):
+    class _ParallelBuild(build_ext):  # type: ignore[misc]  # setuptools publishes no types
         """Compiles the C files of an extension side by side."""
 
         def build_extensions(self) -> None:
@@ -120,7 +122,7 @@ def _compile(build: CompiledBuild, config: Path, scratch: Path, result: Path) ->
             super().build_extensions()
 
     command = _ParallelBuild(Distribution({"name": GROUP, "ext_modules": _translate(build, config, scratch)}))
-    command.build_lib, command.build_temp = str(result), str(scratch)
+    command.build_lib, command.build_temp, command.parallel = str(result), str(scratch), os.cpu_count()
     command.ensure_finalized()
     printed = io.StringIO()
     try:
@@ -138,7 +140,11 @@ def _translate(build: CompiledBuild, config: Path, scratch: Path) -> "list[Exten
     wanted = {module.replace(".", "/") + ".py" for module in build.modules}
     files = [os.path.relpath(file, config.parent) for path, file in build.sources.items() if path in wanted]
     printed = io.StringIO()
-    with contextlib.chdir(config.parent), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+    with (
+        contextlib.chdir(config.parent),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
         try:
             extensions: list[Extension] = mypycify(
                 [f"--config-file={config}", *files],

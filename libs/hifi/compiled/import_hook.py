@@ -76,7 +76,9 @@ def install(folder: str) -> None:
 
 def in_use() -> bool:
     """Whether this process uses compiled modules."""
-    return any(isinstance(finder, CompiledModuleFinder) and finder.matches_sources() for finder in sys.meta_path)
+    return any(
+        isinstance(finder, CompiledModuleFinder) and finder.matches_sources() for finder in sys.meta_path
+    )
 
 
 def _installed(path: str) -> str:
