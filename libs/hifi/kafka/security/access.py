@@ -49,8 +49,6 @@ class Access:
     """Topics that it may create, and whose configuration it may read."""
     groups: Sequence[str] = ()
     """Groups that it joins or whose offsets it commits."""
-    describes: Sequence[str] = ()
-    """Topics whose end offsets it reads, but not their records."""
     describes_groups: Sequence[str] = ()
     """Groups whose offsets it reads."""
 
@@ -63,7 +61,6 @@ class Access:
             *(_acl("topic", name, "Create") for name in self.creates),
             *(_acl("topic", name, "Describe") for name in self.creates),
             *(_acl("topic", name, "DescribeConfigs") for name in self.creates),
-            *(_acl("topic", name, "Describe") for name in self.describes),
             *(_acl("group", name, "Read") for name in self.groups),
             *(_acl("group", name, "Describe") for name in self.describes_groups),
         ]
