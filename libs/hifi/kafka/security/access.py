@@ -43,12 +43,12 @@ class Access:
 
     reads: Sequence[str] = ()
     writes: Sequence[str] = ()
+    describes: Sequence[str] = ()
+    """Topics whose end offsets it reads, but not their records."""
     creates: Sequence[str] = ()
     """Topics that it may create, and whose configuration it may read."""
     groups: Sequence[str] = ()
     """Groups that it joins or whose offsets it commits."""
-    describes: Sequence[str] = ()
-    """Topics whose end offsets it reads, but not their records."""
     describes_groups: Sequence[str] = ()
     """Groups whose offsets it reads."""
 
@@ -57,10 +57,10 @@ class Access:
         found = [
             *(_acl("topic", name, "Read") for name in self.reads),
             *(_acl("topic", name, "Write") for name in self.writes),
+            *(_acl("topic", name, "Describe") for name in self.describes),
             *(_acl("topic", name, "Create") for name in self.creates),
             *(_acl("topic", name, "Describe") for name in self.creates),
             *(_acl("topic", name, "DescribeConfigs") for name in self.creates),
-            *(_acl("topic", name, "Describe") for name in self.describes),
             *(_acl("group", name, "Read") for name in self.groups),
             *(_acl("group", name, "Describe") for name in self.describes_groups),
         ]
@@ -76,6 +76,7 @@ def access(topics: Topics) -> Mapping[str, Access]:
         "ingest": Access(
             reads=[topics.pipes],
             writes=[topics.raw, topics.accepted],
+            # It refuses events while the stages behind it are late.
             describes=[topics.normalized, topics.enriched, retries],
             describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
         ),

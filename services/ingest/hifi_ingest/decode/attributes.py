@@ -18,7 +18,7 @@ from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
 _NAME: Final = re.compile(r"[a-z0-9]{1,128}")
 _RESERVED: Final = frozenset({"data", "data_base64"})
 # C0 and C1 control characters, surrogates and noncharacters.
-_FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _NOT_URI: Final = re.compile(rb'[\x00-\x20<>"{}|\\^`\x7f]')
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:.")
 
