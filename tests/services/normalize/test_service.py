@@ -1,7 +1,6 @@
 """normalize as a process on a real Kafka."""
 
 import asyncio
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -19,7 +18,7 @@ FUNCTIONS = "def fail(data): raise KeyError(data)\n"
 @pytest.fixture
 def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "test_functions.py").write_text(FUNCTIONS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(tmp_path))
     return "test_functions"
 
 
