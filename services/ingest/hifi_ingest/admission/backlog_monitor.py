@@ -70,6 +70,7 @@ class BacklogMonitor:
         self._inputs = [TopicPartition(topic, each) for topic in self._stages for each in range(partitions)]
         tiers = [topics.retry_in(tier) for tier in topics.tiers]
         self._retries = [TopicPartition(topic, each) for topic in tiers for each in range(partitions)]
+        self._readable = True
         self._retried = -1
         self._retried_s = -_RETRIES_S
         self._coordinators: dict[str, int] = {}
@@ -81,9 +82,13 @@ class BacklogMonitor:
             try:
                 async with self._clients() as (consumer, admin):
                     while True:
-                        await asyncio.sleep(await self._update(consumer, admin))
+                        pause_s = await self._update(consumer, admin)
+                        self._readable = True
+                        await asyncio.sleep(pause_s)
             except (KafkaError, OSError, TimeoutError) as error:
-                logger.warning("backlog-unreadable", error=repr(error))
+                if self._readable:
+                    logger.warning("backlog-unreadable", error=repr(error))
+                self._readable = False
             self._coordinators.clear()
             self._limit.remove()
             self._warn()
