@@ -193,7 +193,7 @@ def add_python(root: Root) -> list[str]:
 
 
 def add_compiler(root: Root) -> list[str]:
-    """The Python that runs this with its header files, gcc and the C library's headers; only compiles, ships nowhere."""
+    """The Python that runs this with its header files, gcc and the headers of the C library."""
     changes = add_python(root)
     include = Path(sysconfig.get_path("include"))
     shutil.copytree(include, root.path / "usr/local/include" / include.name)
