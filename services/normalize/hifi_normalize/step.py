@@ -26,6 +26,7 @@ from hifi.event import (
     TRACEPARENT,
     Identity,
     Record,
+    identity,
     parse_identity,
 )  # fmt: skip
 from hifi.health import Health
