@@ -17,13 +17,14 @@ from hifi.event import (
     CONTENT_TYPE,
     FIRST,
     HOP,
+    IDENTITY,
     OUTCOME,
     RECEIPT,
     RECEIPT_FIELDS,
     TRACEPARENT,
     Identity,
     Record,
-    identity,
+    parse_identity,
 )  # fmt: skip
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition, Batch
@@ -85,9 +86,9 @@ class Normalizer:
         for at, record in enumerate(batch):
             headers = record.headers
             try:
-                event = identity(headers)
-                if len(headers) < _PACKED or headers[1][0] != HOP:
-                    raise NotAnEvent(f"the second header is not {HOP}")
+                if len(headers) < _PACKED or headers[0][0] != IDENTITY or headers[1][0] != HOP:
+                    raise NotAnEvent(f"the first two headers are not {IDENTITY} and {HOP}")
+                event = parse_identity(headers[0][1])
                 if event.barrier > self._registry.version:
                     await self._write(assigned, outputs)
                     if at > completed:

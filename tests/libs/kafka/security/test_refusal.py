@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 from secured_kafka import SecuredKafka
 
 from hifi.kafka.security import KafkaSecurity, client_options
@@ -120,6 +120,37 @@ async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
         file.write_text("second")
         await _connect(secured.bootstrap, security)
         await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+
+
+@pytest.mark.parametrize("replaced", ["password", "authority"])
+async def test_a_client_connects_again_with_replaced_credentials(
+    secured: SecuredKafka, tmp_path: Path, replaced: str
+) -> None:
+    """The client was made before; all of its connections end with the broker."""
+    (tmp_path / "password").write_text("first")
+    (tmp_path / "ca.pem").write_text(secured.credentials.ca.read_text())
+    await set_passwords(secured.bootstrap, {"s.normalize": "first"})
+    security = _other(
+        secured.security("normalize"), password_file=tmp_path / "password", ca_file=tmp_path / "ca.pem"
+    )
+    options = {"acks": "all", "request_timeout_ms": 5000}
+    async with secured.client(AIOKafkaProducer, security, **options) as client:
+        await client.send_and_wait(secured.topics.normalized, b"1", key=b"k", partition=0)
+        if replaced == "password":
+            (tmp_path / "password").write_text("second")
+            await set_passwords(secured.bootstrap, {"s.normalize": "second"})
+        else:
+            secured.replace_authority()
+            (tmp_path / "ca.pem").write_text(secured.credentials.ca.read_text())
+        await secured.cluster.stop_broker(1)
+        await secured.cluster.start_broker(1)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await client.send_and_wait(secured.topics.normalized, b"2", key=b"k", partition=0)
+                    break
+                except KafkaError:
+                    await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
