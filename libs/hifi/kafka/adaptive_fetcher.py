@@ -24,6 +24,7 @@ _USED: Final[Mapping[type, Mapping[str, str]]] = {
     FetchError: {"check_raise": "_error"},
 }
 
+
 def check_fetcher() -> None:
     """Check that AdaptiveFetcher fits the installed aiokafka.
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from normalize_harness import PARTITIONS, headers, ids, new_stream, normalize, pipe
+from normalize_harness import headers, ids, new_stream, normalize, pipe
+from tests.stream_process import PARTITIONS
 
 from hifi.event import Record, fields
 
