@@ -20,7 +20,7 @@ START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier", "obse
 """Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""
 MAX_INSTANCES: Final = 64
 
-Trigger: TypeAlias = Literal["micro-batch", "real-time"]
+Trigger: TypeAlias = Literal["auto", "micro-batch", "real-time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Plan:
     partitions: int | None = None
     port: int = 8080
     console_port: int = 8090
-    trigger: Trigger = "micro-batch"
+    trigger: Trigger = "auto"
     scale: Mapping[str, int] = field(default_factory=dict)
     python_path: Sequence[Path] = ()
     env: Mapping[str, str] = field(default_factory=dict)
