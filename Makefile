@@ -8,7 +8,8 @@ ARGS ?=
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: .venv/.installed  ## create .venv, find or install Java, download the jars; provides .venv/bin/hifi
+setup: .venv/.installed  ## create .venv, compile modules, find or install Java, download the jars; provides .venv/bin/hifi
+	.venv/bin/python -m hifi_infra.compile
 	.venv/bin/python -m hifi_infra.java.jdk
 	.venv/bin/python -m hifi_infra.java.jars
 	.venv/bin/python -m hifi_infra.kafka.class_archive

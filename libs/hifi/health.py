@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hifi.compiled import import_hook
+
 
 class Health:
     """Whether a service is ready: the conditions that are not met, each with its reason."""
@@ -68,6 +70,7 @@ class Health:
             "instance": self.instance,
             "version": version(self.service),
             "commit": commit(),
+            "compiled": import_hook.in_use(),
         }
 
         async def healthz(_: Request) -> Response:

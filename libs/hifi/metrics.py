@@ -4,11 +4,29 @@ Names follow Prometheus' conventions: base units, `_total` for counters; a metri
 `hifi_<service>_`. Labels have few values: services, pipes, destinations and topics, never ids.
 """
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import Counter, Gauge, Histogram
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class BatchHistogram(Histogram):
+    """A histogram to which the values of a batch are added at once, for a fraction of the CPU of adding each."""
+
+    def observe_all(self, amounts: Sequence[float]) -> None:
+        """Add values, as `observe` does for each of them."""
+        counts: dict[int, int] = {}
+        bounds = self._upper_bounds
+        for amount in amounts:
+            bucket = bisect_left(bounds, amount)
+            counts[bucket] = counts.get(bucket, 0) + 1
+        for bucket, count in counts.items():
+            self._buckets[bucket].inc(count)
+        self._sum.inc(sum(amounts))
+
 
 # Ingest
 REQUESTS = Counter("hifi_ingest_requests_total", "HTTP responses, by status.", ["status"])
@@ -73,7 +91,7 @@ REQUEST_SECONDS = Histogram(
     ["pipe", "destination"],
     buckets=_SECONDS,
 )
-DELIVERY_LAG_SECONDS = Histogram(
+DELIVERY_LAG_SECONDS = BatchHistogram(
     "hifi_egest_delivery_lag_seconds",
     "Accepted by ingest to the destination's 2xx.",
     ["pipe", "destination"],

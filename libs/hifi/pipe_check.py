@@ -6,14 +6,15 @@ packages that most services do not have (Spark, SQLAlchemy, JMESPath).
 
 import contextlib
 import hashlib
-import importlib
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hifi.errors import Misconfigured
+from hifi.pipe.function_import import import_function
+from hifi.pipe.limit_check import functions, refusals
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedPipe, PipeProblem, load
 from hifi.pipe.model import Enrich, Pipe, Trigger
 
@@ -33,14 +34,17 @@ def check_folder(
         trigger: that the pipes will run with.
         sql: also check SQL expressions, which starts Spark (some seconds).
         passed: folder that records which pipes passed the SQL check, so that unchanged pipes skip it.
-        function_folders: where the running mesh finds Python functions; None: in `folder`.
+        function_folders: where the running mesh finds Python functions; None: in `folder` and in
+            HIFI_PIPES_FUNCTION_FOLDERS.
 
     Returns:
         The pipes that could be loaded, and all problems by file and line.
     """
     loaded, problems = load(folder)
+    where = [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
     for one in loaded:
-        problems += _check_functions(one, [folder] if function_folders is None else function_folders)
+        problems += _check_functions(one, where)
+        problems += _check_limits(one)
         problems += _check_lookups(one)
         problems += _check_fields(one)
         problems += _check_destinations(one)
@@ -57,29 +61,18 @@ def check_folder(
 
 
 def _check_functions(one: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:
-    """Functions must be importable."""
-    named: list[tuple[Sequence[str | int], str | None]] = [
-        (("normalize", "function"), one.pipe.normalize.function),
-        (("enrich", "udf", "function"), one.pipe.enrich.udf.function if one.pipe.enrich.udf else None),
-    ]
-    for path, function in named:
-        if function is not None and (error := _import_error(function, folders)):
-            yield one.problem(path, error)
+    """Functions must be allowed and importable."""
+    for path, function in functions(one.pipe):
+        try:
+            import_function(function, folders)
+        except Misconfigured as error:
+            yield one.problem(path, str(error))
 
 
-def _import_error(function: str, folders: Sequence[Path]) -> str | None:
-    module, _, name = function.partition(":")
-    sys.path[:0] = [folder for one in folders if (folder := str(one.resolve())) not in sys.path]
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except Exception as error:  # noqa: BLE001 - a user's module may raise any error while it is imported
-        where = (
-            ", ".join(map(str, folders)) or "a folder that the mesh was started with (`hifi up --pipes DIR`)"
-        )
-        return f"{module} cannot be imported: {type(error).__name__}: {error}; is it in {where} or on PYTHONPATH?"
-    if found is None:
-        return f"the module {module} has no {name!r}"
-    return None if callable(found) else f"{function} is not a function"
+def _check_limits(one: LoadedPipe) -> Iterator[PipeProblem]:
+    """Secrets and lookup files must be allowed."""
+    for path, reason in refusals(one.pipe, pipe_limits()):
+        yield one.problem(path, reason)
 
 
 def _check_lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
@@ -87,7 +80,7 @@ def _check_lookups(one: LoadedPipe) -> Iterator[PipeProblem]:
     from hifi.sql.lookup_reader import read_rows
 
     for name, lookup in one.pipe.enrich.lookups.items():
-        if lookup.file is None:
+        if lookup.file is None or pipe_limits().refuse_lookup(lookup.file):
             continue
         try:
             read_rows(lookup)

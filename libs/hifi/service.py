@@ -10,6 +10,7 @@ from typing import TypeVar
 import uvloop
 
 from hifi import log
+from hifi.compiled import import_hook
 from hifi.errors import Misconfigured
 from hifi.health import Health, commit, version
 from hifi.http.server import listen, serve
@@ -94,7 +95,11 @@ async def _run(name: str, settings: S, main: Callable[[Service, S], Awaitable[No
     await asyncio.sleep(0)  # lets main block readiness, so that /readyz is never 200 too early
     async with serve(service.health.app(), sock, drain_s=1):
         logger.info(
-            "service-started", port=sock.getsockname()[1], stream=settings.stream, kafka=settings.kafka
+            "service-started",
+            port=sock.getsockname()[1],
+            stream=settings.stream,
+            kafka=settings.kafka,
+            compiled=import_hook.in_use(),
         )
         stop = asyncio.create_task(service.stopping.wait())
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)

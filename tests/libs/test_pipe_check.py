@@ -23,7 +23,7 @@ def test_a_function_where_the_running_mesh_does_not_look_is_not_found(tmp_path: 
     (folder / "orders.yaml").write_text(PIPE)
     (folder / "elsewhere.py").write_text("def fix(data):\n    return data\n")
     [problem] = check_folder(folder, "micro-batch", sql=False, function_folders=[other])[1]
-    assert f"is it in {other} or on PYTHONPATH?" in problem.message
+    assert f"there is no module elsewhere in {other}" in problem.message
     assert check_folder(folder, "micro-batch", sql=False, function_folders=[other, folder])[1] == []
 
 

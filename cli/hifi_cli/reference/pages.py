@@ -8,8 +8,11 @@ from typing import Final
 import orjson
 from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
 
 from hifi import metrics
+from hifi.kafka.security.settings import KafkaSecuritySettings
+from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import Pipe
 from hifi.settings import ServiceSettings, StreamSettings
 from hifi_cli.reference.annotations import (
@@ -49,6 +52,11 @@ _RUNBOOKS_INTRO: Final = """\
 The console of observe serves the same text at `/runbooks`, so it is available offline. In commands, PIPE, MINUTE,
 SERVICE and the like stand for the values that the alarm names.
 """
+_FURTHER_SETTINGS: Final[Mapping[str, type[BaseSettings]]] = {
+    "Security of Kafka: all services and commands": KafkaSecuritySettings,
+    "Limits on pipes: all services and commands": PipeLimits,
+}
+"""Heading to its settings, which every process reads besides its own."""
 _METRICS_MODULES: Final = {"All services": metrics, "observe": observe_metrics}
 """Heading to the module that declares its metrics."""
 
@@ -94,6 +102,9 @@ def settings_page() -> str:
     parts = ["# Settings reference\n\n", GENERATED, _SETTINGS_INTRO]
     shared = dict(ServiceSettings.model_fields)
     parts.append(f"\n## All services\n\n{_variables(shared)}")
+    for heading, model in _FURTHER_SETTINGS.items():
+        prefix = str(model.model_config["env_prefix"])
+        parts.append(f"\n## {heading}\n\n{_variables(model.model_fields, prefix)}")
     for service in FLOW:
         own = {
             name: field
@@ -140,16 +151,14 @@ def _settings(service: str) -> type[StreamSettings]:
     return own[0] if own else ServiceSettings
 
 
-def _variables(fields: Mapping[str, FieldInfo]) -> str:
-    rows = [_variable(name, field) for name, field in fields.items()]
+def _variables(fields: Mapping[str, FieldInfo], prefix: str = "HIFI_") -> str:
+    rows = [_variable(name, field, prefix) for name, field in fields.items()]
     return "".join(["| Variable | Value | Default | Meaning |\n|---|---|---|---|\n", *rows])
 
 
-def _variable(name: str, field: FieldInfo) -> str:
+def _variable(name: str, field: FieldInfo, prefix: str = "HIFI_") -> str:
     default = "host name and process id" if field.default_factory else default_text(field)
-    return (
-        f"| `HIFI_{name.upper()}` | {type_name(field.annotation)} | {default} | {cell(field.description)} |\n"
-    )
+    return f"| `{prefix}{name.upper()}` | {type_name(field.annotation)} | {default} | {cell(field.description)} |\n"
 
 
 def _key(name: str, field: FieldInfo) -> str:

@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.security import client_options
+from hifi.pipe.limit_check import require_allowed
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import (
     PipeVersion,
@@ -66,7 +67,11 @@ async def put_in_force(
 
     Returns:
         Pipe to its change: `new`, `changed`, `unchanged` or `deleted`.
+
+    Raises:
+        Misconfigured: a pipe names a secret or a file that it may not name, or Kafka does not answer.
     """
+    require_allowed(pipes)
     published = await read_registry(bootstrap, topics)
     outcome = compare(published, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}

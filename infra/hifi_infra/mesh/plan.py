@@ -20,6 +20,8 @@ START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier", "obse
 """Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""
 MAX_INSTANCES: Final = 64
 
+FUNCTION_FOLDERS: Final = "HIFI_PIPES_FUNCTION_FOLDERS"
+
 Trigger: TypeAlias = Literal["auto", "micro-batch", "real-time"]
 
 
@@ -137,7 +139,7 @@ def environment(
     if security is not None:
         variables = {name: value for name, value in variables.items() if not name.startswith(SECURITY_PREFIX)}
         variables |= security.environment
-    paths = [*map(str, plan.python_path), variables.get("PYTHONPATH", "")]
+    folders = [*map(str, plan.python_path), variables.get(FUNCTION_FOLDERS, "")]
     # Instances on several machines that share a cluster need different names.
     prefix = f"{socket.gethostname()}-" if plan.kafka else ""
     variables |= {
@@ -147,7 +149,7 @@ def environment(
         "HIFI_PORT": str(spec.port),
         "HIFI_INSTANCE": prefix + spec.name,
         "HIFI_LOG_FORMAT": "json",
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        FUNCTION_FOLDERS: os.pathsep.join(folder for folder in folders if folder),
     }
     if spec.service == "ingest":
         variables["HIFI_INGEST_PORT"] = str(plan.port)

@@ -32,6 +32,8 @@ STRUCTURED: Final = b"application/cloudevents+json"
 BATCHED: Final = b"application/cloudevents-batch+json"
 _TRACE: Final = {"ce_traceparent": b"traceparent: ", "ce_tracestate": b"tracestate: "}
 _TO_ENCODE: Final = re.compile(rb"[^!#$&-~]")
+_JSON_AS_IS: Final = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
+"""The bytes that stand for themselves in a JSON string."""
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _RESERVED: Final = frozenset(
@@ -219,13 +221,25 @@ def _webhook(secret: str | None) -> Webhook | None:
 
 
 def _structured(record: ConsumerRecord, data: bytes, *, transformed: bool) -> bytes:
+    # Most attributes need no escapes. Their text is joined, which takes two thirds of the CPU of an encoder.
+    members, values, content_type = b"", b"", JSON
+    for name, value in record.headers:
+        member = _member(name)
+        if member:
+            members += member + value + b'",'
+            values += value
+        elif name == CONTENT_TYPE and not transformed:
+            content_type = value
+    if data and is_json(content_type) and not (values + content_type).translate(None, _JSON_AS_IS):
+        return b'{%b"datacontenttype":"%b","data":%b}' % (members, content_type, data)
+    return _encoded(record, data, content_type)
+
+
+def _encoded(record: ConsumerRecord, data: bytes, content_type: bytes) -> bytes:
     event: dict[str, Any] = {}
-    content_type = JSON
     for name, value in record.headers:
         if name.startswith(CE_PREFIX):
             event[name[len(CE_PREFIX) :]] = value.decode("utf-8", "replace")
-        elif name == CONTENT_TYPE and not transformed:
-            content_type = value
     event["datacontenttype"] = content_type.decode("utf-8", "replace")
     if data and is_json(content_type):
         event["data"] = orjson.Fragment(data)
@@ -240,6 +254,12 @@ def _line(name: str) -> bytes:
     if not re.fullmatch(r"[a-z0-9]+", attribute):
         attribute = re.sub(r"[^a-z0-9]", "", attribute.lower())
     return f"ce-{attribute}: ".encode("ascii")
+
+
+@lru_cache(maxsize=1024)
+def _member(name: str) -> bytes:
+    """The beginning of the JSON member of an attribute; empty: the Kafka header is none."""
+    return orjson.dumps(name[len(CE_PREFIX) :]) + b':"' if name.startswith(CE_PREFIX) else b""
 
 
 def _plain(value: bytes) -> bytes | None:

@@ -238,8 +238,8 @@ async def publish(bootstrap: str, topics: Topics, records: Iterable[Record]) -> 
             await producer.send_and_wait(topics.pipes, 0, list(records))
     except TimeoutError:
         raise Misconfigured(
-            f"Kafka at {bootstrap} did not acknowledge the pipes within {_PUBLISH_S:.0f} s: check its brokers, and that "
-            f"this user may write {topics.pipes}, which only the publisher may (`hifi acl show`)"
+            f"Kafka at {bootstrap} did not acknowledge the pipes within {_PUBLISH_S:.0f} s: check its brokers, and "
+            f"that this user may write {topics.pipes}, which only the publisher may (`hifi acl show`)"
         ) from None
     finally:
         await producer.stop()

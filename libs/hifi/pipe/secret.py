@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, model_validator
 
 from hifi.errors import Misconfigured
+from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.strict_model import StrictModel
 
 
@@ -23,12 +24,22 @@ class Secret(StrictModel):
             raise ValueError("set exactly one of `env` and `file`")
         return self
 
+    def refusal(self, limits: PipeLimits) -> str | None:
+        """Why a pipe may not name this secret; None: it may."""
+        if self.env is not None:
+            return limits.refuse_variable(self.env)
+        return None if self.file is None else limits.refuse_secret_file(self.file)
+
     def read(self) -> str:
         """Read the secret.
 
         Raises:
-            Misconfigured: the variable or the file is missing or empty; the message names it but not its content.
+            Misconfigured: the variable or the file is not allowed, missing or empty; the message names it but not its
+                content.
         """
+        refused = self.refusal(pipe_limits())
+        if refused is not None:
+            raise Misconfigured(refused)
         if self.env is not None:
             value = os.environ.get(self.env, "")
             if not value:

@@ -7,8 +7,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NullType, StringType, StructType
 
-from hifi.errors import Misconfigured
-from hifi.pipe.function_import import import_function
 from hifi.pipe.model import Pipe, SqlType, Trigger
 from hifi.sql import generator
 from hifi.sql.catalyst import Catalyst, SqlProblem, one_line
@@ -70,10 +68,6 @@ def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[YamlPath, str]]:
             ("enrich", "udf"),
             "a UDF needs the micro-batch trigger; use SQL instead, or run the mesh with the trigger auto",
         )
-    try:
-        import_function(pipe.enrich.udf.function)
-    except Misconfigured as error:
-        yield ("enrich", "udf", "function"), str(error)
 
 
 def _expressions(catalyst: Catalyst, pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:

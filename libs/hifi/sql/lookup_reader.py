@@ -11,6 +11,7 @@ import sqlalchemy
 from pyarrow import ArrowException
 
 from hifi.errors import Misconfigured
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, SqlTable
 
 
@@ -18,8 +19,11 @@ def read_rows(lookup: Lookup) -> list[Mapping[str, Any]]:
     """All rows, each a mapping of column to value with at least the columns that the lookup declares.
 
     Raises:
-        Misconfigured: the file or table is missing, malformed, or lacks a column; the message says which and where.
+        Misconfigured: the file is not allowed, or the file or table is missing, malformed, or lacks a column; the
+            message says which and where.
     """
+    if lookup.file is not None and (refused := pipe_limits().refuse_lookup(lookup.file)):
+        raise Misconfigured(refused)
     source = _source(lookup)
     needed = {*lookup.key.values(), *lookup.fields.values()}
     try:

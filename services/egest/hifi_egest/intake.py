@@ -186,8 +186,7 @@ class DeliveryIntake:
                 self._complete_invalid(assigned, one, fetched_us)
                 continue
             offset = one.record.offset
-            key, line, rank = one.lineage
-            copy = known.deduplicator.check(offset, key, line, rank, one.accepted_us)
+            copy = known.deduplicator.check(offset, one.key, one.line, one.rank, one.accepted_us)
             if copy is CopyCheck.COPY:
                 known.decided[offset] = None
                 metrics.COPIES.labels(assigned.topic).inc()
@@ -221,46 +220,55 @@ class DeliveryIntake:
             offset=record.offset,
             reason=why.reason,
         )
-        self._outbox.put(self._topics.dead_letter, assigned.partition, letter, acknowledged)
+        self._outbox.put(self._topics.dead_letter, assigned.partition, [letter], acknowledged)
 
     # Give deliveries to lanes
 
     async def _give(self, known: _Takeover, records: Sequence[ConsumerRecord]) -> None:
         """Give the deliveries of decided records to their lanes, in order, with waits where a limit is reached."""
-        for record in records:
-            event = known.decided[record.offset]
-            if event is not None:
-                refusal = _not_due(event) if event.due_us else None
-                if self._budget.exceeded or event.barrier > self._registry.version:
-                    refusal = await self._wait_until_admitted(event, refusal)
-                while event.destinations:
-                    name = event.destinations[0]
-                    if event.record.offset <= known.recorded.index.last and known.recorded.index.has(
-                        event.record.offset, name
-                    ):
-                        self._complete_earlier(known.recorded, event, name)
-                    else:
-                        lane = self._lanes.get(event.pipe, name) if name else None
-                        why = refusal
-                        if refusal is None and lane is not None and not lane.fits(event):
-                            why = await self._wait_for_room(event, lane)
-                        self._give_delivery(Delivery(event, name, event.earlier), lane, why)
-                    del event.destinations[0]
-            known.given_through = record.offset
-            del known.decided[record.offset]
+        last_recorded = known.recorded.index.last
+        offered: dict[Lane, None] = {}
+        try:
+            for record in records:
+                event = known.decided[record.offset]
+                if event is not None:
+                    refusal = _not_due(event) if event.due_us else None
+                    if self._budget.exceeded or event.barrier > self._registry.version:
+                        _dispatch(offered)
+                        refusal = await self._wait_until_admitted(event, refusal)
+                    while event.destinations:
+                        name = event.destinations[0]
+                        if record.offset <= last_recorded and known.recorded.index.has(record.offset, name):
+                            self._complete_earlier(known.recorded, event, name)
+                        else:
+                            lane = self._lanes.get(event.pipe, name) if name else None
+                            why = refusal
+                            if refusal is None and lane is not None and not lane.fits(event):
+                                _dispatch(offered)
+                                why = await self._wait_for_room(event, lane)
+                            self._give_delivery(Delivery(event, name, event.earlier), lane, why)
+                            if lane is not None:
+                                offered[lane] = None
+                        del event.destinations[0]
+                known.given_through = record.offset
+                del known.decided[record.offset]
+        finally:
+            _dispatch(offered)
 
     def _give_delivery(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
         try:
-            self._hand_out(delivery, lane, refusal)
+            if lane is not None and refusal is None:
+                lane.offer(delivery)
+            else:
+                self._hand_over(delivery, lane, refusal)
         except BaseException:
             delivery.leave()  # no lane has it: the repetition of the batch makes a new one
             raise
 
-    def _hand_out(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
+    def _hand_over(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
+        """Record the outcome of a delivery that no lane takes."""
         if not delivery.destination:
             self._recorder.filtered(delivery)
-        elif lane is not None and refusal is None:
-            lane.offer(delivery)
         elif lane is not None and refusal is not None:
             lane.refuse(delivery, refusal)
         elif refusal is PIPES_BEHIND:
@@ -315,6 +323,13 @@ class DeliveryIntake:
             if lane.fits(event):
                 return None
         return LANE_FULL
+
+
+def _dispatch(lanes: dict[Lane, None]) -> None:
+    """Start the requests of lanes that were offered deliveries."""
+    for lane in lanes:
+        lane.dispatch()
+    lanes.clear()
 
 
 def _not_due(event: EventRecord) -> Refusal | None:

@@ -71,8 +71,16 @@ def test_valid_pipes_are_reported_as_valid(pipes):
             "normalize: {function: 'shop:fix'}\nenrich:",
             4,
             "normalize.function",
-            "shop cannot be imported",
+            "the function shop:fix is not allowed: there is no module shop in ",
         ),
+        (
+            "enrich:",
+            "normalize: {function: 'subprocess:call'}\nenrich:",
+            4,
+            "normalize.function",
+            "the function subprocess:call is not allowed: there is no module subprocess in ",
+        ),
+        ("env: KEY", "env: HIFI_KAFKA", 3, "source.keys[0]", "HIFI_KAFKA is not allowed as a secret"),
         (
             "enrich:",
             "normalize: {fields: {t: {time: {zone: Mars}}}}\nenrich:",

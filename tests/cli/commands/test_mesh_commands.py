@@ -13,6 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 from tests.collector import collector
 
+from hifi_infra.kafka.credentials import cluster_credentials
 from hifi_infra.ports import free_port, is_free
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -42,11 +43,11 @@ def traces():
 
 @pytest.fixture(scope="module")
 def up(start_hifi, tmp_path_factory, external_destination, traces):
-    """A running mesh: its folder, its port, its command."""
+    """A running mesh on a secured Kafka, each service with a user of its own: its folder, its port, its command."""
     pipes, data = tmp_path_factory.mktemp("pipes"), tmp_path_factory.mktemp("data") / "mesh"
     (pipes / "count.yaml").write_text(PIPE.format(url=external_destination.url))
     own = ports()
-    arguments = ("up", "--pipes", pipes, "--data", data, *own, "--partitions", 2)
+    arguments = ("up", "--pipes", pipes, "--data", data, *own, "--partitions", 2, "--secure")
     command = start_hifi(
         *arguments,
         HIFI_OBSERVE_SETTLE_S="2",
@@ -262,10 +263,11 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
 
 def test_status_of_an_external_kafka_needs_no_data_folder(up, hifi, tmp_path):
     kafka = json.loads((up.data / "mesh.json").read_text())["kafka"]
-    code, output, _ = hifi("status", "--kafka", kafka, "--data", tmp_path, "--json")
+    operator = cluster_credentials(up.data / "kafka").security("hifi.operator").environment
+    code, output, _ = hifi("status", "--kafka", kafka, "--data", tmp_path, "--json", **operator)
     assert code == 0
     assert json.loads(output)["pipes"][0]["pipe"] == "count"
-    code, _, errors = hifi("pipes", "--kafka", kafka, "--stream", "nothing")
+    code, _, errors = hifi("pipes", "--kafka", kafka, "--stream", "nothing", **operator)
     assert code == 1
     assert "the stream nothing cannot be read" in errors
 

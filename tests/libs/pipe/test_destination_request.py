@@ -63,6 +63,18 @@ def test_structured_mode_is_what_the_cloudevents_library_reads() -> None:
     assert event.get_data() == {"a": "ü"}
 
 
+@given(
+    st.dictionaries(st.text("abc019", min_size=1), st.text()),
+    st.sampled_from(["application/json", "a/b+json"]),
+)
+def test_structured_mode_has_each_attribute_as_it_is(extensions: dict[str, str], content_type: str) -> None:
+    """Also those that JSON has to escape."""
+    sent = record({"a": [1]}, content_type, **extensions)
+    _, _, body = made(sent, format="cloudevents-structured")
+    attributes = {name.removeprefix("ce_"): value.decode() for name, value in sent.headers if "ce_" in name}
+    assert orjson.loads(body) == attributes | {"datacontenttype": content_type, "data": {"a": [1]}}
+
+
 @pytest.mark.parametrize("format_", ["cloudevents-binary", "cloudevents-structured", "json"])
 def test_the_trace_goes_on_as_headers_whatever_the_format(format_: str) -> None:
     trace = {"traceparent": "00-ab-cd-01", "tracestate": "a=1, b=2"}

@@ -1,7 +1,7 @@
 """Records become deliveries exactly once, also when a batch fails half-way or a record is poison."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +53,9 @@ class FakeLane:
             raise RuntimeError("not now")
         self.deliveries.append(delivery)
 
+    def dispatch(self) -> None:
+        pass
+
     @property
     def offsets(self) -> list[int]:
         return [delivery.event.record.offset for delivery in self.deliveries]
@@ -64,8 +67,8 @@ class AcknowledgingOutbox:
     def __init__(self) -> None:
         self.written: list[Record] = []
 
-    def put(self, _: str, __: int, record: Record, acknowledged: Callable[[], None]) -> None:
-        self.written.append(record)
+    def put(self, _: str, __: int, records: Sequence[Record], acknowledged: Callable[[], None]) -> None:
+        self.written += records
         asyncio.get_running_loop().call_soon(acknowledged)
 
 

@@ -1,6 +1,5 @@
 """One Spark session for all tests of enrich."""
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +20,17 @@ SLOTS = 9
 """At most two queries of two partitions run at the same time, and tasks of a stopped query may still end."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def function_folder() -> Iterator[None]:
+    """Pipes of these tests may name the functions of `udfs.py`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(Path(__file__).parent))
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark without its log: the queries that fail in these tests fail on purpose."""
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     settings = EnrichSettings(enrich_conf={"spark.sql.execution.arrow.maxRecordsPerBatch": "100"})
     jars = connector_jars(settings.enrich_spark_jars)
     running = start_session(f"local[{SLOTS}]", settings, jars, tmp_path_factory.mktemp("spark"))

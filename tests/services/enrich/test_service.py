@@ -181,6 +181,23 @@ async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
         assert found[early][0].value == b'{"x":1}'
 
 
+async def test_a_pipe_whose_lookup_is_not_allowed_is_broken_and_does_not_hold_up_the_start(
+    kafka: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "allowed").mkdir()
+    (tmp_path / "codes.csv").write_text("code,name\nx,X\n")
+    monkeypatch.setenv("HIFI_PIPES_LOOKUP_FOLDERS", str(tmp_path / "allowed"))
+    lookup = {"file": str(tmp_path / "codes.csv"), "key": {"c": "code"}, "fields": {"name": "name"}}
+    refused = make_pipe("q", fields={"c": "string"}, lookups={"names": lookup})
+    stream = await LiveStream(kafka).create(PIPE, refused)
+    async with running_enrich(stream, spark, tmp_path, enrich_batch_s=5):
+        good = await stream.send(*numbered(range(2)))
+        bad = await stream.send(b'{"c":"x"}', pipe="q")
+        found = await stream.outcomes([*good, *bad])
+    assert [reason(found[number][0]) for number in good] == [None, None]
+    assert reason(found[bad[0]][0]) == "pipe-broken"
+
+
 async def test_the_start_waits_for_a_missing_lookup_and_a_changed_one_takes_effect(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:

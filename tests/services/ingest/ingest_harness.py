@@ -3,34 +3,25 @@
 import asyncio
 import contextlib
 import hashlib
-import os
-import socket
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
+from tests.stream_process import create_stream, free_port, read_all, readyz, start_service
 
 from hifi.errors import Overloaded
 from hifi.event import Record
-from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import deletion_record, pipe_record, publish, stream_record
+from hifi.pipe.registry import deletion_record, pipe_record, publish
 from hifi.topics import Topics
 
 T = TypeVar("T")
 KEY = "a-write-key"
-PARTITIONS = 4
-PROGRAM = Path(sys.executable).with_name("hifi-ingest")
 
 
 class FakeProducer(Producer):
@@ -67,26 +58,6 @@ def pipe(name: str = "flights", key: str = KEY, **source: Any) -> Pipe:
     return Pipe.model_validate({"pipe": name, "source": source, "destinations": [destination]})
 
 
-async def read_all(kafka: str, topic: str) -> list[ConsumerRecord]:
-    """All records of a topic, by partition and offset."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset="earliest"
-    )
-    await consumer.start()
-    try:
-        partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        found: list[ConsumerRecord] = []
-        for tp in partitions:
-            while await consumer.position(tp) < ends[tp]:
-                for records in (await consumer.getmany(tp, timeout_ms=500)).values():
-                    found += records
-        return found
-    finally:
-        await consumer.stop()
-
-
 @dataclass
 class Stream:
     """A created stream."""
@@ -113,9 +84,9 @@ class Stream:
 
 async def new_stream(kafka: str, *pipes: Pipe) -> Stream:
     """Create a stream with these pipes."""
-    stream = Stream(kafka, f"t{uuid.uuid4().hex[:10]}")
-    await create_topics(kafka, stream.topics, partitions=PARTITIONS, replication=1)
-    await publish(kafka, stream.topics, [stream_record(PARTITIONS), *map(pipe_record, pipes)])
+    stream = Stream(kafka, await create_stream(kafka))
+    if pipes:
+        await stream.publish(*pipes)
     return stream
 
 
@@ -123,12 +94,6 @@ def make_stream(kafka: str, *pipes: Pipe) -> Stream:
     """`new_stream` outside of an event loop."""
     with asyncio.Runner() as runner:
         return runner.run(new_stream(kafka, *pipes))
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @dataclass
@@ -145,13 +110,7 @@ class Ingest:
         return f"http://127.0.0.1:{self.port}"
 
     def readyz(self) -> tuple[int, dict[str, Any]]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/readyz", timeout=2) as answer:
-                return answer.status, orjson.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, orjson.loads(error.read())
-        except OSError:
-            return 0, {}
+        return readyz(self.admin)
 
     def stop(self, bound_s: float = 20) -> int:
         """Stop with SIGTERM and return the exit status."""
@@ -172,17 +131,7 @@ def wait_until(look: Callable[[], T], bound_s: float = 20) -> T:
 def ingest(kafka: str, stream: str, log: Path, *, ready: bool = True, **settings: object) -> Iterator[Ingest]:
     """A running ingest process; killed at the end if it still runs."""
     port, admin = int(str(settings.pop("ingest_port", 0))) or free_port(), free_port()
-    names = {
-        "kafka": kafka,
-        "stream": stream,
-        "port": admin,
-        "ingest_port": port,
-        "log_format": "json",
-        **settings,
-    }
-    env = os.environ | {f"HIFI_{name.upper()}": str(value) for name, value in names.items()}
-    with log.open("ab") as output:
-        process = subprocess.Popen([PROGRAM], env=env, stdout=output, stderr=output)
+    process = start_service("hifi-ingest", kafka, stream, admin, log, ingest_port=port, **settings)
     one = Ingest(process, port, admin, log)
     try:
         wait_until(lambda: process.poll() is not None or one.readyz()[0] in ((200,) if ready else (200, 503)))

@@ -2,14 +2,8 @@
 
 import asyncio
 import contextlib
-import os
-import socket
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,17 +11,14 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from tests.stream_process import PARTITIONS, create_stream, free_port, read_all, readyz, start_service
 
 from hifi import event
 from hifi.event import Record, seq_text
-from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import deletion_record, pipe_record, publish, stream_record
+from hifi.pipe.registry import deletion_record, pipe_record, publish
 from hifi.topics import Topics
-
-PARTITIONS = 4
-PROGRAM = Path(sys.executable).with_name("hifi-normalize")
 
 
 def pipe(name: str, **normalize: Any) -> Pipe:
@@ -110,30 +101,13 @@ class Stream:
 
     async def all(self, topic: str) -> list[ConsumerRecord]:
         """All records of a topic."""
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.kafka, enable_auto_commit=False, auto_offset_reset="earliest"
-        )
-        await consumer.start()
-        try:
-            partitions = [TopicPartition(topic, each) for each in range(PARTITIONS)]
-            consumer.assign(partitions)
-            ends = await consumer.end_offsets(partitions)
-            found: list[ConsumerRecord] = []
-            for tp in partitions:
-                while await consumer.position(tp) < ends[tp]:
-                    for records in (await consumer.getmany(tp, timeout_ms=500)).values():
-                        found += records
-            return found
-        finally:
-            await consumer.stop()
+        return await read_all(self.kafka, topic)
 
 
 @contextlib.asynccontextmanager
 async def new_stream(kafka: str, *pipes: Pipe) -> AsyncIterator[Stream]:
     """A new stream with these pipes, and a producer for its topic `raw`."""
-    stream = Stream(kafka, f"t{uuid.uuid4().hex[:10]}")
-    await create_topics(kafka, stream.topics, partitions=PARTITIONS, replication=1)
-    await publish(kafka, stream.topics, [stream_record(PARTITIONS)])
+    stream = Stream(kafka, await create_stream(kafka))
     await stream.publish(*pipes)
     stream.producer = Producer(kafka, "test")
     await stream.producer.start()
@@ -151,13 +125,7 @@ class Normalize:
     admin: int
 
     def readyz(self) -> tuple[int, dict[str, Any]]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/readyz", timeout=2) as answer:
-                return answer.status, orjson.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, orjson.loads(error.read())
-        except OSError:
-            return 0, {}
+        return readyz(self.admin)
 
     async def stop(self) -> int:
         """Stop with SIGTERM and return the exit status."""
@@ -178,13 +146,8 @@ class Normalize:
 @contextlib.asynccontextmanager
 async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncIterator[Normalize]:
     """A running, ready normalize process; killed at the end if it still runs."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        admin = sock.getsockname()[1]
-    names = {"kafka": stream.kafka, "stream": stream.name, "port": admin, "log_format": "json", **settings}
-    env = os.environ | {f"HIFI_{name.upper()}": str(value) for name, value in names.items()}
-    with log.open("ab") as output:
-        process = subprocess.Popen([PROGRAM], env=env, stdout=output, stderr=output)
+    admin = free_port()
+    process = start_service("hifi-normalize", stream.kafka, stream.name, admin, log, **settings)
     one = Normalize(process, admin)
     try:
         await one.until(200)

@@ -1,13 +1,13 @@
 """normalize as a process on a real Kafka."""
 
 import asyncio
-import os
 from collections import Counter
 from pathlib import Path
 
 import orjson
 import pytest
-from normalize_harness import PARTITIONS, headers, ids, new_stream, normalize, pipe
+from normalize_harness import headers, ids, new_stream, normalize, pipe
+from tests.stream_process import PARTITIONS
 
 from hifi.event import Record, fields
 
@@ -19,7 +19,7 @@ FUNCTIONS = "def fail(data): raise KeyError(data)\n"
 @pytest.fixture
 def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "test_functions.py").write_text(FUNCTIONS)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(tmp_path))
     return "test_functions"
 
 

@@ -1,9 +1,10 @@
 """Secured connections to Kafka: TLS and SASL for every client, from one settings model."""
 
+from hifi.kafka.security import newest_credentials, refusal
 from hifi.kafka.security.client_options import client_options, java_client_options, security_of, use
-from hifi.kafka.security.refusal import apply
 from hifi.kafka.security.settings import KafkaSecurity, load_security
 
 __all__ = ["KafkaSecurity", "client_options", "java_client_options", "load_security", "security_of", "use"]
 
-apply()
+refusal.apply()
+newest_credentials.apply()

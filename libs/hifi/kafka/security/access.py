@@ -43,6 +43,8 @@ class Access:
 
     reads: Sequence[str] = ()
     writes: Sequence[str] = ()
+    describes: Sequence[str] = ()
+    """Topics whose end offsets it reads, but not their records."""
     creates: Sequence[str] = ()
     """Topics that it may create, and whose configuration it may read."""
     groups: Sequence[str] = ()
@@ -55,6 +57,7 @@ class Access:
         found = [
             *(_acl("topic", name, "Read") for name in self.reads),
             *(_acl("topic", name, "Write") for name in self.writes),
+            *(_acl("topic", name, "Describe") for name in self.describes),
             *(_acl("topic", name, "Create") for name in self.creates),
             *(_acl("topic", name, "Describe") for name in self.creates),
             *(_acl("topic", name, "DescribeConfigs") for name in self.creates),
@@ -70,7 +73,13 @@ def access(topics: Topics) -> Mapping[str, Access]:
     everything = f"{topics.stream}.{ANY}"
     replayed = (topics.raw, topics.normalized, topics.retry_out, topics.replays)
     return {
-        "ingest": Access(reads=[topics.pipes], writes=[topics.raw, topics.accepted]),
+        "ingest": Access(
+            reads=[topics.pipes],
+            writes=[topics.raw, topics.accepted],
+            # It refuses events while the stages behind it are late.
+            describes=[topics.normalized, topics.enriched, retries],
+            describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
+        ),
         "normalize": Access(
             reads=[topics.raw, topics.pipes, topics.ids],
             writes=[topics.normalized, topics.dead_letter, topics.receipts, topics.ids],

@@ -4,22 +4,28 @@ The environment (`HIFI_KAFKA_SECURITY_…`) gives the security of a process. A p
 (`hifi up`) or works on one (`hifi status --data`) names the security of that cluster with `use`.
 """
 
+import functools
 import ssl
 from pathlib import Path
 from typing import Any, Final
 
+from hifi import log
 from hifi.errors import Misconfigured
+from hifi.kafka.security import newest_credentials
 from hifi.kafka.security.oauth import ClientCredentials
 from hifi.kafka.security.settings import PREFIX, KafkaSecurity, load_security
 
 _by_address: Final[dict[str, KafkaSecurity]] = {}
 _last_secrets: Final[dict[Path, str]] = {}
+_last_contexts: Final[dict[KafkaSecurity, ssl.SSLContext]] = {}
 _JAVA_LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 _JAVA_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _JAVA_TOKENS: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+logger = log.get(__name__)
 
 
 def use(bootstrap: str, security: KafkaSecurity) -> None:
@@ -37,7 +43,7 @@ def security_of(bootstrap: str) -> KafkaSecurity:
 
 
 def client_options(bootstrap: str, security: KafkaSecurity | None = None) -> dict[str, Any]:
-    """Options of an aiokafka client. Files are read now, so a new client has the newest credentials.
+    """Options of an aiokafka client. Files are read now, and again for each connection that the client opens.
 
     Args:
         bootstrap: `HOST:PORT,…`.
@@ -52,7 +58,7 @@ def client_options(bootstrap: str, security: KafkaSecurity | None = None) -> dic
         return options
     options["security_protocol"] = security.protocol
     if security.tls:
-        options["ssl_context"] = _ssl_context(security)
+        options["ssl_context"] = newest_credentials.context(functools.partial(_ssl_context, security))
     if security.sasl:
         options["sasl_mechanism"] = security.mechanism
         if security.mechanism == "OAUTHBEARER":
@@ -60,7 +66,8 @@ def client_options(bootstrap: str, security: KafkaSecurity | None = None) -> dic
                 security.token_url, security.user, _secret(security), security.token_scope
             )
         else:
-            options |= {"sasl_plain_username": security.user, "sasl_plain_password": _secret(security)}
+            password = newest_credentials.password(functools.partial(_secret, security))
+            options |= {"sasl_plain_username": security.user, "sasl_plain_password": password}
     return options
 
 
@@ -125,6 +132,21 @@ def _jaas(text: str) -> str:
 
 
 def _ssl_context(security: KafkaSecurity) -> ssl.SSLContext:
+    """A context from the files as they are now; the last one that worked if one of them cannot be used now.
+
+    Raises:
+        Misconfigured: a file cannot be used, and none could before.
+    """
+    try:
+        _last_contexts[security] = _read_context(security)
+    except Misconfigured as error:
+        if security not in _last_contexts:
+            raise
+        logger.warning("kafka-certificates-unreadable", error=str(error))
+    return _last_contexts[security]
+
+
+def _read_context(security: KafkaSecurity) -> ssl.SSLContext:
     """A context that verifies the broker's certificate and host name.
 
     Raises:
@@ -149,18 +171,21 @@ def _ssl_context(security: KafkaSecurity) -> ssl.SSLContext:
 
 def _secret(security: KafkaSecurity) -> str:
     assert security.password_file is not None
-    text = _text(security.password_file, "PASSWORD_FILE").rstrip()
-    if not text:
-        raise Misconfigured(f"{PREFIX}PASSWORD_FILE: {security.password_file} is empty")
-    return text
+    return _text(security.password_file, "PASSWORD_FILE").rstrip()
 
 
 def _text(file: Path, name: str) -> str:
-    """The content of a file; the content read last if it cannot be read now, as while a secret is being replaced."""
+    """The content of a file; the content read last if there is none now, as while a secret is being replaced."""
     try:
-        _last_secrets[file] = file.read_text("utf-8")
+        text = file.read_text("utf-8")
+        problem = "" if text.strip() else "is empty"
     except (OSError, UnicodeDecodeError) as error:
-        if file not in _last_secrets:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise Misconfigured(f"{PREFIX}{name}: {file} cannot be read: {why}") from None
+        text = ""
+        problem = f"cannot be read: {error.strerror if isinstance(error, OSError) else 'it is not text'}"
+    if not problem:
+        _last_secrets[file] = text
+    elif file in _last_secrets:
+        logger.warning("kafka-credentials-unreadable", file=str(file), problem=problem)
+    else:
+        raise Misconfigured(f"{PREFIX}{name}: {file} {problem}")
     return _last_secrets[file]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import create_conn
+from aiokafka.conn import OAuthAuthenticator, create_conn
 from aiokafka.errors import (
     AuthenticationFailedError,
     KafkaConnectionError,
@@ -32,6 +32,7 @@ def apply() -> None:
     """Patch all aiokafka clients of this process; calling it again does nothing."""
     if not hasattr(AIOKafkaClient.bootstrap, "__wrapped__"):
         AIOKafkaClient.bootstrap = _explain_failure(AIOKafkaClient.bootstrap)
+        OAuthAuthenticator.step = _notice_refused_token(OAuthAuthenticator.step)
 
 
 def _explain_failure(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
@@ -46,6 +47,18 @@ def _explain_failure(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[A
                 if cause := await _cause(self, host, port):
                     raise KafkaRefusedError(cause) from error
             raise
+
+    return patched
+
+
+def _notice_refused_token(step: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """A broker refuses a token with a challenge that names the error (RFC 7628), which aiokafka takes for success."""
+
+    @functools.wraps(step)
+    async def patched(self: Any, payload: bytes | None) -> Any:
+        if self._token_sent and payload:
+            raise SaslAuthenticationFailed(payload.decode("utf-8", "replace"))
+        return await step(self, payload)
 
     return patched
 

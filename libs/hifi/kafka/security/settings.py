@@ -38,7 +38,7 @@ class KafkaSecurity(BaseModel):
     password_file: Path | None = Field(
         None,
         description="File with the password of the user; with OAUTHBEARER the client secret. White space at its end "
-        "is ignored. It is read again for each new client.",
+        "is ignored. It is read again for each new connection.",
     )
     token_url: str = Field(
         "", description="Token endpoint for OAUTHBEARER (OAuth 2.0 client credentials grant)."

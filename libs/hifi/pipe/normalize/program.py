@@ -97,7 +97,7 @@ def _change(
         root = open_object(data)
         for change in changes:
             root = change(root)
-        for name in removed & root.keys():
+        for name in removed.intersection(root):
             del root[name]
         return encode(root)
 
@@ -109,7 +109,7 @@ def _remove(removed: frozenset[str]) -> Callable[[bytes], bytes]:
 
     def step(data: bytes) -> bytes:
         root = open_object(data)
-        found = removed & root.keys()
+        found = removed.intersection(root)
         if not found:
             return data
         for name in found:

@@ -1,29 +1,22 @@
-"""What identifies the copies of a record: its key, and its rank on the line that it came along. Pure."""
+"""What identifies the copies of a record: its key, and its rank on the line that it came along. Pure.
+
+The key is that of the work that the record asks for. The line is one on which ranks ascend: `raw`, or a retry tier. The
+rank is the offset of the record where the line starts. Without a line the key alone identifies copies.
+"""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final
 
 from hifi.event import DESTINATION, PASS, REPLAY, RETRY, SEQ
 
-
-class Lineage(NamedTuple):
-    """Where a record comes from.
-
-    Attributes:
-        key: of the work that the record asks for; see `work_key`.
-        line: on which ranks ascend: `raw`, or the name of a retry tier; None: the key alone identifies copies.
-        rank: offset of the record at the start of the line.
-    """
-
-    key: bytes
-    line: str | None
-    rank: int
+RAW_LINE: Final = "raw"
+"""The line of `enriched`; its ranks are offsets in the topic `raw`."""
 
 
-def enriched_lineage(
-    seq: bytes, raw: int, replay: bytes | None = None, service: bytes | None = None
-) -> Lineage:
-    """Where a record of `enriched` comes from.
+def replay_lineage(
+    seq: bytes, raw: int, replay: bytes | None, service: bytes | None
+) -> tuple[bytes, str | None]:
+    """Key and line of a record of `enriched` that may be a replay.
 
     Args:
         seq: identity of the event.
@@ -33,18 +26,13 @@ def enriched_lineage(
     """
     key = seq if replay is None or replay == b"0" else b"%b~%b" % (seq, replay)
     # A replay that re-entered at enrich has its old offset in `raw`: only its key identifies copies.
-    if raw < 0 or (replay is not None and service == b"enrich"):
-        return Lineage(key, None, 0)
-    return Lineage(key, "raw", raw)
+    return key, RAW_LINE if raw >= 0 and (replay is None or service != b"enrich") else None
 
 
-def retried_lineage(found: Mapping[str, bytes]) -> Lineage:
-    """Where a record of `retry-out` comes from; `found`: its fields (`hifi.event.fields`)."""
-    line, rank = None, 0
+def retry_line(found: Mapping[str, bytes]) -> tuple[str | None, int]:
+    """Line and rank of a record of `retry-out`; `found`: its fields (`hifi.event.fields`)."""
     tier, _, offset = found.get(RETRY, b"").decode("utf-8", "replace").rpartition(":")
-    if tier and offset.isdigit():
-        line, rank = tier, int(offset)
-    return Lineage(work_key("retry-out", found), line, rank)
+    return (tier, int(offset)) if tier and offset.isdigit() else (None, 0)
 
 
 def work_key(source: str, found: Mapping[str, bytes]) -> bytes:

@@ -1,5 +1,6 @@
 """A delivery (one event for one destination) and its attempts (HTTP requests)."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
@@ -81,14 +82,22 @@ class Delivery:
 
     def complete(self) -> None:
         """Release the delivery after Kafka acknowledged its outcome."""
-        self.event.delivery_completed()
-        self._release()
+        complete_all([self])
 
     def leave(self) -> None:
         """Release the delivery without an outcome: the partition's next owner reads it again."""
-        self._release()
-
-    def _release(self) -> None:
         if self.unrecorded is not None:
             self.unrecorded.count -= 1
-        self.event.partition.end(self.event.size_bytes)
+        self.event.partition.end(1, self.event.size_bytes)
+
+
+def complete_all(deliveries: Sequence[Delivery]) -> None:
+    """Release deliveries of one partition after Kafka acknowledged their outcomes."""
+    size_bytes = 0
+    for delivery in deliveries:
+        event = delivery.event
+        size_bytes += event.size_bytes
+        if delivery.unrecorded is not None:
+            delivery.unrecorded.count -= 1
+        event.delivery_completed()
+    deliveries[0].event.partition.end(len(deliveries), size_bytes)

@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 from aiokafka import ConsumerRecord
 
 from hifi.event import Headers
-from hifi_egest.dedup.lineage import Lineage
 from hifi_egest.delivery.partition import SourcePartition
 
 _OVERHEAD_BYTES: Final = 1024
@@ -29,7 +28,6 @@ class EarlierAttempts(NamedTuple):
 
 
 NO_EARLIER_ATTEMPTS: Final = EarlierAttempts()
-NO_LINEAGE: Final = Lineage(b"", None, 0)
 
 
 class EventRecord:
@@ -47,15 +45,15 @@ class EventRecord:
         barrier: offset in the topic `pipes` that egest must have read before it delivers the event.
         due_us: the destination accepts no request before this time, microseconds since 1970 UTC; 0: at any time.
         earlier: attempts of earlier passes.
-        lineage: what identifies its copies.
+        key, line, rank: what identifies its copies; see hifi_egest.dedup.lineage.
         destinations: names of the destinations whose delivery has not been given to a lane yet; b"": none wants it.
         pending: deliveries without a recorded outcome.
         size_bytes: estimated size of one delivery in memory.
     """
 
     __slots__ = (
-        "accepted_us", "barrier", "copied", "destinations", "due_us", "earlier", "fetched_us", "lineage", "partition",
-        "pending", "pipe", "receipt_hop", "record", "seq", "size_bytes",
+        "accepted_us", "barrier", "copied", "destinations", "due_us", "earlier", "fetched_us", "key", "line",
+        "partition", "pending", "pipe", "rank", "receipt_hop", "record", "seq", "size_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +70,9 @@ class EventRecord:
         barrier: int = -1,
         due_us: int = 0,
         earlier: EarlierAttempts = NO_EARLIER_ATTEMPTS,
-        lineage: Lineage = NO_LINEAGE,
+        key: bytes = b"",
+        line: str | None = None,
+        rank: int = 0,
     ) -> None:
         self.record = record
         self.partition = partition
@@ -86,7 +86,9 @@ class EventRecord:
         self.barrier = barrier
         self.due_us = due_us
         self.earlier = earlier
-        self.lineage = lineage
+        self.key = key
+        self.line = line
+        self.rank = rank
         self.pending = len(self.destinations)
         self.size_bytes = len(record.value or b"") + _OVERHEAD_BYTES
 

@@ -34,12 +34,16 @@ class InFlightBudget:
         """Whether reading must stop: Kafka does not even acknowledge what goes to the retrier."""
         return self.events > 2 * self._max_events or self.size_bytes > 2 * self._max_bytes
 
-    def change(self, events: int, size_bytes: int) -> None:
-        """Add deliveries and bytes; negative numbers release them."""
-        self.events += events
+    def add(self, size_bytes: int) -> None:
+        """Add a delivery."""
+        self.events += 1
         self.size_bytes += size_bytes
-        if events < 0:
-            self._released.set()
+
+    def release(self, events: int, size_bytes: int) -> None:
+        """Release deliveries; `size_bytes`: of all together."""
+        self.events -= events
+        self.size_bytes -= size_bytes
+        self._released.set()
 
     async def wait_for_release(self, within_s: float) -> None:
         """Wait until a delivery is released, at most `within_s` seconds."""

@@ -12,6 +12,9 @@ from hifi.event import (
     DESTINATION,
     DUE,
     FIRST_ATTEMPT,
+    FORMAT,
+    HOP,
+    IDENTITY,
     PASS,
     REPLAY,
     SERVICE,
@@ -23,12 +26,13 @@ from hifi.event import (
     identity,
     number,
 )  # fmt: skip
-from hifi_egest.dedup.lineage import enriched_lineage, retried_lineage
+from hifi_egest.dedup.lineage import RAW_LINE, replay_lineage, retry_line, work_key
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
 from hifi_egest.delivery.partition import ENRICHED, SourcePartition
 
 _COPIED: Final = frozenset({TIME, TRACEPARENT, REPLAY})
 """Headers that receipts have from their event, beside the header `hifi`."""
+_FORMAT: Final = b"%d" % FORMAT
 
 
 class InvalidRecord(NamedTuple):
@@ -54,53 +58,85 @@ def parse(
     Returns:
         One result for each record, in their order.
     """
+    read = _enriched if partition.source == ENRICHED else _retried
     parsed: list[ParsedRecord] = []
     for record in records:
         try:
-            parsed.append(_event(partition, record, fetched_us))
+            parsed.append(read(partition, record, fetched_us))
         except NotAnEvent as error:
             parsed.append(InvalidRecord(record, error))
     return parsed
 
 
-def _event(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
+def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
     headers = record.headers
-    known, its_hop = identity(headers), hop(headers)
+    # The two packed headers are split here, once, rather than by hifi.event: this runs for each event.
+    try:
+        (first, packed), (second, packed_hop) = headers[0], headers[1]
+        identity_fields, hop_fields = packed.split(b";"), packed_hop.split(b";")
+        if first != IDENTITY or second != HOP or identity_fields[0] != _FORMAT:
+            raise ValueError(first)
+        pipe = identity_fields[1].decode("ascii")
+        barrier, accepted_us, seq = int(identity_fields[3]), int(identity_fields[4]), identity_fields[6]
+        raw = hop_fields[1]
+        rank = int(raw) if raw else -1
+        to = hop_fields[2]
+    except (IndexError, ValueError):
+        identity(headers)
+        hop(headers)  # one of the two says what is wrong
+        raise NotAnEvent(f"the field {TO} is missing") from None
     copied = [header for header in headers if header[0] in _COPIED]
-    earlier, due_us = NO_EARLIER_ATTEMPTS, 0
-    if partition.source == ENRICHED:
-        if its_hop.to is None:
-            raise NotAnEvent(f"the field {TO} is missing")
-        names = its_hop.to.split(b",")
-        destinations = names if len(names) == 1 else list(dict.fromkeys(names))
-        found = dict(headers) if len(copied) > 1 or (copied and copied[0][0] != TIME) else {}
-        lineage = enriched_lineage(known.seq, its_hop.raw, found.get(REPLAY), found.get(SERVICE))
+    if len(copied) > 1 or (copied and copied[0][0] != TIME):
+        found = dict(headers)
+        key, line = replay_lineage(seq, rank, found.get(REPLAY), found.get(SERVICE))
     else:
-        found = fields(headers)
-        destinations = [found.get(DESTINATION, b"")]
-        if not destinations[0] or b";" in destinations[0]:
-            raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
-        earlier = EarlierAttempts(
-            attempts=number(found, ATTEMPT, 0),
-            first_us=number(found, FIRST_ATTEMPT, 0),
-            passes=number(found, PASS, 0),
-            ambiguous=number(found, AMBIGUOUS, 0),
-        )
-        due = found.get(DUE)
-        due_us = int(due) if due is not None and due.isdigit() else 0
-        lineage = retried_lineage(found)
+        key, line = seq, RAW_LINE if rank >= 0 else None
     return EventRecord(
         record,
         partition,
-        b"%d;%d" % (fetched_us, its_hop.raw) if its_hop.raw >= 0 else b"%d" % fetched_us,
+        b"%d;%b" % (fetched_us, raw),
         copied,
+        pipe,
+        seq,
+        accepted_us,
+        fetched_us,
+        to.split(b",") if b"," not in to else list(dict.fromkeys(to.split(b","))),
+        barrier,
+        0,
+        NO_EARLIER_ATTEMPTS,
+        key,
+        line,
+        rank,
+    )
+
+
+def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
+    headers = record.headers
+    known, its_hop, found = identity(headers), hop(headers), fields(headers)
+    destination = found.get(DESTINATION, b"")
+    if not destination or b";" in destination:
+        raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
+    due = found.get(DUE)
+    line, rank = retry_line(found)
+    return EventRecord(
+        record,
+        partition,
+        b"%d;%b" % (fetched_us, b"%d" % its_hop.raw if its_hop.raw >= 0 else b""),
+        [header for header in headers if header[0] in _COPIED],
         known.pipe,
         known.seq,
         known.accepted_us,
         fetched_us,
-        destinations,
+        [destination],
         known.barrier,
-        due_us,
-        earlier,
-        lineage,
+        int(due) if due is not None and due.isdigit() else 0,
+        EarlierAttempts(
+            attempts=number(found, ATTEMPT, 0),
+            first_us=number(found, FIRST_ATTEMPT, 0),
+            passes=number(found, PASS, 0),
+            ambiguous=number(found, AMBIGUOUS, 0),
+        ),
+        work_key(partition.source, found),
+        line,
+        rank,
     )

@@ -32,14 +32,15 @@ class SourcePartition:
 
     def begin(self, size_bytes: int) -> None:
         """Count a new delivery."""
+        if not self._in_flight:
+            self._idle.clear()
         self._in_flight += 1
-        self._budget.change(1, size_bytes)
-        self._idle.clear()
+        self._budget.add(size_bytes)
 
-    def end(self, size_bytes: int) -> None:
-        """Count a delivery as completed, or as left to the partition's next owner."""
-        self._in_flight -= 1
-        self._budget.change(-1, -size_bytes)
+    def end(self, deliveries: int, size_bytes: int) -> None:
+        """Count deliveries as completed, or as left to the partition's next owner; `size_bytes`: of all together."""
+        self._in_flight -= deliveries
+        self._budget.release(deliveries, size_bytes)
         if not self._in_flight:
             self._idle.set()
 

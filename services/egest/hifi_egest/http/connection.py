@@ -6,6 +6,7 @@ arrived, do not report whether any byte of the request was sent, and use six tim
 """
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
 from typing import Final, cast
@@ -45,7 +46,11 @@ class DestinationConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer | NoResponse] | None = None
+        self._limit_s = math.inf
+        """When the current request or the rest of its answer is over at the latest, on the loop's clock."""
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = math.inf
+        self._final_read: asyncio.TimerHandle | None = None
         self._head = b""
         self._status_read = False
         self._retry_after: bytes | None = None
@@ -83,7 +88,7 @@ class DestinationConnection(asyncio.Protocol):
         self._retry_after = None
         self._body_bytes = 0
         answer = self._answer = self._loop.create_future()
-        self._timer = self._loop.call_later(timeout_s, self._time_out_soon)
+        self._limit(timeout_s)
         self._transport.write(data)
         return answer
 
@@ -113,8 +118,8 @@ class DestinationConnection(asyncio.Protocol):
             return
         if not self._status_read and (match := _STATUS_LINE.search(self._head)) and match[1].startswith(b"2"):
             self._resolve(int(match[1]))  # the remaining headers change nothing
-        if self.answered and self._timer is None:  # usually the body has arrived as well
-            self._timer = self._loop.call_later(BODY_S, self.close)
+        if self._limit_s == math.inf and self.answered:  # usually the body has arrived as well
+            self._limit(BODY_S)
 
     def eof_received(self) -> None:
         """Implement asyncio.Protocol: close this side too."""
@@ -122,6 +127,9 @@ class DestinationConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Implement asyncio.Protocol."""
         self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if exc is None:
             self._end_without_answer(
                 NoResponse(
@@ -176,9 +184,7 @@ class DestinationConnection(asyncio.Protocol):
         if not self._answer.done():
             self._answer.set_result(Answer(status, retry_after_s(self._retry_after, now), now))
         self._answer = None
-        assert self._timer is not None
-        self._timer.cancel()
-        self._timer = None
+        self._end_limit()
 
     def _end_without_answer(self, result: NoResponse) -> None:
         """Set the result once nothing more can arrive."""
@@ -193,11 +199,40 @@ class DestinationConnection(asyncio.Protocol):
             self._answer.set_result(result)
         self._answer = None
 
-    def _time_out_soon(self) -> None:
+    def _limit(self, seconds: float) -> None:
+        """Bound the request, or the rest of its answer.
+
+        Most limits are lifted before they are reached, so the timer stays and is set anew when it fires: a connection
+        needs no timer for each request.
+        """
+        self._limit_s = self._loop.time() + seconds
+        if self._timer is None or self._limit_s < self._timer_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        self._timer, self._timer_s = self._loop.call_at(self._limit_s, self._timer_fired), self._limit_s
+
+    def _end_limit(self) -> None:
+        self._limit_s = math.inf
+        if self._final_read is not None:
+            self._final_read.cancel()
+            self._final_read = None
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        if self._limit_s > self._timer_s:
+            if self._limit_s < math.inf:
+                self._set_timer()
+            return
+        if self.answered:
+            self.close()
+            return
         # A process resumed after SIGSTOP sees its expired timers before its sockets (epoll returns EINTR, and its own
         # time-out has expired too). A second, short timer lets the loop read what arrived meanwhile; with a delay of 0
         # the loop would run it before it polls the sockets.
-        self._timer = self._loop.call_later(_FINAL_READ_S, self._timed_out)
+        self._final_read = self._loop.call_later(_FINAL_READ_S, self._timed_out)
 
     def _timed_out(self) -> None:
         self._end_without_answer(
@@ -210,8 +245,6 @@ class DestinationConnection(asyncio.Protocol):
         self.close()
 
     def _finish(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._end_limit()
         self.busy = False
         self._released(self)

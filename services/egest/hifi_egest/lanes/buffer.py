@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from typing import Final
+from collections.abc import Sequence
 
 from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import Delivery, DeliveryState
@@ -11,9 +11,6 @@ from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.lanes.queue import DeliveryQueue
-
-_ENVELOPE_BYTES: Final = 256
-"""Estimated size of an event's attributes in a batch."""
 
 
 class LaneBuffer:
@@ -53,12 +50,13 @@ class LaneBuffer:
         """Whether one more delivery fits. Retried deliveries may fill half of the lane, so fresh ones find room."""
         # No lane may hold more than is free in total, so many slow ones leave room for the next (dynamic thresholds:
         # Choudhury and Hahne, 1998).
-        events = min(self._max_events, self._budget.free_events)
-        if retried and self._queue.retried * 2 >= events:
+        budget = self._budget
+        if self.events >= self._max_events or self.events >= budget.free_events:
             return False
-        return self.events < events and (
-            not self.events or self.size_bytes + size_bytes <= min(self._max_bytes, self._budget.free_bytes)
-        )
+        if retried and self._queue.retried * 2 >= min(self._max_events, budget.free_events):
+            return False
+        needed_bytes = self.size_bytes + size_bytes
+        return not self.events or (needed_bytes <= self._max_bytes and needed_bytes <= budget.free_bytes)
 
     async def wait_for_room(self, within_s: float) -> None:
         """Wait until a delivery leaves the lane, at most `within_s` seconds."""
@@ -73,10 +71,11 @@ class LaneBuffer:
         self.size_bytes += delivery.event.size_bytes
         self._queue.add(delivery, now_s)
 
-    def left(self, delivery: Delivery) -> None:
-        """Count a delivery that leaves the lane."""
-        self.events -= 1
-        self.size_bytes -= delivery.event.size_bytes
+    def left(self, deliveries: Sequence[Delivery]) -> None:
+        """Count deliveries that leave the lane."""
+        self.events -= len(deliveries)
+        for delivery in deliveries:
+            self.size_bytes -= delivery.event.size_bytes
         self._room.set()
 
     def reorder(self, now_s: float, *, ordered: bool) -> None:
@@ -106,10 +105,11 @@ class LaneBuffer:
         """Take the next request, or make one of queued deliveries. Only while ready."""
         if self._requests:
             return self._requests.popleft()
-        first = self._queue.take()
-        assert first is not None
-        keys = [first.key] if first.key is not None else []
-        deliveries = [first] if batch is None else self._fill(first, keys, batch)
+        if batch is None:
+            first = self._queue.take()
+            assert first is not None
+            return OutboundRequest([first], [first.key] if first.key is not None else [], self._lease)
+        deliveries, keys = self._queue.take_batch(batch.size, batch.bytes)
         return OutboundRequest(deliveries, keys, self._lease)
 
     def send_first(self, request: OutboundRequest) -> None:
@@ -130,15 +130,13 @@ class LaneBuffer:
     def remove_late(self, before_s: float) -> list[Delivery]:
         """Remove and return the deliveries queued before a time, monotonic seconds."""
         late = self._queue.remove_late(before_s)
-        for delivery in late:
-            self.left(delivery)
+        self.left(late)
         return late
 
     def remove_partition(self, partition: SourcePartition) -> list[Delivery]:
         """Remove and return the queued deliveries of a partition."""
         removed = self._queue.remove_partition(partition)
-        for delivery in removed:
-            self.left(delivery)
+        self.left(removed)
         return removed
 
     def remove_revoked_requests(self) -> list[OutboundRequest]:
@@ -154,8 +152,7 @@ class LaneBuffer:
         Queued deliveries have left the lane then; those of requests leave it when their outcome is decided.
         """
         waiting = self._queue.remove_all()
-        for delivery in waiting:
-            self.left(delivery)
+        self.left(waiting)
         requests = list(self._requests)
         self._requests.clear()
         for request in requests:
@@ -167,22 +164,3 @@ class LaneBuffer:
             for key in last.keys:
                 self._queue.release(key)
         return waiting
-
-    def _fill(self, first: Delivery, keys: list[bytes], batch: BatchPolicy) -> list[Delivery]:
-        """A batch that starts with a delivery: those of its key follow it, then those of other keys."""
-        deliveries, latest = [first], first
-        size_bytes = 0
-        while len(deliveries) < batch.size:
-            size_bytes += len(deliveries[-1].event.record.value or b"") + _ENVELOPE_BYTES
-            if size_bytes >= batch.bytes:
-                break
-            delivery = self._queue.take_same_key(latest)
-            if delivery is None:
-                delivery = self._queue.take()
-                if delivery is None:
-                    break
-                latest = delivery
-                if delivery.key is not None:
-                    keys.append(delivery.key)
-            deliveries.append(delivery)
-        return deliveries

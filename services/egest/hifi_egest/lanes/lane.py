@@ -164,7 +164,7 @@ class Lane:
         return not self._buffer.queued and self._running < self.destination.concurrency
 
     def offer(self, delivery: Delivery) -> None:
-        """Queue a delivery, or hand it over at once if the destination accepts nothing."""
+        """Queue a delivery, or hand it over at once if the destination accepts nothing. Call `dispatch` afterwards."""
         now_s = self.offered_s = monotonic_s()
         refusal = self._refusal(now_s)
         if refusal is not None:
@@ -173,10 +173,6 @@ class Lane:
         if not self._buffer.events:
             self._admission.lane_started(now_s)
         self._buffer.add(delivery, now_s)
-        try:
-            self.dispatch()
-        except Exception:  # the delivery is queued: an error here would make the intake offer it again
-            logger.exception("dispatch-failed", **self._log_fields)
 
     def refuse(self, delivery: Delivery, refusal: Refusal) -> None:
         """Hand over a delivery that was not admitted."""
@@ -209,14 +205,17 @@ class Lane:
 
     def dispatch(self) -> None:
         """Start as many requests as may be sent now."""
-        while self._running < self.destination.concurrency:
-            request = self._next_request()
-            if request is None:
-                return
-            self._running += 1
-            task = self._loop.create_task(self._send_requests(request))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        try:
+            while self._running < self.destination.concurrency:
+                request = self._next_request()
+                if request is None:
+                    return
+                self._running += 1
+                task = self._loop.create_task(self._send_requests(request))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        except Exception:  # what is queued stays there: an error here would make the intake offer it again
+            logger.exception("dispatch-failed", **self._log_fields)
 
     async def _send_requests(self, request: OutboundRequest | None) -> None:
         """Send one request after the other while there are any."""
@@ -309,9 +308,10 @@ class Lane:
         deliveries, attempt = request.deliveries, sent.attempt
         self._admission.delivered(len(deliveries), sent.took_s, sent.ended_s)
         self._delivered_count.inc(len(deliveries))
-        for delivery in deliveries:
-            since_accepted_us = attempt.answered_us - delivery.event.accepted_us
-            self._delivery_seconds.observe(max(0, since_accepted_us) / MICROSECONDS)
+        answered_us = attempt.answered_us
+        self._delivery_seconds.observe_all(
+            [max(0, answered_us - each.event.accepted_us) / MICROSECONDS for each in deliveries]
+        )
         self._outcomes.delivered(deliveries, attempt)
         self._buffer.finish(request)
 
@@ -359,7 +359,7 @@ class Lane:
             elif delivery.local:  # hand over, so that its attempts are not forgotten
                 self._outcomes.refuse(delivery, REVOKED, monotonic_s())
             else:
-                self._buffer.left(delivery)
+                self._buffer.left([delivery])
                 delivery.leave()
         request.deliveries = kept
         if kept:

@@ -1,6 +1,6 @@
 """Record the outcomes of a lane's deliveries, and count those that Kafka has not acknowledged."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, DeliveryState, UnrecordedOutcomes
 from hifi_egest.lanes.buffer import LaneBuffer
@@ -31,11 +31,16 @@ class LaneOutcomes:
         self._breaker_headers = {state: f"{state.value}:{name}".encode() for state in BreakerState}
         self.unrecorded = UnrecordedOutcomes()
 
-    def delivered(self, deliveries: Iterable[Delivery], attempt: Attempt) -> None:
+    def delivered(self, deliveries: Sequence[Delivery], attempt: Attempt) -> None:
         """Record the deliveries of a successful request."""
+        breaker = self._breaker_headers[self.health.breaker] if self.health.ever_open else b""
         for delivery in deliveries:
-            self._decided(delivery)
-            self._recorder.delivered(delivery, attempt)
+            delivery.state = DeliveryState.DECIDED
+            delivery.breaker = breaker
+            delivery.unrecorded = self.unrecorded
+        self.unrecorded.count += len(deliveries)
+        self._buffer.left(deliveries)
+        self._recorder.delivered(deliveries, attempt)
 
     def conclude(self, delivery: Delivery, outcome: RetryLater | DeadLettered, attempt: Attempt) -> None:
         """Record a retry or a dead letter."""
@@ -53,7 +58,7 @@ class LaneOutcomes:
 
     def _decided(self, delivery: Delivery) -> None:
         if delivery.state is DeliveryState.TAKEN:
-            self._buffer.left(delivery)
+            self._buffer.left([delivery])
         delivery.state = DeliveryState.DECIDED
         if self.health.ever_open:
             delivery.breaker = self._breaker_headers[self.health.breaker]

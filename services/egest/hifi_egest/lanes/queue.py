@@ -6,6 +6,8 @@ from typing import Final
 from hifi_egest.delivery.delivery import Delivery, DeliveryState
 from hifi_egest.delivery.partition import SourcePartition
 
+_ENVELOPE_BYTES: Final = 256
+"""Estimated size of an event's attributes in a batch."""
 RETRIED_EVERY: Final = 4
 """While both kinds wait, one of this many deliveries is a retried one, so that neither kind starves."""
 
@@ -36,6 +38,7 @@ class DeliveryQueue:
     def add(self, delivery: Delivery, now_s: float) -> None:
         """Queue a delivery."""
         delivery.queued_s = now_s
+        delivery.first_of_key = False
         self._length += 1
         self.retried += delivery.passes > 0
         self._arrivals.append(delivery)
@@ -76,26 +79,47 @@ class DeliveryQueue:
         self._taken_count += 1
         return self._taken(line.popleft())
 
-    def take_same_key(self, delivery: Delivery) -> Delivery | None:
-        """Take the next delivery of the same key, to send it in the same request."""
-        followers = self._keys.get(delivery.key) if delivery.key is not None and self._ordered else None
-        while followers:
-            follower = followers.popleft()
-            if follower.state is DeliveryState.QUEUED:
-                return self._taken(follower)
-        return None
+    def take_batch(self, size: int, max_bytes: int) -> tuple[list[Delivery], list[bytes]]:
+        """Take the deliveries of one request: those of the first one's key follow it, then those of other keys.
+
+        Args:
+            size: maximum number of deliveries.
+            max_bytes: number of bytes, estimated, from which on none is added.
+
+        Returns:
+            The deliveries, and the keys to release when the request is finished.
+        """
+        taken: list[Delivery] = []
+        keys: list[bytes] = []
+        size_bytes = 0
+        followers: deque[Delivery] | None = None
+        while True:
+            delivery = _next_queued(followers) if followers else None
+            if delivery is not None:
+                self._taken(delivery)
+            else:
+                delivery = self.take()
+                if delivery is None:
+                    break
+                if delivery.key is not None:
+                    keys.append(delivery.key)
+                    followers = self._keys.get(delivery.key) if self._ordered else None
+            taken.append(delivery)
+            size_bytes += len(delivery.event.record.value or b"") + _ENVELOPE_BYTES
+            if len(taken) >= size or size_bytes >= max_bytes:
+                break
+        return taken, keys
 
     def release(self, key: bytes | None) -> None:
         """Make the next delivery of a key ready. Call once for each key of a finished request."""
         if key is None or not self._ordered or key not in self._keys:
             return
         followers = self._keys[key]
-        while followers:
-            delivery = followers.popleft()
-            if delivery.state is DeliveryState.QUEUED:
-                self._make_ready(delivery)
-                return
-        del self._keys[key]
+        delivery = _next_queued(followers) if followers else None
+        if delivery is not None:
+            self._make_ready(delivery)
+        else:
+            del self._keys[key]
 
     def remove_late(self, before_s: float) -> list[Delivery]:
         """Remove and return the deliveries queued before a time, monotonic seconds."""
@@ -153,3 +177,11 @@ class DeliveryQueue:
             if delivery.first_of_key:
                 self.release(delivery.key)
         return deliveries
+
+
+def _next_queued(followers: deque[Delivery]) -> Delivery | None:
+    while followers:
+        delivery = followers.popleft()
+        if delivery.state is DeliveryState.QUEUED:
+            return delivery
+    return None

@@ -1,7 +1,7 @@
 """Write records to Kafka in batches: those of one turn of the event loop go together."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -13,14 +13,14 @@ from hifi.kafka.producer import Producer
 _CHUNK: Final = 200
 _TRIES: Final = 5
 
-Entry: TypeAlias = tuple[Record, Callable[[], None]]
+Entry: TypeAlias = tuple[Sequence[Record], Callable[[], None]]
 _TopicPartition: TypeAlias = tuple[str, int]
 
 logger = log.get(__name__)
 
 
 class Outbox:
-    """Sends records, and calls back for each one when Kafka has acknowledged it."""
+    """Sends records, and calls back when Kafka has acknowledged them."""
 
     def __init__(self, producer: Producer, failed: asyncio.Future[None]) -> None:
         """Start with nothing to write.
@@ -35,21 +35,23 @@ class Outbox:
         self._pending: dict[_TopicPartition, list[Entry]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def put(self, topic: str, partition: int, record: Record, acknowledged: Callable[[], None]) -> None:
-        """Write a record; `acknowledged` is called when Kafka has acknowledged it."""
+    def put(
+        self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
+    ) -> None:
+        """Write records, at least one; `acknowledged` is called once, when Kafka has acknowledged all of them."""
         if not self._pending:
             self._loop.call_soon(self._flush)
         topic_partition = topic, partition
         entries = self._pending.get(topic_partition)
         if entries is None:
             entries = self._pending[topic_partition] = []
-        entries.append((record, acknowledged))
+        entries.append((records, acknowledged))
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, {}
         for topic_partition, entries in pending.items():
             try:
-                sending = self._producer.send(*topic_partition, [record for record, _ in entries])
+                sending = self._producer.send(*topic_partition, _records(entries))
             except Overloaded:
                 self._send_with_retries(topic_partition, entries)
             except Exception as error:  # noqa: BLE001 - this is a callback of the loop: no caller handles the error
@@ -75,11 +77,10 @@ class Outbox:
         task.add_done_callback(self._tasks.discard)
 
     async def _send_chunks(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
-        for start in range(0, len(entries), _CHUNK):
-            chunk = entries[start : start + _CHUNK]
+        for chunk in _chunks(entries):
             for attempt in range(1, _TRIES + 1):
                 try:
-                    await self._producer.send_and_wait(*topic_partition, [record for record, _ in chunk])
+                    await self._producer.send_and_wait(*topic_partition, _records(chunk))
                     break
                 except Overloaded:
                     return  # the producer has stopped: the next owner repeats it
@@ -100,3 +101,23 @@ class Outbox:
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():
             self._failed.set_exception(error)
+
+
+def _records(entries: Sequence[Entry]) -> Sequence[Record]:
+    if len(entries) == 1:
+        return entries[0][0]
+    return [record for records, _ in entries for record in records]
+
+
+def _chunks(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Neighbours with at most _CHUNK records together, or one entry with more."""
+    chunk: list[Entry] = []
+    count = 0
+    for entry in entries:
+        if chunk and count + len(entry[0]) > _CHUNK:
+            yield chunk
+            chunk, count = [], 0
+        chunk.append(entry)
+        count += len(entry[0])
+    if chunk:
+        yield chunk

@@ -6,6 +6,7 @@ written twice.
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -13,8 +14,9 @@ from hifi import metrics
 from hifi.clock import now_us
 from hifi.event import Record
 from hifi.topics import Topics
-from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery
+from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, complete_all
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.policy.outcome import DeadLettered, RetryLater
 from hifi_egest.receipts import records
 from hifi_egest.receipts.outbox import Outbox
@@ -52,9 +54,22 @@ class OutcomeRecorder:
         self._without_lease: list[_HandOver] = []
         self._lease_check: asyncio.TimerHandle | None = None
 
-    def delivered(self, delivery: Delivery, attempt: Attempt) -> None:
-        """Record a delivery. The receipt is written even if the partition was lost meanwhile, because it is true."""
-        self._write_receipt(delivery, records.receipt(delivery, b"delivered", attempt))
+    def delivered(self, deliveries: Sequence[Delivery], attempt: Attempt) -> None:
+        """Record the deliveries of a request. Receipts are written even if a partition was lost, because they are true.
+
+        Args:
+            deliveries: of the request, at least one.
+            attempt: the request.
+        """
+        partition = deliveries[0].event.partition
+        if len(deliveries) == 1 or all(each.event.partition is partition for each in deliveries):
+            self._write_receipts(partition, deliveries, attempt)
+            return
+        by_partition: dict[SourcePartition, list[Delivery]] = {}
+        for delivery in deliveries:
+            by_partition.setdefault(delivery.event.partition, []).append(delivery)
+        for partition, some in by_partition.items():
+            self._write_receipts(partition, some, attempt)
 
     def filtered(self, delivery: Delivery) -> None:
         """Record that no destination wants the event."""
@@ -75,15 +90,21 @@ class OutcomeRecorder:
         """Write the receipt of a retry or dead letter that the last owner wrote without one."""
         self._write_receipt(delivery, records.receipt(delivery, outcome, NO_ATTEMPT, reason))
 
+    def _write_receipts(
+        self, partition: SourcePartition, deliveries: Sequence[Delivery], attempt: Attempt
+    ) -> None:
+        receipts = records.delivered_receipts(deliveries, attempt)
+        self._outbox.put(self._receipts, partition.number, receipts, partial(complete_all, deliveries))
+
     def _write_receipt(self, delivery: Delivery, receipt: Record) -> None:
-        self._outbox.put(self._receipts, delivery.event.partition.number, receipt, delivery.complete)
+        self._outbox.put(self._receipts, delivery.event.partition.number, [receipt], delivery.complete)
 
     def _hand_over(self, one: _HandOver) -> None:
         partition = one.delivery.event.partition
         if partition.assigned.fenced:
             one.delivery.leave()  # the next owner reads the event again and hands it over itself
         elif self._lease.held():
-            self._outbox.put(one.topic, partition.number, one.record, partial(self._handed_over, one))
+            self._outbox.put(one.topic, partition.number, [one.record], partial(self._handed_over, one))
         else:
             self._wait_for_lease(one)
 

@@ -1,5 +1,7 @@
 """The records that egest writes for an outcome: retry, dead letter and receipt. Pure."""
 
+from collections.abc import Iterable
+
 from hifi.clock import MICROSECONDS
 from hifi.dead_letters.record import dead_letter
 from hifi.errors import Rejected
@@ -55,33 +57,46 @@ def filtered_receipt(delivery: Delivery) -> Record:
     return _receipt(event, b"filtered;;%b:%d;;;;;;;;;" % (event.partition.source_name, event.record.offset))
 
 
-def receipt(delivery: Delivery, outcome: bytes, attempt: Attempt, reason: bytes = b"") -> Record:
-    """The receipt of a delivery.
+def delivered_receipts(deliveries: Iterable[Delivery], attempt: Attempt) -> list[Record]:
+    """The receipts of the deliveries of one successful request."""
+    request = _request_fields(attempt)
+    return [_receipt(each.event, _fields(each, b"delivered", request, b"")) for each in deliveries]
+
+
+def receipt(delivery: Delivery, outcome: bytes, attempt: Attempt, reason: bytes) -> Record:
+    """The receipt of a delivery that was not delivered.
 
     Args:
         delivery: that ended, or ended its pass.
-        outcome: delivered, retry or dead-letter.
+        outcome: retry or dead-letter.
         attempt: the last one of this pass.
-        reason: stable code of a retry or a dead letter; empty: it was delivered.
+        reason: stable code.
     """
+    return _receipt(delivery.event, _fields(delivery, outcome, _request_fields(attempt), reason))
+
+
+def _request_fields(attempt: Attempt) -> bytes:
+    """Status, time of sending and time of the answer of a request."""
+    if attempt.status:
+        return b"%d;%d;%d" % (attempt.status, attempt.sent_us, attempt.answered_us)
+    return b";%d;" % attempt.sent_us if attempt.sent_us else b";;"
+
+
+def _fields(delivery: Delivery, outcome: bytes, request: bytes, reason: bytes) -> bytes:
+    """The fields of `hifi.event.RECEIPT_FIELDS`; the last one, `hifi_first`, is for duplicates."""
     event = delivery.event
-    status, sent_us = attempt.status, attempt.sent_us
-    # The fields of hifi.event.RECEIPT_FIELDS; the last one, `hifi_first`, is for duplicates.
-    text = b"%b;%b;%b:%d;%d;%d;%b;%b;%b;%b;%b;%b;" % (
+    return b"%b;%b;%b:%d;%d;%d;%b;%b;%b;%b;" % (
         outcome,
         delivery.destination,
         event.partition.source_name,
         event.record.offset,
         delivery.passes,
         delivery.attempts,
-        b"%d" % status if status else b"",
-        b"%d" % sent_us if sent_us else b"",
-        b"%d" % attempt.answered_us if status else b"",
+        request,
         b"%d" % delivery.ambiguous if delivery.ambiguous else b"",
         delivery.breaker,
         reason,
     )
-    return _receipt(event, text)
 
 
 def _receipt(event: EventRecord, text: bytes) -> Record:

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from hifi.errors import Misconfigured
 from hifi.jars import installed_jars
+from hifi.kafka.security import security_of
 from hifi.pipe.model import QueryTrigger, Trigger
 from hifi.sql.spark_session import GENERATED, INTERPRETED, JVM_OPTIONS, start_spark, task_slots
 from hifi_enrich.settings import EnrichSettings
@@ -96,6 +97,10 @@ def start_session(
         java_options = archive_options(archive)
     if settings.enrich_compile == "throughput":
         java_options += " -XX:TieredStopAtLevel=4"  # overrides the earlier one
+    token_url = security_of(settings.kafka).token_url
+    if token_url:
+        # Kafka's client fetches access tokens only from the endpoints that this property names.
+        java_options += f" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_url}"
     conf = {
         # Plans and logs show the options of sources and sinks, which hold Kafka's credentials.
         "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|password|secret",

@@ -4,6 +4,8 @@ import asyncio
 from typing import Final
 
 from hifi import log
+from hifi.pipe.limit_check import refusals
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import PipeRegistry
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.supervision.status import QueryStatus
@@ -31,9 +33,10 @@ class PlanUpdater:
         self.changed.set()
 
     async def make_first(self) -> bool:
-        """Make the first plan as soon as every lookup can be read.
+        """Make the first plan as soon as every lookup can be read that may be read.
 
-        Without an earlier copy of its lookups a pipe would turn its backlog into dead letters.
+        Without an earlier copy of its lookups a pipe would turn its backlog into dead letters. A pipe that names what
+        it may not name is broken at once: waiting for it would let it stop all others.
 
         Returns:
             False when the service is to stop instead.
@@ -41,14 +44,20 @@ class PlanUpdater:
         while not self._status.stopping.is_set():
             self.changed.clear()
             self._broken = await self._engine.load_lookups()
-            if not self._broken:
-                await self._engine.update_plan({})
+            missing = {pipe: why for pipe, why in self._broken.items() if not self._is_refused(pipe)}
+            if not missing:
+                await self._engine.update_plan(self._broken)
                 return not self._status.stopping.is_set()
-            pipe, reason = next(iter(self._broken.items()))
+            pipe, reason = next(iter(missing.items()))
             self._status.waiting(f"the pipe {pipe} cannot run: {reason}")
-            logger.error("lookups-missing", broken=self._broken)
+            logger.error("lookups-missing", broken=missing)
             await self._status.wait_for_any(self.changed, timeout_s=_LOOKUP_RETRY_S)
         return False
+
+    def _is_refused(self, pipe: str) -> bool:
+        """Whether a pipe names a secret or a lookup file that it may not name."""
+        known = self._registry.get(pipe)
+        return known is not None and any(refusals(known.pipe, pipe_limits()))
 
     async def update(self) -> bool:
         """Bring the plan up to date. Returns whether it changed."""

@@ -31,23 +31,19 @@ class AckOutcome(StrEnum):
 
 
 class _PartitionGroup:
-    """The events of a request for one partition, being written."""
+    """The events of a request for one partition."""
 
-    __slots__ = ("acks", "first_sequence", "indexes", "minutes", "sending")
+    __slots__ = ("acks", "epoch", "first_sequence", "indexes", "minutes", "records", "sending")
 
-    def __init__(
-        self,
-        acks: PartitionAcks,
-        first_sequence: int,
-        indexes: list[int],
-        minutes: list[int],
-        sending: Sending,
-    ) -> None:
+    sending: Sending
+
+    def __init__(self, acks: PartitionAcks) -> None:
         self.acks = acks
-        self.first_sequence = first_sequence
-        self.indexes = indexes
-        self.minutes = minutes
-        self.sending = sending
+        self.epoch = b"%016x" % acks.epoch
+        self.first_sequence = acks.next_sequence
+        self.indexes: list[int] = []
+        self.minutes: list[int] = []
+        self.records: list[Record] = []
 
 
 class Acceptor:
@@ -109,56 +105,49 @@ class Acceptor:
     def _send(
         self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
     ) -> list[_PartitionGroup]:
-        count = len(self._partitions)
-        indexes_by_partition: dict[int, list[int]] = {}
-        for index, event in enumerate(events):
-            indexes_by_partition.setdefault(partition_of(event.key, count), []).append(index)
-        # A pipe's version is both its revision and the barrier: it was published at that offset of `pipes`.
-        prefix = identity_prefix(pipe.pipe.pipe, pipe.version, pipe.version, accepted_us)
-        hop = (HOP, b"%d" % in_us)
-        groups: list[_PartitionGroup] = []
+        groups = self._group(pipe, events, in_us, accepted_us)
+        sent = []
         try:
-            for partition, indexes in indexes_by_partition.items():
-                of_partition = [events[index] for index in indexes]
-                groups.append(self._send_group(partition, of_partition, indexes, prefix, hop, accepted_us))
+            for partition, group in groups.items():
+                group.sending = self._producer.send(self._topic, partition, group.records)
+                group.acks.next_sequence = group.first_sequence + len(group.records)
+                sent.append(group)
         except (Overloaded, Rejected) as error:
             # No other task has run since the first send, so the producer still has all of it and can drop it.
-            for group in groups:
+            for group in sent:
                 group.sending.abandon()
             if isinstance(error, Rejected):
                 raise Problem(413, error.detail) from None
             raise retry_later("the buffer of events for Kafka is full; no event was accepted") from None
+        return sent
+
+    def _group(
+        self, pipe: PipeVersion, events: Sequence[DecodedEvent], in_us: int, accepted_us: int
+    ) -> dict[int, _PartitionGroup]:
+        """The records of events, by partition.
+
+        An event counts in the minute of its own time, or of its accepted time if the two differ too much.
+        """
+        # A pipe's version is both its revision and the barrier: it was published at that offset of `pipes`.
+        prefix = identity_prefix(pipe.pipe.pipe, pipe.version, pipe.version, accepted_us)
+        hop = (HOP, b"%d" % in_us)
+        count, accepted_minute = len(self._partitions), accepted_us // _MINUTE_US
+        earliest_us, latest_us = accepted_us - self._tolerance_us, accepted_us + self._tolerance_us
+        groups: dict[int, _PartitionGroup] = {}
+        for index, (_, _, key, headers, data, time_us) in enumerate(events):
+            partition = partition_of(key, count)
+            group = groups.get(partition)
+            if group is None:
+                group = groups[partition] = _PartitionGroup(self._partitions[partition])
+            minute = accepted_minute
+            if time_us is not None and earliest_us <= time_us <= latest_us:
+                minute = time_us // _MINUTE_US
+            records = group.records
+            identity = b"%b%d;%b:%d" % (prefix, minute, group.epoch, group.first_sequence + len(records))
+            records.append(Record(key, data, [(IDENTITY, identity), hop, *headers]))
+            group.indexes.append(index)
+            group.minutes.append(minute)
         return groups
-
-    def _send_group(
-        self,
-        partition: int,
-        events: list[DecodedEvent],
-        indexes: list[int],
-        prefix: bytes,
-        hop: tuple[str, bytes],
-        accepted_us: int,
-    ) -> _PartitionGroup:
-        acks = self._partitions[partition]
-        epoch, first = b"%016x:" % acks.epoch, acks.next_sequence
-        minutes = [self._minute(event.time_us, accepted_us) for event in events]
-        records = [
-            Record(
-                event.key,
-                event.data,
-                [(IDENTITY, b"%b%d;%b%d" % (prefix, minute, epoch, sequence)), hop, *event.headers],
-            )
-            for sequence, (event, minute) in enumerate(zip(events, minutes, strict=True), first)
-        ]
-        sending = self._producer.send(self._topic, partition, records)
-        acks.next_sequence = first + len(events)
-        return _PartitionGroup(acks, first, indexes, minutes, sending)
-
-    def _minute(self, time_us: int | None, accepted_us: int) -> int:
-        """The minute that an event counts in: of its own time, or of its accepted time if they differ too much."""
-        if time_us is None or abs(time_us - accepted_us) > self._tolerance_us:
-            time_us = accepted_us
-        return time_us // _MINUTE_US
 
 
 def _outcome(sending: Sending) -> AckOutcome:

@@ -14,6 +14,7 @@ from hifi import log, metrics
 from hifi.clock import monotonic_s
 from hifi.health import Health
 from hifi.kafka.clients import topic_consumer
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.stage_lag import OutputProgress, StageLag, StageReading
@@ -69,6 +70,7 @@ class BacklogMonitor:
         self._inputs = [TopicPartition(topic, each) for topic in self._stages for each in range(partitions)]
         tiers = [topics.retry_in(tier) for tier in topics.tiers]
         self._retries = [TopicPartition(topic, each) for topic in tiers for each in range(partitions)]
+        self._readable = True
         self._retried = -1
         self._retried_s = -_RETRIES_S
         self._coordinators: dict[str, int] = {}
@@ -80,9 +82,13 @@ class BacklogMonitor:
             try:
                 async with self._clients() as (consumer, admin):
                     while True:
-                        await asyncio.sleep(await self._update(consumer, admin))
+                        pause_s = await self._update(consumer, admin)
+                        self._readable = True
+                        await asyncio.sleep(pause_s)
             except (KafkaError, OSError, TimeoutError) as error:
-                logger.warning("backlog-unreadable", error=repr(error))
+                if self._readable:
+                    logger.warning("backlog-unreadable", error=repr(error))
+                self._readable = False
             self._coordinators.clear()
             self._limit.remove()
             self._warn()
@@ -91,7 +97,7 @@ class BacklogMonitor:
     @contextlib.asynccontextmanager
     async def _clients(self) -> AsyncIterator[tuple[Any, Any]]:
         async with topic_consumer(self._bootstrap) as consumer:
-            admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+            admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
             try:
                 await admin.start()
                 yield consumer, admin

@@ -18,7 +18,7 @@ from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
 _NAME: Final = re.compile(r"[a-z0-9]{1,128}")
 _RESERVED: Final = frozenset({"data", "data_base64"})
 # C0 and C1 control characters, surrogates and noncharacters.
-_FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _NOT_URI: Final = re.compile(rb'[\x00-\x20<>"{}|\\^`\x7f]')
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:.")
 
@@ -44,7 +44,7 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
         raise InvalidEvent(_missing(values))
     if values["specversion"] != b"1.0":
         raise InvalidEvent("specversion must be 1.0", "/specversion")
-    if not _is_uri_like(source):
+    if not is_uri_like(source):
         raise InvalidEvent(
             "source must be a URI reference: it contains a character that is not allowed in one", "/source"
         )
@@ -60,7 +60,7 @@ def assemble(values: Mapping[str, bytes], data: bytes) -> DecodedEvent:
                 "time must be an RFC 3339 timestamp such as 2026-01-31T23:59:59.5Z", "/time"
             ) from None
     schema = values.get("dataschema")
-    if schema is not None and not (_SCHEME.match(schema) and _is_uri_like(schema)):
+    if schema is not None and not (_SCHEME.match(schema) and is_uri_like(schema)):
         raise InvalidEvent("dataschema must be an absolute URI", "/dataschema")
     content_type = values.get("datacontenttype")
     if content_type is not None and media_type(content_type) is None:
@@ -94,7 +94,8 @@ def _header(name: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _is_uri_like(value: bytes) -> bool:
+def is_uri_like(value: bytes) -> bool:
+    """Whether a value has only characters that are allowed in a URI reference (or are outside ASCII)."""
     return _NOT_URI.search(value) is None
 
 

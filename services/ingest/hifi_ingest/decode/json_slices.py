@@ -88,15 +88,20 @@ def decode(text: bytes) -> Any:
 
 def check_depth(text: bytes, max_depth: int) -> None:
     """Raises InvalidEvent if valid JSON nests arrays and objects deeper than `max_depth`."""
+    if not is_within_depth(text, max_depth):
+        raise InvalidEvent(f"nested deeper than {max_depth} levels")
+
+
+def is_within_depth(text: bytes, max_depth: int) -> bool:
+    """Whether valid JSON nests arrays and objects at most `max_depth` deep."""
     if text.count(b"{") + text.count(b"[") <= max_depth:
-        return
+        return True
     rest = _STRING.sub(b"", text).translate(_BRACKETS, _NOT_BRACKETS)
     for _ in range(max_depth):
         if not rest:
-            return
+            return True
         rest = rest.replace(b"[]", b"")
-    if rest:
-        raise InvalidEvent(f"nested deeper than {max_depth} levels")
+    return not rest
 
 
 def is_unescaped(text: bytes) -> bool:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from hifi.http.media_type import is_json, is_utf8, media_type
 from hifi.http.problem import Problem
 from hifi.pipe.model import Format, Source
-from hifi_ingest.decode import cloudevents, plain_json
+from hifi_ingest.decode import clean_batches, cloudevents, plain_json
 from hifi_ingest.decode.attributes import JSON_TYPE
 from hifi_ingest.decode.event import DecodedEvent, InvalidEvent, refusal
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace
@@ -119,6 +119,9 @@ async def _decode_json_cloudevents(
             f"CloudEvents are accepted in JSON format only: {_ACCEPTED_TYPES}",
             [("accept", _ACCEPTED_TYPES)],
         )
+    events = await _decode_clean(request, limits)
+    if events is not None:
+        return events
     members = _split(lambda: cloudevents.batched(request.body))
     clean = cloudevents.is_clean(request.body)
     return await _decode_each(
@@ -127,6 +130,32 @@ async def _decode_json_cloudevents(
         request,
         limits,
     )
+
+
+async def _decode_clean(request: EventRequest, limits: DecodeLimits) -> list[DecodedEvent] | None:
+    """The events of the usual batch; None: it has something unusual or invalid."""
+    found = clean_batches.clean_events(request.body)
+    if found is None or len(found) > limits.batch_events:
+        return None
+    events: list[DecodedEvent] = []
+    for start in range(0, len(found), _EVENTS_PER_TURN):
+        if start:
+            await asyncio.sleep(0)
+        decoded = clean_batches.decode(found[start : start + _EVENTS_PER_TURN], limits.depth)
+        if decoded is None:
+            return None
+        events += decoded
+    return None if _invalid_together(request, events, limits) else events
+
+
+def _invalid_together(
+    request: EventRequest, events: Sequence[DecodedEvent], limits: DecodeLimits
+) -> dict[int, InvalidEvent]:
+    """Events that are valid alone but repeat an earlier one of the request, or are too large."""
+    invalid = dict(_repeated(events))
+    if len(request.body) > limits.event_bytes:
+        invalid.update(_oversized(events, limits))
+    return invalid
 
 
 async def _decode_plain_json(
@@ -160,10 +189,7 @@ async def _decode_each(
                 events.append(decode(index))
             except InvalidEvent as error:
                 invalid[index] = error
-    if not invalid:
-        invalid.update(_repeated(events))
-        if len(request.body) > limits.event_bytes:
-            invalid.update(_oversized(events, limits))
+    invalid = invalid or _invalid_together(request, events, limits)
     if invalid:
         raise refusal(invalid, total)
     return events

@@ -36,9 +36,16 @@ def format_us(time_us: int) -> bytes:
     Args:
         time_us: microseconds since 1970 UTC.
     """
-    moment = _EPOCH + timedelta(microseconds=time_us)
+    seconds, fraction_us = divmod(time_us, MICROSECONDS)
+    return b"%b.%06dZ" % (_second(seconds), fraction_us)
+
+
+@lru_cache(maxsize=8)
+def _second(seconds: int) -> bytes:
+    """A timestamp without fraction and zone; cached, since requests follow each other within a second."""
+    moment = _EPOCH + timedelta(seconds=seconds)
     # strftime's %Y does not pad years below 1000.
-    return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S.%f}Z".encode()
+    return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}".encode()
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ from aiokafka import ConsumerRecord
 from hifi.event import REPLAY, Identity
 
 _ENTRY: Final = struct.Struct("<QQIqq")
+_DIGESTS: Final = struct.Struct("<QQ")
 _UUID_LENGTH: Final = 36
 _VERSION_AT: Final = 14
 
@@ -46,16 +47,15 @@ def fingerprint(record: ConsumerRecord, event: Identity, *, declares_id: bool) -
             source = value
         elif name == REPLAY:
             return None
-    if event_id is None or (not declares_id and _is_generated(source, event_id, event.pipe)):
+    if event_id is None or (
+        len(event_id) == _UUID_LENGTH and not declares_id and _is_generated(source, event_id, event.pipe)
+    ):
         return None
     identified = b"%b\0%b\0%b" % (event.pipe.encode(), source, event_id)
-    return Fingerprint(
-        int.from_bytes(blake2b(identified, digest_size=8).digest(), "little"),
-        int.from_bytes(blake2b(record.value or b"", digest_size=8).digest(), "little"),
-        crc32(event.seq),
-        record.timestamp,
-        record.offset,
+    key, data = _DIGESTS.unpack(
+        blake2b(identified, digest_size=8).digest() + blake2b(record.value or b"", digest_size=8).digest()
     )
+    return Fingerprint(key, data, crc32(event.seq), record.timestamp, record.offset)
 
 
 def pack(fingerprints: Iterable[Fingerprint]) -> bytes:
@@ -69,9 +69,7 @@ def unpack(value: bytes) -> Iterator[Fingerprint]:
 
 
 def _is_generated(source: bytes, event_id: bytes, pipe: str) -> bool:
-    """Whether ingest generated the id (UUIDv7, RFC 9562), as it does for plain JSON without one."""
+    """Whether ingest generated an id of that length (UUIDv7, RFC 9562), as it does for plain JSON without one."""
     return (
-        len(event_id) == _UUID_LENGTH
-        and event_id[_VERSION_AT : _VERSION_AT + 1] == b"7"
-        and source == b"/v1/pipes/%b/events" % pipe.encode()
+        event_id[_VERSION_AT : _VERSION_AT + 1] == b"7" and source == b"/v1/pipes/%b/events" % pipe.encode()
     )

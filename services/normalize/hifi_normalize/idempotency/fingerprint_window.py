@@ -103,7 +103,7 @@ class FingerprintWindow:
             buckets.append((event.at_ms, {}))
             self.expire(event.at_ms)
         packed = event.data << _IDENTITY_BITS | event.identity
-        self._put(key, (packed << _TIME_BITS | event.at_ms) << _OFFSET_BITS | event.offset)
+        buckets[-1][1][key] = (packed << _TIME_BITS | event.at_ms) << _OFFSET_BITS | event.offset
 
     def _put(self, key: int, packed: int) -> None:
         self._buckets[-1][1][key] = packed

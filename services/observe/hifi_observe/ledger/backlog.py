@@ -67,14 +67,14 @@ class Backlog:
         """The offset that the service committed last; -1: none yet."""
         self.processed_raw_offset = -1
         """Records with up to this offset in `raw` are processed, as the service's output shows; -1: unknown."""
-        self.waiting: Counter[tuple[str, str]] = Counter()
+        self._held: Counter[tuple[str, str]] = Counter()
         """Pipe and destination (or empty) to records in the queue."""
 
     def put(self, columns: RecordColumns) -> None:
         """Add records that were read. Offsets ascend; every group has its pipe minute."""
         for group, count in Counter(columns.groups).items():
             assert group.pipe_minute is not None
-            self.waiting[group.pipe_minute.pipe, group.stages[0].destination] += count
+            self._held[group.pipe_minute.pipe, group.stages[0].destination] += count
         start, total = 0, len(columns.offsets)
         while start < total:
             chunk = self._chunks[-1] if self._chunks else None
@@ -105,7 +105,7 @@ class Backlog:
             for number, sequences in by_group.items():
                 pipe_minute, stage, epoch = chunk.groups[number]
                 pipe_minute.pass_by(stage, epoch, sequences)
-                self.waiting[pipe_minute.pipe, stage.destination] -= len(sequences)
+                self._held[pipe_minute.pipe, stage.destination] -= len(sequences)
             chunk.start = end
             if end < len(chunk.offsets):
                 return
@@ -126,13 +126,29 @@ class Backlog:
         """The first offset that is not committed past; None if there is none."""
         return self._chunks[0].offsets[self._chunks[0].start] if self._chunks else None
 
+    def waiting(self) -> Counter[tuple[str, str]]:
+        """Pipe and destination (or empty) to records that are not processed yet, without zeros."""
+        waiting = +self._held
+        for chunk in self._chunks:
+            first = self._first_waiting(chunk)
+            for number, records in Counter(chunk.group[chunk.start : first]).items():
+                pipe_minute, stage, _ = chunk.groups[number]
+                waiting[pipe_minute.pipe, stage.destination] -= records
+            if first < len(chunk.offsets):
+                break
+        return +waiting
+
+    def _first_waiting(self, chunk: _Chunk) -> int:
+        """Index of the first record of a chunk that is not processed yet."""
+        if not chunk.raw_offsets:
+            return chunk.start
+        return bisect_right(chunk.raw_offsets, self.processed_raw_offset, chunk.start)
+
     def state(self, now_ms: int) -> BacklogState:
         """What is to be processed, and what is only uncommitted."""
         uncommitted, first_ms = 0, None
         for chunk in self._chunks:
-            first = chunk.start
-            if chunk.raw_offsets:
-                first = bisect_right(chunk.raw_offsets, self.processed_raw_offset, chunk.start)
+            first = self._first_waiting(chunk)
             uncommitted += first - chunk.start
             if first < len(chunk.offsets):
                 first_ms = chunk.append_ms[first]

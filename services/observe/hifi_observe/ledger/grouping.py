@@ -17,7 +17,6 @@ from hifi_observe.ledger.record_batch import (
     MinuteRecords,
     RecordBatch,
     RecordGroup,
-    RecordTimes,
 )
 
 _FORMAT: Final = b"%d" % event.FORMAT
@@ -37,62 +36,39 @@ _NO_RAW_OFFSET: Final = 2**62
 _NO_HOP: Final = [b""]
 
 
-class _Origin:
-    """What the events of one request have in common on a partition: their header `hifi` but for the sequence."""
+class _Place:
+    """A pipe, minute and epoch."""
 
-    __slots__ = ("accepted_us", "common", "epoch", "groups", "minute_records")
+    __slots__ = ("epoch", "groups", "records")
 
-    def __init__(
-        self,
-        common: bytes,
-        accepted_us: int,
-        epoch: str,
-        minute_records: MinuteRecords,
-        groups: dict[object, RecordGroup],
-    ) -> None:
-        self.common = common
-        """The header up to its last colon."""
-        self.accepted_us = accepted_us
+    def __init__(self, epoch: str, records: MinuteRecords) -> None:
         self.epoch = epoch
-        self.minute_records = minute_records
-        self.groups = groups
-        """By what the stages depend on besides; all origins of a pipe, minute and epoch share them."""
+        self.records = records
+        """Of the pipe and minute."""
+        self.groups: dict[object, RecordGroup] = {}
+        """By what else the stages depend on."""
 
     def add(self, key: object, group: RecordGroup) -> RecordGroup:
         """Add a group; returns it."""
         self.groups[key] = group
-        self.minute_records.groups.append(group)
+        self.records.groups.append(group)
         return group
 
 
-class _Origins:
-    """Finds the origin of a record whose predecessor has another one."""
+def _new_place(batch: RecordBatch, pipe: bytes, minute: bytes, epoch: bytes, offset: int) -> _Place:
+    """The place of the record at an offset, which may begin a new minute of its pipe.
 
-    def __init__(self, batch: RecordBatch) -> None:
-        self._minutes = batch.minutes
-        self._groups: dict[tuple[bytes, bytes, bytes], dict[object, RecordGroup]] = {}
+    Raises:
+        ValueError: a field is malformed.
+    """
+    records = batch.minutes.get((pipe, minute))
+    if records is None:
+        records = MinuteRecords(pipe.decode("ascii"), int(minute), offset)
+        batch.minutes[pipe, minute] = records
+    return _Place(epoch.decode("ascii", "replace"), records)
 
-    def find(self, common: bytes, offset: int) -> _Origin:
-        """The origin of a record, which may begin a new minute of its pipe.
 
-        Raises:
-            NotAnEvent: the header is not of the format that is known here.
-            ValueError: a field is malformed.
-        """
-        parts = common.split(b";")
-        if len(parts) != _IDENTITY_PARTS or parts[0] != _FORMAT:
-            raise NotAnEvent(f"the header {IDENTITY} has a format other than {event.FORMAT}")
-        pipe, accepted, minute, epoch = parts[1], parts[4], parts[5], parts[6]
-        accepted_us = int(accepted)
-        records = self._minutes.get((pipe, minute))
-        if records is None:
-            records = MinuteRecords(pipe.decode("ascii"), int(minute), offset)
-            self._minutes[pipe, minute] = records
-        key = pipe, minute, epoch
-        groups = self._groups.get(key)
-        if groups is None:
-            groups = self._groups[key] = {}
-        return _Origin(common, accepted_us, epoch.decode("ascii", "replace"), records, groups)
+_NOWHERE: Final = _Place("", MinuteRecords("", 0, 0))
 
 
 def known_part(identity: bytes) -> bytes:
@@ -115,12 +91,14 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     offsets, append_times, sequences = columns.offsets, columns.append_ms, columns.sequences
     members, raw_offsets = columns.groups, columns.raw_offsets
     is_hop, is_receipt, is_enriched = kind in _HOPS, kind == stage.RECEIPTS, kind == stage.ENRICHED
-    raw_offset_default = -1 if kind == stage.DEAD_LETTER else _NO_RAW_OFFSET
     with_raw_offset = kind in (stage.NORMALIZED, stage.DEAD_LETTER)
-    origins = _Origins(batch)
-    origin: _Origin | None = None
+    unknown_raw_offset = -1 if kind == stage.DEAD_LETTER else _NO_RAW_OFFSET
     plain = (stage.EventStage(kind),)
     stages_of = stage.stage_reader(kind)
+    places: dict[tuple[bytes, bytes, bytes], _Place] = {}
+    last_common, accepted_us, place = b"", 0, _NOWHERE
+    time_at = 2
+    """Where the header `ce_time` was last: usually it is there again."""
     parts: list[bytes] = []
     for record in records:
         headers = record.headers
@@ -128,41 +106,50 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
         try:
             name, identity = headers[0]
             common, _, text = identity.rpartition(b":")
-            if origin is None or common != origin.common or name != IDENTITY or not text.isdigit():
+            if common != last_common or name != IDENTITY:
+                # The events of a request have this part in common.
                 if name != IDENTITY:
                     raise NotAnEvent(f"the first header is not {IDENTITY}")
+                last_common = common
                 if identity.count(b";") >= _IDENTITY_PARTS:
+                    last_common = b""
                     common, _, text = known_part(identity).rpartition(b":")
-                sequence = int(text)
-                origin = origins.find(common, offset)
-            else:
-                sequence = int(text)
+                fields = common.split(b";")
+                if fields[0] != _FORMAT:
+                    raise NotAnEvent(f"the header {IDENTITY} has a format other than {event.FORMAT}")
+                accepted_us = int(fields[4])
+                key = fields[1], fields[5], fields[6]
+                found = places.get(key)
+                if found is None:
+                    found = places[key] = _new_place(batch, *key, offset)
+                place = found
+            sequence = int(text)
+            if sequence < 0:
+                raise NotAnEvent(f"the header {IDENTITY} has a negative sequence")
             hop = headers[1][1].split(b";") if headers[1][0] == HOP else _NO_HOP
             if is_hop:
                 to = hop[2] if is_enriched and len(hop) > 2 else b""
-                group = origin.groups.get(to)
+                group = place.groups.get(to)
                 if group is None:
                     stages = stage.wanted(to) if is_enriched else plain
-                    group = origin.add(to, RecordGroup(stages, origin.epoch, measured=True))
+                    group = place.add(to, RecordGroup(stages, place.epoch, measured=True))
             elif is_receipt:
                 if headers[2][0] != RECEIPT:
                     raise NotAnEvent(f"the third header is not {RECEIPT}")
                 parts = headers[2][1].split(b";")
-                group = _receipt_group(origin, parts)
+                group = _receipt_group(place, parts)
             else:
                 stages = stages_of(dict(headers))
-                group = origin.groups.get(stages)
+                group = place.groups.get(stages)
                 if group is None:
-                    group = origin.add(stages, RecordGroup(stages, origin.epoch))
+                    group = place.add(stages, RecordGroup(stages, place.epoch))
         except (IndexError, KeyError, ValueError, NotAnEvent):
+            last_common = b""
             batch.foreign += 1
             continue
-        time = None
         replayed = False
         for name, value in headers:
-            if name == TIME:
-                time = value
-            elif name == REPLAY:
+            if name == REPLAY:
                 replayed = value != b"0"
         if replayed:
             group.replayed.append((offset, sequence))
@@ -172,27 +159,32 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
         group.sequences.append(sequence)
         times = group.times
         if times is not None:
+            if time_at >= len(headers) or headers[time_at][0] != TIME:
+                time_at = _place_of_time(headers)
             times.identities.append(identity)
             times.append_ms.append(append_ms)
-            times.accepted_us.append(origin.accepted_us)
-            times.event_times.append(time)
-            times.in_us.append(_time_us(hop[0], times))
-            if is_receipt:
-                times.sent_us.append(_time_us(parts[_SENT], times))
-                times.answered_us.append(_time_us(parts[_ANSWERED], times))
+            times.accepted_us.append(accepted_us)
+            times.event_times.append(headers[time_at][1] if time_at else None)
+            try:
+                times.in_us.append(int(hop[0]))
+                if is_receipt:
+                    times.sent_us.append(int(parts[_SENT]))
+                    times.answered_us.append(int(parts[_ANSWERED]))
+            except ValueError:
+                times.mark_malformed(is_receipt)
         if offset >= committed:
             offsets.append(offset)
             append_times.append(append_ms)
             sequences.append(sequence)
             members.append(group)
             if with_raw_offset:
-                raw_offsets.append(_raw_offset(hop, raw_offset_default))
+                raw_offsets.append(_raw_offset(hop, unknown_raw_offset))
     if is_enriched and records:
         batch.last_raw_offset = _last_raw_offset(records[-1])
     return batch
 
 
-def _receipt_group(origin: _Origin, parts: list[bytes]) -> RecordGroup:
+def _receipt_group(place: _Place, parts: list[bytes]) -> RecordGroup:
     """The group of a receipt with these fields; missing ones are added to the list, empty."""
     if len(parts) < _RECEIPT_PARTS:
         parts += [b""] * (_RECEIPT_PARTS - len(parts))
@@ -204,21 +196,21 @@ def _receipt_group(origin: _Origin, parts: list[bytes]) -> RecordGroup:
         parts[_BREAKER],
         parts[_REASON],
     )
-    group = origin.groups.get(key)
+    group = place.groups.get(key)
     if group is None:
         stages = stage.receipt(parts[_DESTINATION], parts[_OUTCOME], parts[_PASS])
         answer = ReceiptAnswer(parts[_STATUS], parts[_REASON], parts[_BREAKER])
         measured = stages[0].kind == "delivered"
-        group = origin.add(key, RecordGroup(stages, origin.epoch, answer, measured=measured))
+        group = place.add(key, RecordGroup(stages, place.epoch, answer, measured=measured))
     return group
 
 
-def _time_us(text: bytes, times: RecordTimes) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        times.malformed = True
-        return -1
+def _place_of_time(headers: Sequence[tuple[str, bytes]]) -> int:
+    """Index of the header `ce_time`; 0 if there is none."""
+    for index, (name, _) in enumerate(headers):
+        if name == TIME:
+            return index
+    return 0
 
 
 def _raw_offset(hop: list[bytes], default: int) -> int:

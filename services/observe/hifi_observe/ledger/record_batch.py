@@ -56,7 +56,7 @@ class RecordTimes:
         """Of deliveries only, else empty; `answered_us` too."""
         self.answered_us: list[int] = []
         self.malformed = False
-        """Whether any of the times is missing or malformed; such a time is -1."""
+        """Whether a time of any record is missing or malformed: that record has -1."""
 
     def extend(self, other: "RecordTimes") -> None:
         """Add the records of another group."""
@@ -69,19 +69,28 @@ class RecordTimes:
         self.answered_us += other.answered_us
         self.malformed = self.malformed or other.malformed
 
+    def mark_malformed(self, delivery: bool) -> None:
+        """Complete the row of the last record, one of whose times cannot be read, so that it is not measured."""
+        rows = len(self.identities)
+        self.malformed = True
+        del self.in_us[rows - 1 :], self.sent_us[rows - 1 :], self.answered_us[rows - 1 :]
+        self.in_us.append(-1)
+        if delivery:
+            self.sent_us.append(-1)
+            self.answered_us.append(-1)
+
     def complete(self) -> "RecordTimes":
         """The records of which no time is missing or malformed."""
         made = RecordTimes()
         for index, in_us in enumerate(self.in_us):
-            delivered = bool(self.sent_us)
-            if in_us < 0 or (delivered and min(self.sent_us[index], self.answered_us[index]) < 0):
+            if in_us < 0:
                 continue
             made.identities.append(self.identities[index])
             made.append_ms.append(self.append_ms[index])
             made.accepted_us.append(self.accepted_us[index])
             made.event_times.append(self.event_times[index])
             made.in_us.append(in_us)
-            if delivered:
+            if self.sent_us:
                 made.sent_us.append(self.sent_us[index])
                 made.answered_us.append(self.answered_us[index])
         return made

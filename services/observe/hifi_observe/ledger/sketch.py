@@ -6,17 +6,16 @@ Sparse, because most minutes of most pipes have few events. docs/decisions/sketc
 
 import itertools
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, Final
 
 RELATIVE_ERROR: Final = 0.01
 """Maximum relative error of a quantile."""
 _GAMMA: Final = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _PER_LOG: Final = 1 / math.log(_GAMMA)
-_PENDING: Final = 512
+_PENDING: Final = 1024
 
 
 def _key(value: int) -> int:
@@ -41,8 +40,6 @@ def _bounds(longest: int) -> list[int]:
 
 
 _BOUNDS: Final = _bounds(86_400_000_000)
-_key_of_usual: Final = partial(bisect_left, _BOUNDS)
-"""`_key` for values from 0 to a day only: a binary search is several times faster than a logarithm."""
 
 
 def _value(key: int) -> float:
@@ -89,14 +86,26 @@ class Sketch:
         values = self._pending
         if not values:
             return
-        low, high = min(values), max(values)
+        values.sort()
+        low, high = values[0], values[-1]
         self._min = low if self._count == 0 else min(self._min, low)
         self._max = high if self._count == 0 else max(self._max, high)
         self._count += len(values)
         self._sum += sum(values)
-        usual = low >= 0 and high <= _BOUNDS[-1]
-        self._bins.update(map(_key_of_usual if usual else _key, values))
+        if low >= 0 and high <= _BOUNDS[-1]:
+            self._count_sorted(values)
+        else:
+            self._bins.update(map(_key, values))
         self._pending = []
+
+    def _count_sorted(self, values: list[int]) -> None:
+        """Add ascending values from 0 to a day: two binary searches a bin cost less than one a value."""
+        start, number, bins = 0, len(values), self._bins
+        while start < number:
+            key = bisect_left(_BOUNDS, values[start])
+            end = bisect_right(values, _BOUNDS[key], start)
+            bins[key] += end - start
+            start = end
 
     def merge(self, other: "Sketch") -> None:
         """Add everything of another sketch."""

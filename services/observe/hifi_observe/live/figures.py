@@ -39,12 +39,11 @@ def of_ledger(ledger: PartitionLedger, now_us: int, lags: Mapping[str, Sketch]) 
 
 
 def _waiting(ledger: PartitionLedger) -> Counter[tuple[str, str, str]]:
-    """Pipe, topic and destination to records that are not committed past."""
+    """Pipe, topic and destination to records that are not processed yet."""
     waiting: Counter[tuple[str, str, str]] = Counter()
     for topic, backlog in ledger.backlogs.items():
-        for (pipe, destination), number in backlog.waiting.items():
-            if number > 0:
-                waiting[pipe, topic, destination] += number
+        for (pipe, destination), number in backlog.waiting().items():
+            waiting[pipe, topic, destination] += number
     return waiting
 
 
@@ -88,7 +87,7 @@ class _PipeFigures:
     """Kind of stage to records per second."""
     dead_letters: int = 0
     waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Topic and destination to records that are not committed past."""
+    """Topic and destination to records that are not processed yet."""
     streaks: defaultdict[str, list[FailureStreak]] = field(default_factory=lambda: defaultdict(list))
     successes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -126,8 +125,8 @@ def of_pipe(
 
     Returns:
         `rate_in`, `rate_out`, `rate_dead` per second; `dead_last_minute`: dead letters of the last 60 s; `lag`: summary
-        of the momentary end-to-end lags; `retrying`, `in_flight`: deliveries; `waiting`: records that are not committed
-        past, by topic and destination; `failing`: see `failing_destinations`.
+        of the momentary end-to-end lags; `retrying`, `in_flight`: records that are not processed yet, on retry tiers
+        and elsewhere; `waiting`: the same by topic and destination; `failing`: see `failing_destinations`.
     """
     found = _PipeFigures()
     for partition, now in live.items():

@@ -34,6 +34,12 @@ class SecuredKafka:
         """How a service, the publisher or the operator connects."""
         return self.credentials.security(user(self.topics, role))
 
+    def replace_authority(self) -> None:
+        """Replace the certificate authority and the brokers' certificate, which they load when they start."""
+        for name in ("ca.pem", "ca.key", "broker.pem"):
+            (self.credentials.folder / name).unlink()
+        self.credentials.prepare()
+
     @asynccontextmanager
     async def client(
         self, make: Callable[..., Any], security: KafkaSecurity, **options: Any

@@ -1,7 +1,10 @@
 """What the errors say when Kafka and a client do not accept each other."""
 
 import asyncio
+import base64
+import json
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,11 +13,13 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
 from secured_kafka import SecuredKafka
+from token_endpoint import TokenEndpoint, running_endpoint
 
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.kafka.security.refusal import KafkaRefusedError
+from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.kafka.credentials import ADMIN, BROKER, ClusterCredentials, write_secret
 from hifi_infra.kafka.scram_users import set_passwords
 from hifi_infra.ports import free_port
@@ -120,6 +125,81 @@ async def test_a_replaced_password_keeps_connections_and_new_clients_use_it(
         file.write_text("second")
         await _connect(secured.bootstrap, security)
         await old.send_and_wait(secured.topics.raw, b"{}", key=b"k", partition=0)
+
+
+@pytest.mark.parametrize("replaced", ["password", "authority"])
+async def test_a_client_connects_again_with_replaced_credentials(
+    secured: SecuredKafka, tmp_path: Path, replaced: str
+) -> None:
+    """The client was made before; all of its connections end with the broker."""
+    (tmp_path / "password").write_text("first")
+    (tmp_path / "ca.pem").write_text(secured.credentials.ca.read_text())
+    await set_passwords(secured.bootstrap, {"s.normalize": "first"})
+    security = _other(
+        secured.security("normalize"), password_file=tmp_path / "password", ca_file=tmp_path / "ca.pem"
+    )
+    options = {"acks": "all", "request_timeout_ms": 5000}
+    async with secured.client(AIOKafkaProducer, security, **options) as client:
+        await client.send_and_wait(secured.topics.normalized, b"1", key=b"k", partition=0)
+        if replaced == "password":
+            (tmp_path / "password").write_text("second")
+            await set_passwords(secured.bootstrap, {"s.normalize": "second"})
+        else:
+            secured.replace_authority()
+            (tmp_path / "ca.pem").write_text(secured.credentials.ca.read_text())
+        await secured.cluster.stop_broker(1)
+        await secured.cluster.start_broker(1)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await client.send_and_wait(secured.topics.normalized, b"2", key=b"k", partition=0)
+                    break
+                except KafkaError:
+                    await asyncio.sleep(0.1)
+
+
+class OAuthCluster(KafkaCluster):
+    """A secured broker that takes unsigned access tokens too."""
+
+    def _write_settings(self, file: Path, broker: int, log: Path) -> None:
+        super()._write_settings(file, broker, log)
+        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+        with file.open("a") as settings:
+            settings.write("sasl.enabled.mechanisms=SCRAM-SHA-512,OAUTHBEARER\n")
+            settings.write(f"listener.name.broker.oauthbearer.sasl.jaas.config={module} required ")
+            settings.write('unsecuredLoginStringClaim_sub="broker";\n')
+
+
+def _unsigned_token() -> str:
+    parts = ({"alg": "none"}, {"sub": "somebody", "iat": time.time() - 7200, "exp": time.time() + 3600})
+    texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
+    return ".".join(texts) + "."
+
+
+async def test_a_broker_takes_a_valid_token_and_the_refusal_of_another_is_named(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("pw")
+    async with (
+        OAuthCluster(tmp_path / "kafka", secure=True) as cluster,
+        running_endpoint(TokenEndpoint()) as endpoint,
+    ):
+        assert cluster.credentials is not None
+        security = KafkaSecurity(
+            protocol="SASL_SSL",
+            mechanism="OAUTHBEARER",
+            ca_file=cluster.credentials.ca,
+            user="me",
+            password_file=tmp_path / "secret",
+            token_url=endpoint.url,
+        )
+        endpoint.token = _unsigned_token()
+        async with AIOKafkaProducer(**client_options(cluster.bootstrap, security), acks="all") as producer:
+            with pytest.raises(TopicAuthorizationFailedError):  # it has authenticated, and may do nothing
+                await producer.send_and_wait("any", b"")
+        endpoint.token = "not-a-token"
+        refused = AIOKafkaAdminClient(**client_options(cluster.bootstrap, security))
+        with pytest.raises(KafkaRefusedError, match=r"refuses the access token \(OAUTHBEARER\)"):
+            await refused.start()
+        await refused.close()
 
 
 @asynccontextmanager

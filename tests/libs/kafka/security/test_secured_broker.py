@@ -70,7 +70,15 @@ async def test_a_user_reads_its_own_topics_and_is_refused_on_all_others(
     assert visible == {
         topic
         for topic in TOPICS
-        if _allowed(topic, [*NEEDS[role].reads, *NEEDS[role].writes, *NEEDS[role].creates])
+        if _allowed(
+            topic,
+            [
+                *NEEDS[role].reads,
+                *NEEDS[role].writes,
+                *NEEDS[role].describes,
+                *NEEDS[role].creates,
+            ],
+        )
     }
 
 
@@ -105,3 +113,24 @@ async def test_only_the_publisher_creates_topics_and_only_of_its_stream(secured:
                 if answer.topic_errors[0][1] == 0:
                     created.add((role, name))
     assert created == {("publisher", "s.new")}
+
+
+async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of_no_other(
+    secured: SecuredKafka,
+) -> None:
+    group = secured.topics.group("normalize")
+    tp = TopicPartition(secured.topics.raw, 0)
+    options = {"group_id": group, "enable_auto_commit": False}
+    async with secured.client(AIOKafkaConsumer, secured.security("normalize"), **options) as consumer:
+        consumer.assign([tp])
+        await consumer.commit({tp: 1})
+    seen = set()
+    for role in NEEDS:
+        async with secured.client(AIOKafkaAdminClient, secured.security(role)) as admin:
+            try:
+                found = await admin.list_consumer_group_offsets(group)
+            except GroupAuthorizationFailedError:
+                continue
+            if found[tp].offset == 1:
+                seen.add(role)
+    assert seen == {"ingest", "normalize", "observe", "operator"}

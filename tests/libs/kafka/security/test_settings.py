@@ -41,6 +41,8 @@ def test_a_new_client_has_the_newest_password_and_a_missing_file_keeps_the_last(
     assert client_options("k:1", security)["sasl_plain_password"] == "old"
     file.write_text("new")
     assert client_options("k:1", security)["sasl_plain_password"] == "new"
+    file.write_text("")
+    assert client_options("k:1", security)["sasl_plain_password"] == "new"
     file.unlink()
     assert client_options("k:1", security)["sasl_plain_password"] == "new"
 

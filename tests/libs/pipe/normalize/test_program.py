@@ -293,8 +293,9 @@ def test_data_that_satisfies_its_schema_stays_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a":\xff}', b"NaN", b'{"a":1}x', b"[" * 100_000])
-def test_what_is_no_json_is_rejected_where_json_is_needed(data: bytes) -> None:
-    for rules in ({"schema": {}}, {"fields": {"a": "b"}}, {"mask": {"a": "drop"}}, {"function": "copy:copy"}):
+def test_what_is_no_json_is_rejected_where_json_is_needed(data: bytes, module: str) -> None:
+    function = {"function": f"{module}:double"}
+    for rules in ({"schema": {}}, {"fields": {"a": "b"}}, {"mask": {"a": "drop"}}, function):
         assert rejected(data, **rules)[0] == "not-json"
     with pytest.raises(Rejected) as caught:
         program(mask={"a": "drop"}).run(b"{}", b"text/csv")
@@ -347,7 +348,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"functions_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(FUNCTIONS)
     (tmp_path / "broken_functions.py").write_text("raise RuntimeError('broken')")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(tmp_path))
     return name
 
 

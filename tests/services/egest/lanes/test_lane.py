@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -37,8 +38,8 @@ class FakeRecorder:
     def __init__(self) -> None:
         self.outcomes: list[RetryLater | DeadLettered | None] = []
 
-    def delivered(self, _: Delivery, __: Attempt) -> None:
-        self.outcomes.append(None)
+    def delivered(self, deliveries: Sequence[Delivery], _: Attempt) -> None:
+        self.outcomes += [None] * len(deliveries)
 
     def put_away(self, _: Delivery, what: RetryLater | DeadLettered, __: Attempt) -> None:
         self.outcomes.append(what)
@@ -61,6 +62,12 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         ssl.create_default_context(),
     )
     return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
+
+
+def give(one: Lane, what: Delivery) -> None:
+    """As the intake does."""
+    one.offer(what)
+    one.dispatch()
 
 
 def delivery(offset: int = 0) -> Delivery:
@@ -86,7 +93,7 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
 
     async with destination(refuses) as there:
         one = lane(there.url, recorder)
-        one.offer(delivery())
+        give(one, delivery())
         await until(lambda: there.requests)
         monkeypatch.setattr(Credentials, "stop", stop)
         await one.replace(pipe(there.url, concurrency=3).destinations[0])
@@ -108,7 +115,7 @@ async def test_the_breaker_of_a_deleted_destination_is_shown_no_longer(recorder:
     metrics.BREAKER_OPEN.clear()
     async with destination(fails) as there:
         one = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
-        one.offer(delivery())
+        give(one, delivery())
         await until(lambda: recorder.outcomes, 5)
         assert shown() == [1]
         await one.retire()
@@ -127,7 +134,7 @@ async def test_a_request_that_fails_after_its_destination_was_deleted_shows_no_b
     metrics.BREAKER_OPEN.clear()
     async with destination(fails) as there:
         one = lane(there.url, recorder, breaker={"failures": 1}, retry={"local_attempts": 1})
-        one.offer(delivery())
+        give(one, delivery())
         await until(lambda: there.requests, 5)
         await one.retire()
         gate.set()
@@ -148,8 +155,8 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
         one = lane(there.url, recorder)
         await until(lambda: one._sender.credentials.template is not None, 5)
         with monkeypatch.context() as broken:
-            broken.setattr(Lane, "dispatch", fails)
-            one.offer(delivery())
+            broken.setattr(Lane, "_next_request", fails)
+            give(one, delivery())
         one.sweep()
         await until(lambda: recorder.outcomes, 5)
     assert recorder.outcomes == [None]
@@ -163,9 +170,9 @@ class BreakerRecorder(FakeRecorder):
         super().__init__()
         self.breakers: list[bytes] = []
 
-    def delivered(self, delivery: Delivery, attempt: Attempt) -> None:
-        self.breakers.append(delivery.breaker)
-        super().delivered(delivery, attempt)
+    def delivered(self, deliveries: Sequence[Delivery], attempt: Attempt) -> None:
+        self.breakers += [each.breaker for each in deliveries]
+        super().delivered(deliveries, attempt)
 
     def put_away(self, delivery: Delivery, what: RetryLater | DeadLettered, attempt: Attempt) -> None:
         self.breakers.append(delivery.breaker)
@@ -188,7 +195,7 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         async def offer(outcomes: int, wait_s: float = 0) -> bytes:
             """The last receipt's word, once there are so many outcomes."""
             await asyncio.sleep(wait_s)
-            one.offer(delivery(len(recorder.outcomes)))
+            give(one, delivery(len(recorder.outcomes)))
             await until(lambda: len(recorder.outcomes) >= outcomes, 5)
             return recorder.breakers[-1]
 
@@ -196,7 +203,7 @@ async def test_receipts_say_how_the_breaker_is_from_its_first_opening_on(status:
         if status == 500:
             assert await offer(2) == b""
         else:  # held until the next answer says whose fault it is
-            one.offer(delivery(7))
+            give(one, delivery(7))
         assert await offer(3) == said("open")
         assert await offer(4) == said("open"), "refused without a request"
         assert await offer(5, 0.15) == said("open"), "its probe failed"

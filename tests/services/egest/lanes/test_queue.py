@@ -59,15 +59,38 @@ def test_a_batch_takes_those_of_one_key_in_their_order() -> None:
     some = [delivery(home, b"a") for _ in range(3)]
     for one in some:
         queue.add(one, 0.0)
-    leader = queue.take()
-    assert leader is some[0]
-    assert [queue.take_same_key(leader), queue.take_same_key(leader), queue.take_same_key(leader)] == [
-        some[1],
-        some[2],
-        None,
-    ]
+    assert queue.take_batch(10, 10**6) == (some, [b"a"])
     queue.release(b"a")
     assert not queue.ready
+
+
+def test_a_batch_is_bounded_in_number_and_bytes() -> None:
+    queue, home = DeliveryQueue(ordered=True), partition()
+    some = [delivery(home, b"a"), delivery(home, b"a"), delivery(home, b"b"), delivery(home, b"c")]
+    for one in some:
+        queue.add(one, 0.0)
+    assert queue.take_batch(3, 10**6) == (some[:3], [b"a", b"b"])
+    assert queue.take_batch(3, 1) == (some[3:], [b"c"])
+    assert queue.take_batch(3, 1) == ([], [])
+
+
+def test_one_that_waits_for_its_key_releases_nothing_when_it_is_removed_though_it_was_ready_in_another_queue() -> (
+    None
+):
+    """As after a destination's declared order changed: what was queued is added to another queue."""
+    home = partition()
+    some = [delivery(home, b"a") for _ in range(3)]
+    unordered, queue = DeliveryQueue(ordered=False), DeliveryQueue(ordered=True)
+    for one in some:
+        unordered.add(one, 0.0)
+    for number, one in enumerate(unordered.remove_all()):
+        one.state = DeliveryState.QUEUED
+        queue.add(one, float(number))
+    assert queue.take() is some[0]
+    assert queue.remove_late(1.5) == [some[1]]
+    assert not queue.ready, "the first one of the key is under way"
+    queue.release(b"a")
+    assert queue.take() is some[2]
 
 
 def test_fresh_ones_come_first_and_retried_ones_still_get_their_turn() -> None:
@@ -89,7 +112,7 @@ class Traffic(RuleBasedStateMachine):
         self.homes = [partition(), partition()]
         self.now_s = 0.0
         self.queued: list[Delivery] = []
-        self.busy: list[list[Delivery]] = []
+        self.busy: list[tuple[list[Delivery], list[bytes]]] = []
 
     @rule(key=st.sampled_from([b"a", b"b", b"c", None]), home=st.integers(0, 1), passes=st.integers(0, 1))
     def add(self, key: bytes | None, home: int, passes: int) -> None:
@@ -98,34 +121,32 @@ class Traffic(RuleBasedStateMachine):
         self.queue.add(one, self.now_s)
         self.queued.append(one)
 
-    def taken(self, one: Delivery, along: list[Delivery]) -> None:
+    def taken(self, one: Delivery) -> None:
         assert one in self.queued
         if one.key is not None:
-            mates = {mate for job in self.busy for mate in job if mate.key == one.key}
+            mates = {mate for job, _ in self.busy for mate in job if mate.key == one.key}
             assert not mates, "one of a key at a time"
             before = [other for other in self.queued if other.key == one.key and other is not one]
             assert all(number(other) > number(one) for other in before), "in their order"
         self.queued.remove(one)
-        along.append(one)
 
     @rule(size=st.integers(1, 4))
     def take(self, size: int) -> None:
-        job: list[Delivery] = []
-        leader = self.queue.take()
-        if leader is None:
-            assert not self.free()
-            return
-        self.taken(leader, job)
-        while len(job) < size and (one := self.queue.take_same_key(leader)) is not None:
-            assert one.key == leader.key
-            self.taken(one, job)
-        self.busy.append(job)
+        free = len(self.free())
+        job, keys = self.queue.take_batch(size, 10**6)
+        assert len(job) == min(size, free)
+        for one in job:
+            self.taken(one)
+        assert keys == [key for key in dict.fromkeys(one.key for one in job) if key is not None]
+        if job:
+            self.busy.append((job, keys))
 
     @rule(at=st.integers(0, 50))
     def done(self, at: int) -> None:
         if self.busy:
-            job = self.busy.pop(at % len(self.busy))
-            self.queue.release(job[0].key)
+            _, keys = self.busy.pop(at % len(self.busy))
+            for key in keys:
+                self.queue.release(key)
 
     @rule(age=st.integers(0, 20))
     def late(self, age: int) -> None:
@@ -149,7 +170,7 @@ class Traffic(RuleBasedStateMachine):
         self.queued = [one for one in self.queued if one not in found]
 
     def free(self) -> list[Delivery]:
-        held = {one.key for job in self.busy for one in job if one.key is not None}
+        held = {one.key for job, _ in self.busy for one in job if one.key is not None}
         return [one for one in self.queued if one.key not in held]
 
     @invariant()

@@ -1,7 +1,7 @@
 """The retry or dead letter is written first, then the receipt, then the offset, so nothing is lost."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -43,14 +43,16 @@ class FakeOutbox:
     """Kafka acknowledges when the test says so."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[str, int, Record, Callable[[], None]]] = []
+        self.waiting: list[tuple[str, int, Sequence[Record], Callable[[], None]]] = []
 
-    def put(self, topic: str, partition: int, record: Record, acknowledged: Callable[[], None]) -> None:
-        self.waiting.append((topic, partition, record, acknowledged))
+    def put(
+        self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
+    ) -> None:
+        self.waiting.append((topic, partition, records, acknowledged))
 
     def acknowledge(self) -> tuple[str, Record]:
         """The oldest; returns its topic and what it is."""
-        topic, _, record, acknowledged = self.waiting.pop(0)
+        topic, _, (record,), acknowledged = self.waiting.pop(0)
         acknowledged()
         return topic, record
 
@@ -132,7 +134,7 @@ def test_first_the_record_then_the_receipt_then_the_offset(
 def test_the_offset_of_a_delivered_event_waits_for_the_receipt(
     recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
 ) -> None:
-    recorder.delivered(delivery, Attempt(5, 200, 6))
+    recorder.delivered([delivery], Attempt(5, 200, 6))
     assert not finished(delivery)
     assert outbox.acknowledge()[0] == TOPICS.receipts
     assert finished(delivery)
@@ -142,7 +144,7 @@ def test_a_receipt_has_the_header_of_its_event_and_its_own_fields_in_order(
     recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
 ) -> None:
     delivery.breaker = b"closed:one"
-    recorder.delivered(delivery, Attempt(5, 200, 6))
+    recorder.delivered([delivery], Attempt(5, 200, 6))
     _, receipt = outbox.acknowledge()
     assert receipt.headers == [
         (event.IDENTITY, b"1;flights;3;3;1;0;0000000000000abc:1"),
@@ -166,12 +168,22 @@ def test_an_event_is_finished_with_its_last_delivery(
     recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
 ) -> None:
     delivery.event.pending = 2
-    recorder.delivered(delivery, Attempt(5, 200, 6))
-    recorder.delivered(Delivery(delivery.event, b"e"), Attempt(5, 200, 6))
+    recorder.delivered([delivery], Attempt(5, 200, 6))
+    recorder.delivered([Delivery(delivery.event, b"e")], Attempt(5, 200, 6))
     outbox.acknowledge()
     assert not finished(delivery)
     outbox.acknowledge()
     assert finished(delivery)
+
+
+def test_a_request_with_events_of_two_partitions_has_its_receipts_in_their_partitions(
+    recorder: OutcomeRecorder, outbox: FakeOutbox
+) -> None:
+    some = [of_partition(3), of_partition(4)]
+    some.append(Delivery(some[0].event, b"e"))
+    recorder.delivered(some, Attempt(5, 200, 6))
+    assert [(partition, len(records)) for _, partition, records, _ in outbox.waiting] == [(3, 2), (4, 1)]
+    assert outbox.waiting[0][2][0].headers[0] == some[0].event.record.headers[0]
 
 
 def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
@@ -181,7 +193,7 @@ def test_a_partition_that_is_anothers_gets_the_truth_and_nothing_else(
     delivery.event.partition.assigned.revoke(fenced=True)
     recorder.put_away(delivery, RetryLater(TOPICS.tiers[0], "timeout", "no answer"), NO_ATTEMPT)
     assert outbox.waiting == []
-    recorder.delivered(Delivery(delivery.event, b"d"), Attempt(5, 200, 6))
+    recorder.delivered([Delivery(delivery.event, b"d")], Attempt(5, 200, 6))
     assert len(outbox.waiting) == 1
 
 

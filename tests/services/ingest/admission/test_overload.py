@@ -12,7 +12,8 @@ import aiohttp
 import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from ingest_harness import KEY, PARTITIONS, Ingest, Stream, ingest, new_stream, pipe
+from ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe
+from tests.stream_process import PARTITIONS
 
 from hifi.event import Record
 from hifi.health import Health

@@ -83,6 +83,14 @@ def test_a_record_without_an_offset_in_raw_waits_until_it_is_committed() -> None
     assert (backlog(made)["records"], backlog(made)["uncommitted"]) == (1, 1)
 
 
+def test_what_a_running_batch_has_processed_is_not_in_flight_on_normalized() -> None:
+    made = ledger_of_enrich(5)
+    made.take("enriched", [row(0, 100, to=b"crm"), row(1, 101, to=b"crm")])
+    pipe = figures.of_pipe("flights", {0: figures.of_ledger(made, NOW_MS * 1000, {})}, {})
+    waiting = {one["topic"]: one["records"] for one in pipe["waiting"]}
+    assert (waiting, pipe["in_flight"]) == ({"normalized": 3, "enriched": 2}, 5)
+
+
 def test_dead_letters_of_the_last_minute_are_counted_over_all_partitions() -> None:
     ledgers = [PartitionLedger(number, ClosingRules()) for number in range(2)]
     for made, count in zip(ledgers, (1, 2), strict=True):

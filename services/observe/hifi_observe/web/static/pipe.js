@@ -116,7 +116,7 @@ repeat(async () => {
   document.getElementById("waiting").hidden = state.seen;
   for (const name of ["rate_in", "rate_out"]) setText(now, name, `${format.number(state.now[name], 1)} /s`);
   for (const name of ["p50", "p95"]) setText(now, name, format.ms(state.now.lag.count ? state.now.lag[name] : null));
-  for (const name of ["in_flight", "retrying"]) setText(now, name, format.number(state.now[name]));
+  for (const name of ["in_flight", "retrying", "dead_last_minute"]) setText(now, name, format.number(state.now[name]));
   for (const { name, breaker } of state.destinations) {
     const cell = document.querySelector(`[data-destination="${CSS.escape(name)}"] [data-is="breaker"]`);
     cell?.replaceChildren(badge(breaker.state, { closed: "good", open: "bad" }[breaker.state]), ` ${breakerDetails(breaker)}`);

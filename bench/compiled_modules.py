@@ -1,0 +1,321 @@
+"""Measures the modules that mypyc compiles: each compiled beside interpreted, in processes that take turns.
+
+    .venv/bin/python bench/compiled_modules.py [--rounds 5]      # prints a table; run `make setup` first
+
+The figures are microseconds of CPU an event; only the ratios say something about another machine.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from machine_info import ROOT, loop_s
+
+EVENTS = 2000
+EPOCH = "0123456789abcdef"
+DATA = (
+    b'{"id":"2013-07-01-UA-1545","carrier":"UA","flight":"1545","tailnum":"N14228","from":{"airport":"EWR",'
+    b'"hour":1372676400},"to":{"airport":"IAH"},"scheduled":"01/07/2013 05:15","dep_delay":"2","air_time":"227",'
+    b'"distance":1400,"agent":{"badge":"4711","phone":"+1 212 555 0100","desk":"D4","name":"J. Doe"}}'
+)
+ATTRIBUTES = [
+    ("ce_specversion", b"1.0"),
+    ("ce_id", b"2013-07-01-UA-1545"),
+    ("ce_source", b"/flights"),
+    ("ce_type", b"org.example.flight"),
+    ("ce_time", b"2013-07-01T05:15:00Z"),
+    ("content-type", b"application/json"),
+]
+
+
+def records(topic: str, hop: str, *more: tuple[str, bytes]) -> list[Any]:
+    """Events as they lie on a topic, with offsets from 0."""
+    from aiokafka import ConsumerRecord
+
+    headers = [
+        (
+            ("hifi", f"1;flights;7;7;{1_800_000_000_000_000 + 100 * n};30000000;{EPOCH}:{n}".encode()),
+            ("hifi_hop", hop.format(n).encode()),
+            *more,
+        )
+        for n in range(EVENTS)
+    ]
+    return [
+        ConsumerRecord(
+            topic, 0, n, 1_800_000_000_000 + n // 10, 0, b"key%d" % (n % 50), DATA, None, 0, len(DATA), one
+        )
+        for n, one in enumerate(headers)
+    ]
+
+
+def normalize_data() -> Callable[[], object]:
+    from hifi.pipe.loader import load
+    from hifi.pipe.normalize.program import compile_pipe
+
+    os.environ |= {"FLIGHTS_KEY": "key", "FLIGHTS_MASK": "mask"}
+    program = compile_pipe(load(ROOT / "examples/flights")[0][0].pipe)
+    return lambda: [program.run(DATA, b"application/json") for _ in range(EVENTS)]
+
+
+def normalize_fingerprints() -> Callable[[], object]:
+    from hifi.event import identity
+    from hifi_normalize.idempotency.fingerprint import fingerprint
+    from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow
+
+    read = [(record, identity(record.headers)) for record in records("raw", "1800000000000000", *ATTRIBUTES)]
+
+    def work() -> None:
+        window = FingerprintWindow(600_000)
+        for record, event in read:
+            found = fingerprint(record, event, declares_id=True)
+            if found is not None:
+                window.check(found)
+
+    return work
+
+
+def event_headers() -> Callable[[], object]:
+    from hifi.event import hop, identity
+
+    all_headers = [record.headers for record in records("normalized", "1800000000000000;{}", *ATTRIBUTES)]
+
+    def work() -> None:
+        for headers in all_headers:
+            identity(headers)
+            hop(headers)
+
+    return work
+
+
+def offset_tracker() -> Callable[[], object]:
+    from hifi.kafka.offset_tracker import OffsetTracker
+
+    def work() -> None:
+        tracker = OffsetTracker()
+        for first in range(0, EVENTS, 100):
+            for offset in range(first, first + 100):
+                tracker.start(offset)
+            for offset in range(first + 99, first - 1, -1):
+                tracker.finish(offset)
+
+    return work
+
+
+def token_bucket() -> Callable[[], object]:
+    from hifi.token_bucket import TokenBucket
+
+    def work() -> None:
+        bucket = TokenBucket(1000.0)
+        for number in range(EVENTS):
+            bucket.wait_s(number / 1000)
+            bucket.take(number / 1000)
+
+    return work
+
+
+def ingest_requests(kind: str) -> Callable[[], object]:
+    from hifi.pipe.model import Source
+    from hifi_ingest.decode.request import DecodeLimits, EventRequest, PipeFormats, decode_request
+
+    pipe = PipeFormats.of(
+        "flights",
+        Source.model_validate({"keys": [{"env": "FLIGHTS_KEY"}], "formats": ["cloudevents", "json"]}),
+    )
+    limits = DecodeLimits(event_bytes=1 << 20, batch_events=1000, depth=64)
+    structured = (
+        b'{"specversion":"1.0","id":"%d","source":"/flights","type":"org.example.flight",'
+        b'"time":"2013-07-01T05:15:00Z","data":%b}'
+    )
+    each = {
+        "batch": (
+            b"application/cloudevents-batch+json",
+            b"[%b]" % b",".join(structured % (n, DATA) for n in range(100)),
+        ),
+        "single": (b"application/cloudevents+json", structured % (1, DATA)),
+        "plain": (b"application/json", DATA),
+    }
+    content_type, body = each[kind]
+    headers = [(b"host", b"localhost"), (b"content-type", content_type), (b"authorization", b"Bearer key")]
+    request = EventRequest(headers, body, 1_800_000_000_000_000)
+
+    async def decode() -> None:
+        for _ in range(EVENTS // 100 if kind == "batch" else EVENTS):
+            await decode_request(request, pipe, limits, allow_plain_json=True)
+
+    return lambda: asyncio.run(decode())
+
+
+def egest_parse() -> Callable[[], object]:
+    from aiokafka import TopicPartition
+
+    from hifi.kafka.consumer import AssignedPartition
+    from hifi_egest.delivery.in_flight_budget import InFlightBudget
+    from hifi_egest.delivery.parsing import parse
+    from hifi_egest.delivery.partition import ENRICHED, SourcePartition
+
+    assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
+    partition = SourcePartition(assigned, ENRICHED, InFlightBudget(10, 1 << 20))
+    read = records(ENRICHED, "1800000000000000;{};departures", *ATTRIBUTES)
+    return lambda: parse(partition, read, 1_800_000_000_000_000)
+
+
+def egest_deduplicate() -> Callable[[], object]:
+    from hifi_egest.dedup.commit_metadata import CommitMetadata
+    from hifi_egest.dedup.deduplicator import Deduplicator
+    from hifi_egest.dedup.outcome_index import OutcomeIndex
+
+    keys = [b"%d" % number for number in range(EVENTS)]
+
+    def work() -> None:
+        deduplicator = Deduplicator(CommitMetadata(), OutcomeIndex())
+        deduplicator.begin_batch(0, {"receipts": 0})
+        for number, key in enumerate(keys):
+            deduplicator.check(number, key, "raw", number, 1_800_000_000_000_000 + number)
+            if number % 100 == 0:
+                deduplicator.metadata_at(number)
+
+    return work
+
+
+def egest_queue() -> Callable[[], object]:
+    from aiokafka import TopicPartition
+
+    from hifi.kafka.consumer import AssignedPartition
+    from hifi_egest.delivery.delivery import Delivery
+    from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS
+    from hifi_egest.delivery.in_flight_budget import InFlightBudget
+    from hifi_egest.delivery.parsing import parse
+    from hifi_egest.delivery.partition import ENRICHED, SourcePartition
+    from hifi_egest.lanes.queue import DeliveryQueue
+
+    assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
+    partition = SourcePartition(assigned, ENRICHED, InFlightBudget(10, 1 << 20))
+    events: list[Any] = parse(partition, records(ENRICHED, "1;{};departures", *ATTRIBUTES), 1)
+
+    def work() -> None:
+        queue = DeliveryQueue(ordered=True)
+        for event in events:
+            queue.add(Delivery(event, b"departures", NO_EARLIER_ATTEMPTS), 0.0)
+        while (delivery := queue.take()) is not None:
+            queue.release(delivery.event.record.key)
+
+    return work
+
+
+def egest_decide() -> Callable[[], object]:
+    from hifi.pipe.model import RetryPolicy
+    from hifi_egest.policy.answer import Answer
+    from hifi_egest.policy.outcome import AttemptCounts, decide
+
+    answer, policy = Answer(200), RetryPolicy()
+
+    def work() -> None:
+        for _ in range(EVENTS):
+            decide(answer, policy, AttemptCounts(1, 1, 0.0, 0.0, 0), (), jitter=0.5)
+
+    return work
+
+
+def observe_ledger() -> Callable[[], object]:
+    from hifi_observe.ledger.closing import ClosingRules
+    from hifi_observe.ledger.partition_ledger import PartitionLedger
+
+    receipt = b"delivered;departures;enriched:5;0;1;200;1800000000100000;1800000000100500;;;;"
+    read = {
+        "raw": records("raw", "1800000000000000", *ATTRIBUTES),
+        "normalized": records("normalized", "1800000000000000;{}", *ATTRIBUTES),
+        "enriched": records("enriched", "1800000000000000;{};departures", *ATTRIBUTES),
+        "receipts": records("receipts", "1800000000000000;{}", ("hifi_receipt", receipt)),
+    }
+
+    def work() -> None:
+        ledger = PartitionLedger(0, ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000))
+        for start in range(0, EVENTS, 100):
+            for topic, some in read.items():
+                ledger.take(topic, some[start : start + 100])
+
+    return work
+
+
+def observe_sketch() -> Callable[[], object]:
+    from hifi_observe.ledger.sketch import Sketch
+
+    values = [(number * 7919) % 500_000 for number in range(EVENTS)]
+
+    def work() -> None:
+        sketch = Sketch()
+        for start in range(0, EVENTS, 100):
+            sketch.extend(values[start : start + 100])
+        sketch.quantile_us(0.95)
+
+    return work
+
+
+CASES: dict[str, Callable[[], Callable[[], object]]] = {
+    "normalize: flights pipe": normalize_data,
+    "normalize: client retries": normalize_fingerprints,
+    "event headers": event_headers,
+    "offset tracker": offset_tracker,
+    "token bucket": token_bucket,
+    "ingest: CloudEvent": lambda: ingest_requests("single"),
+    "ingest: batches of 100": lambda: ingest_requests("batch"),
+    "ingest: plain JSON": lambda: ingest_requests("plain"),
+    "egest: parse": egest_parse,
+    "egest: deduplicate": egest_deduplicate,
+    "egest: queue": egest_queue,
+    "egest: decide": egest_decide,
+    "observe: ledger": observe_ledger,
+    "observe: sketch": observe_sketch,
+}
+
+
+def measure() -> dict[str, float]:
+    """Microseconds of CPU an event: the best of some runs of each case."""
+    found = {}
+    for name, prepare in CASES.items():
+        work = prepare()
+        times_s = []
+        for _ in range(7):
+            began_s = time.process_time()
+            work()
+            times_s.append(time.process_time() - began_s)
+        found[name] = min(times_s) / EVENTS * 1e6
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        from hifi.compiled import import_hook
+
+        measured = measure()
+        assert import_hook.in_use() == (os.environ["HIFI_COMPILED"] == "1"), "run `make setup` first"
+        print(json.dumps(measured))
+        return
+    rounds: dict[str, list[dict[str, float]]] = {"0": [], "1": []}
+    for _ in range(arguments.rounds):
+        for compiled, results in rounds.items():
+            command = [sys.executable, Path(__file__), "--measure"]
+            environment = os.environ | {"HIFI_COMPILED": compiled}
+            results.append(json.loads(subprocess.run(command, env=environment, check=True, stdout=-1).stdout))
+    print(
+        f"loop of 20 million additions: {loop_s():.2f} s\n\n| | interpreted | compiled | ratio |\n|---|---|---|---|"
+    )
+    for name in CASES:
+        before, after = (statistics.median(each[name] for each in rounds[compiled]) for compiled in "01")
+        print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Compilation of the pure, typed modules with mypyc."""

@@ -1,0 +1,105 @@
+"""Compile the modules that `tool.hifi.compiled` in pyproject.toml lists, and have Python import them.
+
+`python -m hifi_infra.compile` builds into the user's cache folder and adds `hifi_compiled.pth` to this environment,
+which every new process reads when it starts; processes that run keep what they have imported. Images name service and
+folders: see services/normalize/Dockerfile.
+"""
+
+import argparse
+import os
+import sys
+import sysconfig
+import time
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from hifi.errors import Misconfigured
+from hifi.jars import user_cache_folder
+from hifi_infra.compile.build import CompiledBuild, build_into, has_compiler, plan_build, remove_old_builds
+from hifi_infra.compile.first_party import source_closure
+
+LINK: Final = "hifi_compiled.pth"
+"""A line of Python in the environment's packages that names the build; Python runs it at each start."""
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m hifi_infra.compile", description=__doc__)
+    parser.add_argument("--service", help="compile only what this package imports, such as hifi_egest")
+    parser.add_argument("--folder", type=Path, help="where the modules go (default: the user's cache folder)")
+    parser.add_argument(
+        "--root", type=Path, default=Path("/"), help="write below it, as `pip install --root`"
+    )
+    parser.add_argument(
+        "--packages", type=Path, help="site-packages that import them (default: of this Python)"
+    )
+    arguments = parser.parse_args()
+    if os.environ.get("HIFI_COMPILED") == "0":
+        _say("HIFI_COMPILED=0: nothing was compiled")
+    elif not has_compiler():
+        _say(
+            "no C compiler with Python's header files was found; everything runs uncompiled, which costs more CPU"
+        )
+    else:
+        try:
+            _make(arguments)
+        except Misconfigured as error:
+            sys.exit(f"compiled modules: {error}\nHIFI_COMPILED=0 goes on without compiled modules")
+
+
+def _make(arguments: argparse.Namespace) -> None:
+    started = time.monotonic()
+    config = Path("pyproject.toml").resolve()
+    build = planned(config, arguments.service)
+    folder: Path = arguments.folder or user_cache_folder() / "compiled" / build.key
+    is_new = not folder.is_dir()
+    build_into(arguments.root / folder.relative_to("/"), build, config)
+    packages = arguments.packages or Path(sysconfig.get_path("purelib"))
+    link_build(arguments.root / packages.relative_to("/"), folder)
+    if arguments.folder is None:
+        folder.touch()
+        remove_old_builds(folder.parent)
+    if is_new:
+        _say(f"{len(build.modules)} in {time.monotonic() - started:.0f} s")
+
+
+def planned(config: Path, service: str | None = None) -> CompiledBuild:
+    """The build that pyproject.toml asks for.
+
+    Args:
+        config: path of pyproject.toml: modules from `tool.hifi.compiled`, folders of packages from `tool.mypy`.
+        service: package; only modules that it imports, so that no other packages need to be installed. None: all.
+
+    Raises:
+        Misconfigured: a listed module does not exist.
+    """
+    tools = tomllib.loads(config.read_text("utf-8"))["tool"]
+    modules: list[str] = tools["hifi"]["compiled"]["modules"]
+    roots = [config.parent / root for root in tools["mypy"]["mypy_path"]]
+    if service is not None:
+        imported = source_closure([f"{service}.__main__"], roots)
+        modules = [name for name in modules if name.replace(".", "/") + ".py" in imported]
+    return plan_build(modules, roots)
+
+
+def link_build(packages: Path, folder: Path) -> None:
+    """Have the Python of an environment import a build, from its next start on.
+
+    Args:
+        packages: site-packages of the environment.
+        folder: of the build, as the environment will see it.
+    """
+    line = f"import hifi.compiled.import_hook as hook; hook.install({str(folder)!r})\n"
+    packages.mkdir(parents=True, exist_ok=True)
+    part = packages / f".{LINK}-{os.getpid()}"
+    part.write_text(line, "utf-8")
+    part.replace(packages / LINK)
+
+
+def _say(text: str) -> None:
+    print(f"compiled modules: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Build a folder of extension modules from typed Python modules with mypyc and the C compiler."""
+
+import contextlib
+import hashlib
+import io
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hifi.compiled.import_hook import MODULES, SOURCES
+from hifi.errors import Misconfigured
+from hifi_infra.compile.first_party import source_closure
+
+if TYPE_CHECKING:
+    from setuptools import Extension
+
+GROUP: Final = "hifi_compiled"
+"""All modules share one library, in which they call each other directly: `hifi_compiled__mypyc`."""
+OPTIMIZATION: Final = "1"
+KEPT_BUILDS: Final = 12
+"""How many builds the cache keeps; the ones used least recently go."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledBuild:
+    """What to compile, and from what."""
+
+    modules: tuple[str, ...]
+    sources: dict[str, Path]
+    """Path relative to its root, such as `hifi/event.py`, to the file: the modules and all that they import."""
+    checksums: dict[str, str]
+    """SHA-256 of the same files, hexadecimal."""
+
+    @property
+    def key(self) -> str:
+        """Checksum of everything that the result depends on: sources, Python, compiler options, installed packages."""
+        packages = sorted(f"{each.name} {each.version}" for each in metadata.distributions())
+        tool = Path(__file__).read_text("utf-8")
+        python = f"{sys.version} {platform.platform()} {sysconfig.get_config_var('EXT_SUFFIX')}"
+        parts = [python, tool, *self.modules, *packages, *map(" ".join, self.checksums.items())]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def plan_build(modules: Sequence[str], roots: Sequence[Path]) -> CompiledBuild:
+    """Find and hash the sources of modules.
+
+    Raises:
+        Misconfigured: there is no such module.
+    """
+    sources = source_closure(modules, roots)
+    checksums = {path: hashlib.sha256(file.read_bytes()).hexdigest() for path, file in sources.items()}
+    return CompiledBuild(tuple(sorted(modules)), sources, checksums)
+
+
+def has_compiler() -> bool:
+    """Whether this Python's C compiler and header files are installed."""
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    return shutil.which(compiler) is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+def build_into(folder: Path, build: CompiledBuild, config: Path) -> None:
+    """Compile to a folder, which appears at once and complete. Nothing is done where it exists.
+
+    Args:
+        folder: does not exist, or holds the same build.
+        build: what to compile.
+        config: pyproject.toml with mypy's settings; its folder is the working directory.
+
+    Raises:
+        Misconfigured: mypyc or the C compiler refused the code; the message has what they printed.
+    """
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".part-", dir=folder.parent) as part:
+        result = Path(part, "result")
+        extensions = _compile(build, config, Path(part, "build"), result)
+        modules = "".join(f"{module} {path}\n" for module, path in extensions.items())
+        (result / MODULES).write_text(modules, "utf-8")
+        sources = "".join(f"{checksum} {path}\n" for path, checksum in build.checksums.items())
+        (result / SOURCES).write_text(sources, "utf-8")
+        result.chmod(0o755)
+        with contextlib.suppress(OSError):  # another process was faster
+            result.rename(folder)
+
+
+def remove_old_builds(cache: Path) -> None:
+    """Keep the newest builds of a cache. Processes that have loaded a removed one keep its open files."""
+    builds = sorted(
+        (each for each in cache.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime
+    )
+    for old in builds[:-KEPT_BUILDS]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _compile(build: CompiledBuild, config: Path, scratch: Path, result: Path) -> dict[str, str]:
+    """Compile; returns the extensions by module, as paths relative to the result."""
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    class _ParallelBuild(build_ext):  # type: ignore[misc]  # setuptools publishes no types
+        """Compiles the C files of an extension side by side."""
+
+        def build_extensions(self) -> None:
+            compile_some = self.compiler.compile
+
+            def compile_each(sources: list[str], **options: Any) -> list[str]:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    objects = pool.map(lambda source: compile_some([source], **options), sources)
+                    return [each for made in objects for each in made]
+
+            self.compiler.compile = compile_each
+            super().build_extensions()
+
+    command = _ParallelBuild(Distribution({"name": GROUP, "ext_modules": _translate(build, config, scratch)}))
+    command.build_lib, command.build_temp, command.parallel = str(result), str(scratch), os.cpu_count()
+    command.ensure_finalized()
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            command.run()
+    except Exception as error:
+        raise Misconfigured(f"the C compiler failed: {error}\n{printed.getvalue()}") from error
+    return {extension.name: command.get_ext_filename(extension.name) for extension in command.extensions}
+
+
+def _translate(build: CompiledBuild, config: Path, scratch: Path) -> "list[Extension]":
+    """Translate the modules to C."""
+    from mypyc.build import mypycify
+
+    wanted = {module.replace(".", "/") + ".py" for module in build.modules}
+    files = [os.path.relpath(file, config.parent) for path, file in build.sources.items() if path in wanted]
+    printed = io.StringIO()
+    with (
+        contextlib.chdir(config.parent),
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        try:
+            extensions: list[Extension] = mypycify(
+                [f"--config-file={config}", *files],
+                group_name=GROUP,
+                target_dir=str(scratch),
+                opt_level=OPTIMIZATION,
+                debug_level="0",
+                multi_file=True,
+            )
+        except SystemExit:
+            raise Misconfigured(f"mypyc cannot compile the modules:\n{printed.getvalue()}") from None
+    return extensions

@@ -1,0 +1,1 @@
+"""Import of modules that were compiled with mypyc, as long as they match their sources."""

@@ -1,0 +1,100 @@
+"""What a pipe may name: Python functions, secrets and lookup files. A pipe is input, the operator decides.
+
+The limits are settings of every process: `hifi check` reports what they refuse with file and line, publication refuses
+the pipe, and each service refuses it again, because whoever can write the topic `pipes` can write any pipe.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from hifi.settings import load
+
+PREFIX: Final = "HIFI_PIPES_"
+OWN_VARIABLES: Final = "HIFI_"
+"""Variables of hifi itself, which no pipe may name."""
+
+
+def _split(text: str | Iterable[str]) -> tuple[str, ...]:
+    parts = text.split(os.pathsep) if isinstance(text, str) else text
+    return tuple(part for part in map(str, parts) if part)
+
+
+Folders = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
+
+
+class PipeLimits(BaseSettings):
+    """Limits on what pipes may name."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
+
+    function_folders: Folders = Field(
+        default=(),
+        description="Folders with the Python functions that pipes may name, separated by `:`. Nothing outside of them "
+        "is imported. Default: none; `hifi up` and `hifi check` set the folder of the pipes.",
+    )
+    secret_prefixes: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=(),
+        description="Beginnings of the environment variables that pipes may name as secrets, separated by `:`. "
+        "Default: any variable. Variables that begin with `HIFI_` are always refused.",
+    )
+    secret_folders: Folders = Field(
+        default=(),
+        description="Folders with the files that pipes may name as secrets, separated by `:`. Default: any folder. "
+        "Files that `HIFI_KAFKA_SECURITY_…` names are always refused.",
+    )
+    lookup_folders: Folders = Field(
+        default=(),
+        description="Folders with the files that pipes may name as lookups, separated by `:`. Default: any folder.",
+    )
+
+    def refuse_variable(self, name: str) -> str | None:
+        """Why a pipe may not name this environment variable as a secret; None: it may."""
+        what = f"the environment variable {name} is not allowed as a secret"
+        if name.startswith(OWN_VARIABLES):
+            return f"{what}: variables that begin with {OWN_VARIABLES} are settings of hifi; name another variable"
+        if self.secret_prefixes and not name.startswith(self.secret_prefixes):
+            return f"{what}: {PREFIX}SECRET_PREFIXES allows {', '.join(self.secret_prefixes)}"
+        return None
+
+    def refuse_secret_file(self, file: Path) -> str | None:
+        """Why a pipe may not name this file as a secret; None: it may."""
+        what = f"the file {file} is not allowed as a secret"
+        if file.resolve() in _own_files():
+            return f"{what}: it is a credential of hifi; name another file"
+        return _outside(file, self.secret_folders, what, "SECRET_FOLDERS")
+
+    def refuse_lookup(self, file: Path) -> str | None:
+        """Why a pipe may not name this file as a lookup; None: it may."""
+        what = f"the file {file} is not allowed as a lookup"
+        if file.resolve() in _own_files():
+            return f"{what}: it is a credential of hifi; name another file"
+        return _outside(file, self.lookup_folders, what, "LOOKUP_FOLDERS")
+
+
+def pipe_limits() -> PipeLimits:
+    """The limits of this process, from its environment.
+
+    Raises:
+        Misconfigured: a value is wrong.
+    """
+    return load(PipeLimits)
+
+
+def _outside(file: Path, folders: tuple[Path, ...], what: str, setting: str) -> str | None:
+    """Why a file is refused: it is below none of the folders, symbolic links resolved."""
+    resolved = file.resolve()
+    if not folders or any(resolved.is_relative_to(folder.resolve()) for folder in folders):
+        return None
+    return f"{what}: {PREFIX}{setting} allows files below {', '.join(map(str, folders))}"
+
+
+def _own_files() -> set[Path]:
+    """The credentials of this process for Kafka."""
+    names = ("PASSWORD_FILE", "KEY_FILE")
+    files = (os.environ.get(f"HIFI_KAFKA_SECURITY_{name}") for name in names)
+    return {Path(file).resolve() for file in files if file}

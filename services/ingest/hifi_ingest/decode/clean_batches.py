@@ -1,0 +1,87 @@
+"""Decode the usual batch of CloudEvents in one pass: ASCII, JSON data, no extension but the partition key. Pure.
+
+Takes a third of the time of `cloudevents`, which decodes every batch and says what is wrong with a bad one. This module
+returns None for what it does not decode, and never decides that a batch is bad.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from hifi.event import CE_PREFIX, CONTENT_TYPE
+from hifi_ingest.decode import json_slices, timestamps
+from hifi_ingest.decode.attributes import JSON_TYPE, is_uri_like
+from hifi_ingest.decode.cloudevents import is_clean
+from hifi_ingest.decode.event import DecodedEvent
+
+Text = Annotated[str, Meta(min_length=1)]
+
+_VERSION: Final = (CE_PREFIX + "specversion", b"1.0")
+_JSON: Final = (CONTENT_TYPE, JSON_TYPE)
+
+
+class CleanEvent(Struct, forbid_unknown_fields=True, gc=False):
+    """The JSON object of an event that this module decodes; a member that is null is absent."""
+
+    id: Text
+    source: Text
+    type: Text
+    specversion: Literal["1.0"]
+    subject: Text | None = None
+    time: str | None = None
+    datacontenttype: Literal["application/json"] | None = None
+    partitionkey: str | None = None
+    data: Raw = Raw()
+
+
+_BATCH: Final = msgspec.json.Decoder(list[CleanEvent])
+
+
+def clean_events(body: bytes) -> list[CleanEvent] | None:
+    """The events of a body, to pass to `decode`; None: it needs `cloudevents`."""
+    if not is_clean(body):
+        return None
+    try:
+        found: list[CleanEvent] = _BATCH.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found
+
+
+def decode(events: Sequence[CleanEvent], max_depth: int) -> list[DecodedEvent] | None:
+    """Decode events; None: one of them needs `cloudevents`.
+
+    Args:
+        events: of `clean_events`.
+        max_depth: of nesting in data.
+    """
+    decoded = []
+    for event in events:
+        identifier, source = event.id.encode(), event.source.encode()
+        if not is_uri_like(source):
+            return None
+        headers = [_VERSION, ("ce_id", identifier), ("ce_source", source), ("ce_type", event.type.encode())]
+        key, time_us = identifier, None
+        if event.subject is not None:
+            key = event.subject.encode()
+            headers.append(("ce_subject", key))
+        if event.time is not None:
+            time = event.time.encode()
+            try:
+                time_us = timestamps.parse_us(time)
+            except ValueError:
+                return None
+            headers.append(("ce_time", time))
+        if event.partitionkey is not None:
+            partition_key = event.partitionkey.encode()
+            headers.append(("ce_partitionkey", partition_key))
+            key = partition_key or key
+        data = bytes(event.data)
+        if data or event.datacontenttype is not None:
+            headers.append(_JSON)
+        if not json_slices.is_within_depth(data, max_depth):
+            return None
+        decoded.append(DecodedEvent(source, identifier, key, headers, data, time_us))
+    return decoded

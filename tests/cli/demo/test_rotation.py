@@ -1,0 +1,56 @@
+"""Passwords and certificate of a secured Kafka are replaced under load: every accepted event is delivered once."""
+
+import asyncio
+import secrets
+from pathlib import Path
+
+import pytest
+
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.report import is_good
+from hifi_cli.demo.run import Demo
+from hifi_cli.demo.workspace import Workspace
+from hifi_infra.kafka.credentials import write_secret
+from hifi_infra.kafka.scram_users import set_passwords
+from hifi_infra.kafka.secured_stream import stream_users
+from hifi_infra.mesh.mesh import Mesh, processes
+from hifi_infra.mesh.plan import Plan
+
+RATE, SECONDS = 100, 40
+
+
+@pytest.mark.more  # without load: test_a_client_connects_again_with_replaced_credentials
+@pytest.mark.timeout(400)
+async def test_a_rotation_under_load_loses_nothing(tmp_path: Path) -> None:
+    workspace = Workspace.at(tmp_path)
+    mesh = Mesh(Plan(tmp_path, port=workspace.ingest_port, secure=True, env=workspace.secrets))
+    demo = Demo(LoadTest(workspace, mesh), RATE, SECONDS)
+    try:
+        running = asyncio.create_task(demo.run())
+        while demo.load_test.progress.sent < RATE * 5:
+            assert not running.done(), await running
+            await asyncio.sleep(0.1)
+        restarts = {instance.name: instance.restarts for instance in mesh.all()}
+        await _rotate(mesh)
+        numbers = await running
+        await demo.stop()
+    finally:
+        await demo.kill()
+    assert is_good(numbers), numbers
+    assert numbers["accepted"] > RATE * SECONDS / 2
+    again = {instance.name for instance in mesh.all() if instance.restarts != restarts[instance.name]}
+    assert again == {"enrich-1"}, "no other service had to be restarted"
+
+
+async def _rotate(mesh: Mesh) -> None:
+    """Replace all passwords and the brokers' certificate, restart enrich, and end all connections."""
+    assert mesh.cluster is not None
+    own = mesh.cluster.credentials
+    assert own is not None
+    passwords = {user: secrets.token_urlsafe(32) for user in stream_users(mesh.topics).values()}
+    for user, password in passwords.items():
+        write_secret(own.password_file(user), password)
+    await set_passwords(mesh.bootstrap, passwords)
+    own.replace_broker_certificate()
+    await processes(mesh)["enrich-1"].kill()
+    await mesh.cluster.kill_broker(1)  # the mesh starts it again

@@ -1,0 +1,167 @@
+"""What the operator does not allow a pipe to name is refused at the check, at publication and in the services."""
+
+from pathlib import Path
+
+import pytest
+
+from hifi.errors import Misconfigured
+from hifi.pipe.limit_check import refusals, require_allowed
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.model import Lookup, Pipe
+from hifi.pipe.secret import Secret
+from hifi.pipe_check import check_folder
+from hifi.sql.lookup_reader import read_rows
+
+PIPE = """\
+pipe: orders
+source:
+  keys:
+    - {{env: {env}}}
+normalize:
+  mask:
+    card: {{hash: {{file: {secret}}}}}
+enrich:
+  fields: {{id: string}}
+  lookups:
+    items:
+      file: {lookup}
+      key: {{id: id}}
+      fields: {{name: name}}
+destinations:
+  - name: shop
+    url: http://127.0.0.1:9/
+    headers: {{authorization: {{env: {env}}}}}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for folder in ("pipes", "secrets", "lookups", "elsewhere"):
+        (tmp_path / folder).mkdir()
+    for name in ("secrets/key", "elsewhere/key"):
+        (tmp_path / name).write_text("s3cret")
+    for name in ("lookups/items.csv", "elsewhere/items.csv"):
+        (tmp_path / name).write_text("id,name\n1,one\n")
+    return tmp_path
+
+
+def _write(files: Path, env: str, secret: str, lookup: str) -> Path:
+    text = PIPE.format(env=env, secret=files / secret, lookup=files / lookup)
+    (files / "pipes/orders.yaml").write_text(text)
+    return files / "pipes"
+
+
+def _limit(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
+    monkeypatch.setenv("HIFI_PIPES_SECRET_PREFIXES", "SHOP_:PIPE_")
+    monkeypatch.setenv("HIFI_PIPES_SECRET_FOLDERS", str(files / "secrets"))
+    monkeypatch.setenv("HIFI_PIPES_LOOKUP_FOLDERS", f"{files / 'lookups'}:{files / 'more'}")
+
+
+def test_what_is_allowed_passes(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _limit(monkeypatch, files)
+    pipes, problems = check_folder(
+        _write(files, "SHOP_KEY", "secrets/key", "lookups/items.csv"), "micro-batch", sql=False
+    )
+    assert problems == []
+    require_allowed(pipes)
+
+
+def test_what_is_not_allowed_is_reported_with_file_and_line(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _write(files, "HOME", "elsewhere/key", "elsewhere/items.csv")
+    assert check_folder(folder, "micro-batch", sql=False)[1] == [], "without limits it passes"
+    _limit(monkeypatch, files)
+    found = {(one.line, one.where): one.message for one in check_folder(folder, "micro-batch", sql=False)[1]}
+    assert set(found) == {
+        (4, "source.keys[0]"),
+        (7, "normalize.mask.card.hash"),
+        (12, "enrich.lookups.items.file"),
+        (18, "destinations[0].headers.authorization"),
+    }
+    assert (
+        "HOME is not allowed as a secret: HIFI_PIPES_SECRET_PREFIXES allows SHOP_, PIPE_"
+        in found[4, "source.keys[0]"]
+    )
+    assert "HIFI_PIPES_LOOKUP_FOLDERS allows files below" in found[12, "enrich.lookups.items.file"]
+
+
+def test_what_is_not_allowed_is_not_published(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipes, _ = check_folder(
+        _write(files, "HOME", "elsewhere/key", "elsewhere/items.csv"), "micro-batch", sql=False
+    )
+    _limit(monkeypatch, files)
+    with pytest.raises(Misconfigured, match=r"(?s)no pipe was published.*orders: source\.keys\.0: .*HOME"):
+        require_allowed(pipes)
+
+
+def test_a_service_reads_nothing_that_is_not_allowed(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe may have been published without the check."""
+    _limit(monkeypatch, files)
+    monkeypatch.setenv("PASSWORD_OF_ANOTHER", "s3cret")
+    for secret in ({"env": "PASSWORD_OF_ANOTHER"}, {"file": files / "elsewhere/key"}):
+        with pytest.raises(Misconfigured, match="is not allowed as a secret"):
+            Secret.model_validate(secret).read()
+    assert Secret.model_validate({"file": files / "secrets/key"}).read() == "s3cret"
+    lookup = {"key": {"id": "id"}, "fields": {"name": "name"}, "file": files / "elsewhere/items.csv"}
+    with pytest.raises(Misconfigured, match="is not allowed as a lookup"):
+        read_rows(Lookup.model_validate(lookup))
+    assert len(read_rows(Lookup.model_validate(lookup | {"file": files / "lookups/items.csv"}))) == 1
+
+
+def test_a_path_or_link_that_leads_out_of_the_folder_is_refused(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _limit(monkeypatch, files)
+    (files / "secrets/link").symlink_to(files / "elsewhere/key")
+    limits = pipe_limits()
+    assert limits.refuse_secret_file(files / "secrets/../elsewhere/key")
+    assert limits.refuse_secret_file(files / "secrets/link")
+
+
+def test_settings_and_credentials_of_hifi_are_always_refused(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIFI_KAFKA_SECURITY_PASSWORD_FILE", str(files / "secrets/key"))
+    limits = pipe_limits()
+    assert "settings of hifi" in str(limits.refuse_variable("HIFI_OBSERVE_WEBHOOK_SECRET"))
+    assert "credential of hifi" in str(limits.refuse_secret_file(files / "secrets/../secrets/key"))
+    assert "credential of hifi" in str(limits.refuse_lookup(files / "secrets/key"))
+    assert limits.refuse_variable("SHOP_KEY") is None
+
+
+def test_every_kind_of_secret_of_a_pipe_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Walks the model: a new field with a secret is found without a change to the walk."""
+    secret = {"env": "HIFI_X"}
+    pipe = Pipe.model_validate(
+        {
+            "pipe": "p",
+            "source": {"keys": [secret]},
+            "normalize": {"mask": {"a": {"hash": secret}}},
+            "enrich": {
+                "fields": {"id": "string"},
+                "lookups": {
+                    "l": {
+                        "sql": {"url": secret, "query": "select 1"},
+                        "key": {"id": "id"},
+                        "fields": {"n": "n"},
+                    }
+                },
+            },
+            "destinations": [
+                {
+                    "name": "d",
+                    "url": "http://127.0.0.1:9/",
+                    "headers": {"a": secret},
+                    "signing": secret,
+                }
+            ],
+        }
+    )
+    assert {path for path, _ in refusals(pipe, pipe_limits())} == {
+        ("source", "keys", 0),
+        ("normalize", "mask", "a", "hash"),
+        ("enrich", "lookups", "l", "sql", "url"),
+        ("destinations", 0, "headers", "a"),
+        ("destinations", 0, "signing"),
+    }
