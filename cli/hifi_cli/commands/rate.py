@@ -65,7 +65,7 @@ def rate(
             help="Size of an event, or a range. Default: that of a flight, about 280 B.",
         ),
     ] = None,
-    trigger: TriggerOf = "auto",
+    trigger: TriggerOf = "micro-batch",
     wanted: Annotated[
         float | None,
         typer.Option(

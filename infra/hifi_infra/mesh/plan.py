@@ -53,7 +53,7 @@ class Plan:
     partitions: int | None = None
     port: int = 8080
     console_port: int = 8090
-    trigger: Trigger = "auto"
+    trigger: Trigger = "micro-batch"
     scale: Mapping[str, int] = field(default_factory=dict)
     python_path: Sequence[Path] = ()
     env: Mapping[str, str] = field(default_factory=dict)
