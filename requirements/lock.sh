@@ -14,4 +14,5 @@ for s in ingest normalize enrich egest retrier observe; do
 done
 "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock infra/pyproject.toml -o requirements/infra.lock
 "$UV" pip compile "${opts[@]}" -c requirements/all.lock requirements/destination.in -o requirements/destination.lock
+"$UV" pip compile "${opts[@]}" -c requirements/all.lock -c requirements/build.lock requirements/compile.in -o requirements/compile.lock
 "$UV" pip compile "${opts[@]}" requirements/audit.in -o requirements/audit.lock

@@ -22,6 +22,7 @@ def test_each_test_belongs_to_exactly_one_group() -> None:
     assert len(folders) == len(set(folders))
     assert others == ["tests", *(f"--ignore={folder}" for folder in folders)]
     assert all((TESTS.parent / folder).is_dir() for folder in folders)
+    assert all((TESTS.parent / path).exists() for path in run_groups.UNCOMPILED)
 
 
 def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:

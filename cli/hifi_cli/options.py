@@ -52,7 +52,7 @@ TriggerOf = Annotated[
     Trigger,
     typer.Option(
         "--trigger",
-        help="Spark trigger of enrich: micro-batch supports everything; real-time has a lower lag but no UDFs.",
+        help="Spark trigger of enrich. auto: real-time, and micro-batch while a pipe has a UDF.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -1,12 +1,13 @@
 """Makes base images out of this machine's own files, for places that reach no image registry.
 
     python3.12 infra/docker/base_images.py python TAG     # of the Python that runs it
+    python3.12 infra/docker/base_images.py compiler TAG   # the same with its headers and this machine's gcc (Debian)
     python3.12 infra/docker/base_images.py jdk TAG        # of JAVA_HOME, or of the `java` on PATH
 
 Each is one layer, imported into the Docker engine that `docker` talks to: a shell and the usual small tools,
 the C library, the CA certificates that this machine trusts, and the Python (in /usr/local) or the JDK (in
-/opt/java/openjdk), where the public images keep them. Pass the tags to `docker build` as BASE_IMAGE and
-JDK_IMAGE. Needs nothing but the standard library.
+/opt/java/openjdk), where the public images keep them. Pass the tags to `docker build` as BASE_IMAGE, COMPILER_IMAGE
+and JDK_IMAGE. Needs nothing but the standard library.
 """
 
 import os
@@ -81,6 +82,11 @@ LEFT_OUT_OF_PYTHON: Final = shutil.ignore_patterns(
     *("site-packages", "_bundled", "*.a"),
 )
 LEFT_OUT_OF_JDK: Final = shutil.ignore_patterns("src.zip", "ct.sym", "man", "demo", "docs", "include")
+COMPILER_PACKAGES: Final = re.compile(
+    r"gcc(-\d+)?(-[a-z0-9-]+-gnu)?|cpp(-\d+)?(-[a-z0-9-]+-gnu)?|libgcc-\d+-dev|binutils(-common|-[a-z0-9-]+-gnu)?"
+    r"|libbinutils|libctf.*|libc6-dev|linux-libc-dev|libcrypt-dev"
+)
+"""Debian's packages of a C compiler; their libraries follow from what they link."""
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 JAVA_HOME: Final = "/opt/java/openjdk"
 
@@ -186,6 +192,22 @@ def add_python(root: Root) -> list[str]:
     return ["ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", 'CMD ["python3"]']
 
 
+def add_compiler(root: Root) -> list[str]:
+    """The Python that runs this with its header files, gcc and the headers of the C library."""
+    changes = add_python(root)
+    include = Path(sysconfig.get_path("include"))
+    shutil.copytree(include, root.path / "usr/local/include" / include.name)
+    listed = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package}\n"], capture_output=True, text=True, check=True
+    )
+    for package in filter(COMPILER_PACKAGES.fullmatch, listed.stdout.split()):
+        files = subprocess.run(["dpkg", "-L", package], capture_output=True, text=True, check=True).stdout
+        for name in files.splitlines():
+            if Path(name).is_file() and not name.startswith("/usr/share"):
+                root.add(Path(name), name)
+    return changes
+
+
 def add_jdk(root: Root) -> list[str]:
     """A whole JDK, with jlink, as /opt/java/openjdk; returns changes for the image's configuration."""
     java = shutil.which("java")
@@ -200,7 +222,7 @@ def add_jdk(root: Root) -> list[str]:
 
 def main() -> None:
     """The command."""
-    kinds = {"python": add_python, "jdk": add_jdk}
+    kinds = {"python": add_python, "compiler": add_compiler, "jdk": add_jdk}
     if len(sys.argv) != 3 or sys.argv[1] not in kinds:
         sys.exit(f"usage: {sys.argv[0]} {'|'.join(kinds)} TAG")
     with tempfile.TemporaryDirectory() as folder:

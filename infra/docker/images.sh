@@ -4,16 +4,19 @@
 #   infra/docker/images.sh                      # hifi-ingest:latest, hifi-normalize:latest, ...
 #   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
 #
-# BASE_IMAGE and JDK_IMAGE choose other base images. When they are not set and the public ones cannot be pulled, base
-# images are made from this machine's Python (HIFI_BASE_PYTHON chooses another) and JDK.
+# BASE_IMAGE, COMPILER_IMAGE and JDK_IMAGE choose other base images. When they are not set and the public ones cannot be
+# pulled, base images are made from this machine's Python (HIFI_BASE_PYTHON chooses another), gcc and JDK. Without a gcc
+# the services run uncompiled. COMPILER_IMAGE needs the Python of BASE_IMAGE, and a C library that is not newer.
 # HIFI_BUILD_ARGS are additional arguments of every `docker build`, such as "--build-arg PIP_INDEX_URL=…" in a network
 # with a package mirror.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 PUBLIC_PYTHON=python:3.12-slim
+PUBLIC_COMPILER=python:3.12
 PUBLIC_JDK=eclipse-temurin:17-jdk
 OWN_PYTHON=hifi-base:python
+OWN_COMPILER=hifi-base:compiler
 OWN_JDK=hifi-base:jdk
 TAG=${HIFI_TAG:-latest}
 ALL="kafka tools destination ingest normalize enrich egest retrier observe"
@@ -47,6 +50,17 @@ choose_bases() {
             BASE_IMAGE=$OWN_PYTHON
         fi
     fi
+    if [ -z "${COMPILER_IMAGE:-}" ]; then
+        if [ "$BASE_IMAGE" != "$OWN_PYTHON" ] && can_have "$PUBLIC_COMPILER"; then
+            COMPILER_IMAGE=$PUBLIC_COMPILER
+        elif [ "$BASE_IMAGE" = "$OWN_PYTHON" ] && command -v gcc dpkg >/dev/null; then
+            there "$OWN_COMPILER" || { say "making $OWN_COMPILER"; "$(own_python)" infra/docker/base_images.py compiler "$OWN_COMPILER"; }
+            COMPILER_IMAGE=$OWN_COMPILER
+        else
+            say "no C compiler for $BASE_IMAGE: the services run uncompiled; set COMPILER_IMAGE"
+            COMPILER_IMAGE=$BASE_IMAGE
+        fi
+    fi
     if [ -z "${JDK_IMAGE:-}" ]; then
         if [ "$BASE_IMAGE" != "$OWN_PYTHON" ] && can_have "$PUBLIC_JDK"; then
             JDK_IMAGE=$PUBLIC_JDK
@@ -75,6 +89,7 @@ for image in ${*:-$ALL}; do
     file=$(dockerfile "$image")
     [ -f "$file" ] || { say "unknown image $image; expected one of $ALL"; exit 2; }
     own=("${options[@]}")
+    grep -q '^ARG COMPILER_IMAGE' "$file" && own+=(--build-arg "COMPILER_IMAGE=$COMPILER_IMAGE")
     grep -q '^ARG JDK_IMAGE' "$file" && own+=(--build-arg "JDK_IMAGE=$JDK_IMAGE")
     [ "$image" = kafka ] || own+=(--build-arg "VERSION=$version")
     started=$SECONDS

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -181,6 +181,16 @@ class Topics:
             return parse_tier(topic.removeprefix(self.retry_in_prefix))
         except ValueError:
             return None
+
+    def with_removed_tiers(self, existing: Iterable[str]) -> "Topics":
+        """These topics and the tiers that were removed from `HIFI_TIERS`: what waits in their topics still comes back.
+
+        Args:
+            existing: names of topics in Kafka.
+        """
+        found = {tier.name: tier for name in existing if (tier := self.tier_of(name)) is not None}
+        tiers = {**found, **{tier.name: tier for tier in self.tiers}}
+        return replace(self, tiers=tuple(sorted(tiers.values(), key=lambda tier: (tier.delay_s, tier.name))))
 
     def group(self, service: str) -> str:
         """The id of a service's consumer group."""

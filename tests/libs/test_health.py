@@ -2,18 +2,19 @@ import asyncio
 
 import aiohttp
 
+from hifi.compiled import import_hook
 from hifi.health import Health
 from hifi.http import server
 from hifi.service import Service
 from hifi.settings import ServiceSettings
 
 
-async def readyz(health: Health) -> tuple[int, dict]:
+async def readyz(health: Health, path: str = "/readyz") -> tuple[int, dict]:
     sock = server.listen("127.0.0.1", 0)
     async with (
         server.serve(health.app(), sock),
         aiohttp.ClientSession() as client,
-        client.get(f"http://127.0.0.1:{sock.getsockname()[1]}/readyz") as answer,
+        client.get(f"http://127.0.0.1:{sock.getsockname()[1]}{path}") as answer,
     ):
         return answer.status, await answer.json()
 
@@ -35,6 +36,11 @@ async def test_an_open_condition_makes_a_service_unready_and_says_why():
     assert (status, body["waiting"]) == (503, {"kafka": "no broker answers"})
     health.unblock("kafka")
     assert (await readyz(health))[0] == 200
+
+
+async def test_healthz_tells_whether_compiled_modules_are_used():
+    status, body = await readyz(Health("ingest", "here"), "/healthz")
+    assert (status, body["compiled"]) == (200, import_hook.in_use())
 
 
 async def test_work_that_may_take_for_ever_ends_with_the_service():

@@ -43,7 +43,7 @@ def apply(
       hifi apply pipes/ --delete-missing
     """
     target = kafka_target(data, kafka, stream)
-    trigger = target.running.trigger if target.running else "micro-batch"
+    trigger = target.running.trigger if target.running else "auto"
     pipes = load_checked_pipes(
         folder,
         trigger,

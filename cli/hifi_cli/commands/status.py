@@ -17,9 +17,9 @@ from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state import service_metrics
-from hifi_cli.mesh_state.backlog import ConsumerBacklog, read_backlog
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
+from hifi_infra.kafka.backlog import ConsumerBacklog, read_backlog
 from hifi_infra.mesh.health_probe import readiness
 from hifi_infra.mesh.running import RunningInstance
 

@@ -18,8 +18,8 @@ from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Secure, Stream, TriggerOf
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
-from hifi_infra.autoscaler.due_backlog import due_backlog
 from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.kafka.backlog import due_backlog
 from hifi_infra.mesh import running
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, read_scale
@@ -64,7 +64,7 @@ def up(
     console_port: Annotated[
         int, typer.Option("--console-port", min=1, max=65535, help="Port of observe, its console and API.")
     ] = 8090,
-    trigger: TriggerOf = "micro-batch",
+    trigger: TriggerOf = "auto",
     secure: Secure = None,
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,

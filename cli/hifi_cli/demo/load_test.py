@@ -11,7 +11,7 @@ from hifi.pipe.model import Pipe
 from hifi_cli.demo.expected import Deliveries
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent
 from hifi_cli.demo.workspace import Workspace
-from hifi_cli.mesh_state.backlog import read_backlog
+from hifi_infra.kafka.backlog import read_backlog
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.process.process import Process
 

@@ -51,7 +51,7 @@ class Autoscaler:
     Args:
         mesh: what is scaled.
         policies: service to its policy.
-        read_backlog: as in `due_backlog`.
+        read_backlog: as `hifi_infra.kafka.backlog.due_backlog`.
         clock: monotonic, seconds.
     """
 

@@ -22,7 +22,7 @@ MAX_INSTANCES: Final = 64
 
 FUNCTION_FOLDERS: Final = "HIFI_PIPES_FUNCTION_FOLDERS"
 
-Trigger: TypeAlias = Literal["micro-batch", "real-time"]
+Trigger: TypeAlias = Literal["auto", "micro-batch", "real-time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Plan:
     partitions: int | None = None
     port: int = 8080
     console_port: int = 8090
-    trigger: Trigger = "micro-batch"
+    trigger: Trigger = "auto"
     scale: Mapping[str, int] = field(default_factory=dict)
     python_path: Sequence[Path] = ()
     env: Mapping[str, str] = field(default_factory=dict)

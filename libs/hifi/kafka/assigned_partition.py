@@ -1,9 +1,11 @@
 """One partition during one assignment: its offsets, and whether work on it may begin or be written."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 
 from hifi.errors import Fenced
 from hifi.kafka.offset_tracker import OffsetTracker
@@ -12,7 +14,21 @@ from hifi.kafka.offset_tracker import OffsetTracker
 class AssignedPartition:
     """A partition from its assignment to its revocation. A later assignment of the same partition is another object."""
 
-    def __init__(self, tp: TopicPartition, committed: int | None = None, metadata: str = "") -> None:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        committed: int | None = None,
+        metadata: str = "",
+        fail: Callable[[BaseException], None] = lambda _: None,
+    ) -> None:
+        """Start without records.
+
+        Args:
+            tp: the partition.
+            committed: its committed offset; None: there is none.
+            metadata: of that commit.
+            fail: gets an error after which the member has to join the group again.
+        """
         self.topic: str = tp.topic
         self.partition: int = tp.partition
         self.tp = tp
@@ -32,6 +48,8 @@ class AssignedPartition:
         """The next offset to read; None until records were read."""
         self.task: asyncio.Task[None] | None = None
         """The handler of a batch that did not end at once; no other batch begins until it has ended."""
+        self._fail = fail
+        self._outputs: deque[tuple[asyncio.Future[None], int, Callable[[int], None]]] = deque()
         self._completed = asyncio.Event()
         self._abandoned = False
         self._room: tuple[int, Callable[[], None]] | None = None
@@ -50,6 +68,43 @@ class AssignedPartition:
         """Complete all records up to and including this one: their outputs are acknowledged."""
         self.offsets.finish_through(offset)
         self._announce()
+
+    def complete_when(
+        self, acknowledged: asyncio.Future[None], offset: int, complete: Callable[[int], None] | None = None
+    ) -> None:
+        """Complete all records up to and including this one when Kafka has acknowledged their outputs.
+
+        The records of earlier calls are completed first, whatever topics their outputs go to. If Kafka never
+        acknowledges some outputs, nothing after them is completed: the member joins the group again, and they are read
+        again from the committed offset.
+
+        Args:
+            acknowledged: of the outputs.
+            offset: of the last record.
+            complete: is called with the offset in place of `complete_through`.
+        """
+        self._outputs.append((acknowledged, offset, complete or self.complete_through))
+        acknowledged.add_done_callback(self._on_acknowledged)
+
+    def _on_acknowledged(self, _: asyncio.Future[None]) -> None:
+        outputs = self._outputs
+        while outputs and outputs[0][0].done():
+            acknowledged, offset, complete = outputs[0]
+            error = asyncio.CancelledError() if acknowledged.cancelled() else acknowledged.exception()
+            if error is not None:
+                if not self._abandoned:
+                    self.abandon()
+                    self._fail(KafkaError(f"outputs of {self.topic}[{self.partition}] are lost: {error!r}"))
+                return
+            outputs.popleft()
+            complete(offset)
+        self._completed.set()
+
+    async def outputs_acknowledged(self) -> None:
+        """Wait until all outputs given to `complete_when` are acknowledged; for ever if one of them never will be."""
+        while self._outputs:
+            self._completed.clear()
+            await self._completed.wait()
 
     def _announce(self) -> None:
         self._completed.set()

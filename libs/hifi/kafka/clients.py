@@ -16,7 +16,7 @@ from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, check_fetcher
 from hifi.kafka.security import client_options
 from hifi.settings import ServiceSettings
 
-_HEARTBEATS_A_SESSION = 5
+_HEARTBEATS_A_SESSION = 20
 _NO_POLL_LIMIT_MS = 2**31 - 1
 """The watchdog of the consumer (hifi.kafka.watchdog) replaces aiokafka's limit on the time between polls."""
 

@@ -192,8 +192,8 @@ class Consumer:
         if self._ending:
             return
         for tp in sorted(added):
-            last = (known[tp].offset, known[tp].metadata) if tp in known else ()
-            self._assigned[tp] = AssignedPartition(tp, *last)
+            offset, metadata = (known[tp].offset, known[tp].metadata) if tp in known else (None, "")
+            self._assigned[tp] = AssignedPartition(tp, offset, metadata, self._fail)
         self._dispatcher.begin(self._member._fetcher)  # noqa: SLF001 - made by its `start`
         self._report("assigned", added)
         self._service.health.unblock(self._condition)

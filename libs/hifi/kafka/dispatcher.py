@@ -156,8 +156,9 @@ class Dispatcher:
         """Wait for a handler, with retries if it fails; the partition is not free meanwhile."""
         try:
             await self._process(assigned, records, waiting)
-        except Fenced:
-            pass
+        except Fenced as error:
+            if assigned.active:  # otherwise the records would stay incomplete until the next rebalance
+                self._fail(KafkaError(repr(error)))
         except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
             self._fail(error)
         finally:

@@ -1,7 +1,7 @@
 """The time between two Kafka requests: 20 ms when CPUs are free, up to 120 ms when they are saturated.
 
-A request costs about the same with one record as with a hundred, to the service and to the broker. At 500 records
-a second, 20 ms take half the CPU of 5 ms and add 4 ms to the median of each hop. Where CPUs are scarce, small requests
+A request costs about the same with one record as with a hundred, to the service and to the broker. At 500 records a
+second, 20 ms take half the CPU of 5 ms and add 4 ms to the median of each hop. Where CPUs are scarce, small requests
 take the time in which other processes would handle records, and make all of them late. The share of time that this
 process waits for a CPU tells which it is (Linux only; elsewhere the interval stays at its shortest).
 """

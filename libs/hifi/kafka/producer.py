@@ -115,6 +115,8 @@ class Producer:
             aiokafka.errors.KafkaError: no broker answers.
         """
         self._client = await self._new_client()
+        self._rebuilding = None
+        self._send_again(self._client)
 
     async def connect(self, health: Health) -> None:
         """Connect, however long Kafka is away; the service is not ready until then."""
@@ -318,16 +320,14 @@ class Producer:
 
         await connect(self.start, report_first)
         logger.warning("producer-rebuilt")
-        self._rebuilding = None
-        self._send_again()
 
-    def _send_again(self) -> None:
-        """Give all batches in flight to the new client."""
+    def _send_again(self, client: AIOKafkaProducer) -> None:
+        """Give a new client all batches that are in flight, and begin a round."""
         now_s = asyncio.get_running_loop().time()
         for queue in list(self._in_flight):
-            if self._client is not None:
-                self._transmit(self._client, queue, now_s)
-        self._begin_round()
+            self._transmit(client, queue, now_s)
+        if self._ready:
+            self._begin_round()
 
     def _look_up(self, client: AIOKafkaProducer, queue: PartitionQueue) -> None:
         """Read the metadata of a topic that the client does not know yet, then send to it."""

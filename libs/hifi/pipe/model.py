@@ -11,8 +11,10 @@ from hifi.pipe.secret import Secret, WriteKey
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
-Trigger = Literal["micro-batch", "real-time"]
-"""Trigger of the Spark query that a stream's pipes run with. `real-time` allows no UDF."""
+QueryTrigger = Literal["micro-batch", "real-time"]
+"""Trigger of a Spark query. `real-time` has a lag of milliseconds and allows no UDF."""
+Trigger = Literal["auto", "micro-batch", "real-time"]
+"""Trigger that a stream is set to. `auto`: real-time, and micro-batch while a pipe has a UDF."""
 
 
 class Format(StrEnum):
@@ -197,7 +199,7 @@ class DerivedField(StrictModel):
 
 
 class Udf(StrictModel):
-    """A Python function on pandas data, for logic that SQL cannot express. Only with the micro-batch trigger."""
+    """A Python function on pandas data, for logic that SQL cannot express. The stream then runs in micro-batches."""
 
     function: PythonPath = Field(
         description="Function from a pandas DataFrame with the columns `args` to one with the columns `returns`."

@@ -25,7 +25,7 @@ class SqlFinding:
     message: str
 
 
-def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "micro-batch") -> list[SqlFinding]:
+def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "auto") -> list[SqlFinding]:
     """Parse and analyse every expression against its pipe's typed fields. Starts a small local Spark (some seconds).
 
     Args:
@@ -66,7 +66,7 @@ def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[YamlPath, str]]:
     if trigger == "real-time":
         yield (
             ("enrich", "udf"),
-            "a UDF needs the micro-batch trigger; use SQL instead, or run the mesh with micro-batch",
+            "a UDF needs the micro-batch trigger; use SQL instead, or run the mesh with the trigger auto",
         )
 
 

@@ -32,6 +32,11 @@ INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
 }
 """Evaluates expressions without generating Java source for them."""
+GENERATED: Final = {
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.codegen.wholeStage": "true",
+}
+"""Generates Java source for expressions; Spark's default."""
 _TUNING: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

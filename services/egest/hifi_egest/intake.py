@@ -5,7 +5,7 @@ lanes. The outcomes of the deliveries complete the offsets later.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,8 +35,6 @@ from hifi_egest.receipts.outbox import Outbox
 from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
 from hifi_egest.receipts.records import SERVICE
 
-_CHUNK: Final = 50
-"""Records that are given to the lanes before the event loop gets a turn."""
 _RECHECK_S: Final = 0.1
 LANE_FULL: Final = Refusal("lane-full", "the lane of the destination is full")
 PIPES_BEHIND: Final = Refusal("pipes-behind", "this instance does not know the pipe's version yet")
@@ -104,25 +102,27 @@ class DeliveryIntake:
         self._unreachable_version = -1
         self._taken_over: dict[AssignedPartition, _Takeover] = {}
         self._endings: set[asyncio.Task[None]] = set()
+        self._offered: dict[Lane, None] = {}
+        """Lanes with deliveries whose requests have to be started."""
 
-    async def handle(self, assigned: AssignedPartition, records: Batch) -> None:
+    def handle(self, assigned: AssignedPartition, records: Batch) -> Awaitable[None] | None:
         """Give the deliveries of records to their lanes. Implements `BatchHandler`."""
-        known = self._taken_over.get(assigned) or await self._take_over(assigned, records[0])
-        records = [record for record in records if record.offset > known.given_through]
-        if not records:
-            return
-        fetched_us = now_us()
-        undecided = next((record for record in records if record.offset not in known.decided), None)
-        if undecided is not None:
-            known.deduplicator.begin_batch(undecided.offset, self._reader.floors(assigned.partition))
-        for start in range(0, len(records), _CHUNK):
-            chunk = records[start : start + _CHUNK]
-            assigned.ensure_active()
-            new = [record for record in chunk if record.offset not in known.decided]
+        known = self._taken_over.get(assigned)
+        return self._handle(known, records) if known is not None else self._take_over(assigned, records)
+
+    def _handle(self, known: _Takeover, records: Batch) -> Awaitable[None] | None:
+        assigned = known.partition.assigned
+        assigned.ensure_active()
+        if records[0].offset <= known.given_through:
+            records = [record for record in records if record.offset > known.given_through]
+        decided = known.decided
+        new = [record for record in records if record.offset not in decided] if decided else records
+        if new:
+            fetched_us = now_us()
+            known.deduplicator.begin_batch(new[0].offset, self._reader.floors(assigned.partition))
             self._decide(known, parse(known.partition, new, fetched_us), fetched_us)
-            await self._give(known, chunk)
-            if len(chunk) == _CHUNK:
-                await asyncio.sleep(0)
+        given = self._give(known, records)
+        return self._give_rest(known, records[given:]) if given < len(records) else None
 
     async def poisoned(self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         """Write a dead letter for each delivery of a record on which egest failed repeatedly.
@@ -150,21 +150,23 @@ class DeliveryIntake:
 
     # Assignment
 
-    async def _take_over(self, assigned: AssignedPartition, first: ConsumerRecord) -> _Takeover:
-        """Continue where the last owner of a partition stopped; called with the first records of an assignment."""
+    async def _take_over(self, assigned: AssignedPartition, records: Batch) -> None:
+        """Continue where the last owner of a partition stopped, with the first records of an assignment."""
         source = ENRICHED if assigned.topic == self._topics.enriched else RETRY_OUT
         for earlier in [
             each for each in self._taken_over.values() if each.partition.assigned.tp == assigned.tp
         ]:
             # It was lost and is assigned again: its requests must end first, so that their receipts are found.
             await earlier.partition.wait_idle()
-        deduplicator, recorded = await take_over(self._reader, source, assigned, first)
+        deduplicator, recorded = await take_over(self._reader, source, assigned, records[0])
         partition = SourcePartition(assigned, source, self._budget)
         known = self._taken_over[assigned] = _Takeover(partition, deduplicator, recorded)
         task = asyncio.create_task(self._end(partition))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
-        return known
+        waiting = self._handle(known, records)
+        if waiting is not None:
+            await waiting
 
     async def _end(self, partition: SourcePartition) -> None:
         """When the partition is revoked: drop what was not sent, wait for requests in flight, leave the rest."""
@@ -224,46 +226,82 @@ class DeliveryIntake:
 
     # Give deliveries to lanes
 
-    async def _give(self, known: _Takeover, records: Sequence[ConsumerRecord]) -> None:
-        """Give the deliveries of decided records to their lanes, in order, with waits where a limit is reached."""
-        last_recorded = known.recorded.index.last
-        offered: dict[Lane, None] = {}
-        try:
-            for record in records:
-                event = known.decided[record.offset]
-                if event is not None:
-                    refusal = _not_due(event) if event.due_us else None
-                    if self._budget.exceeded or event.barrier > self._registry.version:
-                        _dispatch(offered)
-                        refusal = await self._wait_until_admitted(event, refusal)
-                    while event.destinations:
-                        name = event.destinations[0]
-                        if record.offset <= last_recorded and known.recorded.index.has(record.offset, name):
-                            self._complete_earlier(known.recorded, event, name)
-                        else:
-                            lane = self._lanes.get(event.pipe, name) if name else None
-                            why = refusal
-                            if refusal is None and lane is not None and not lane.fits(event):
-                                _dispatch(offered)
-                                why = await self._wait_for_room(event, lane)
-                            self._give_delivery(Delivery(event, name, event.earlier), lane, why)
-                            if lane is not None:
-                                offered[lane] = None
-                        del event.destinations[0]
-                known.given_through = record.offset
-                del known.decided[record.offset]
-        finally:
-            _dispatch(offered)
+    def _give(self, known: _Takeover, records: Sequence[ConsumerRecord]) -> int:
+        """Give the deliveries of decided records to their lanes, in order.
+
+        Returns:
+            The number of records of which all deliveries were given. Fewer than all: the next one has to wait.
+        """
+        decided, registry, budget = known.decided, self._registry, self._budget
+        for at, record in enumerate(records):
+            event = decided[record.offset]
+            if event is not None:
+                if budget.exceeded or event.barrier > registry.version:
+                    return at
+                if self._give_event(known, event, _not_due(event) if event.due_us else None) is not None:
+                    return at
+            known.given_through = record.offset
+            del decided[record.offset]
+        return len(records)
+
+    async def _give_rest(self, known: _Takeover, records: Sequence[ConsumerRecord]) -> None:
+        """Give the deliveries of decided records to their lanes, with waits where a limit is reached."""
+        while records:
+            event = known.decided[records[0].offset]
+            assert event is not None
+            refusal = await self._wait_until_admitted(event)
+            while (full := self._give_event(known, event, refusal)) is not None:
+                why = await self._wait_for_room(event, full)
+                if why is not None:
+                    self._give_delivery(Delivery(event, event.destinations[0], event.earlier), full, why)
+                    del event.destinations[0]
+            known.given_through = records[0].offset
+            del known.decided[records[0].offset]
+            records = records[1:]
+            records = records[self._give(known, records) :]
+
+    def _give_event(self, known: _Takeover, event: EventRecord, refusal: Refusal | None) -> Lane | None:
+        """Give the deliveries of an event to their lanes.
+
+        Args:
+            known: the partition.
+            event: of it.
+            refusal: why no lane may have its deliveries now; None: they may.
+
+        Returns:
+            The lane that is full, so that its delivery and those after it were not given; None: all were.
+        """
+        offset, destinations = event.record.offset, event.destinations
+        while destinations:
+            name = destinations[0]
+            if offset <= known.recorded.index.last and known.recorded.index.has(offset, name):
+                self._complete_earlier(known.recorded, event, name)
+            else:
+                lane = self._lanes.get(event.pipe, name) if name else None
+                if refusal is None and lane is not None and not lane.fits(event):
+                    return lane
+                self._give_delivery(Delivery(event, name, event.earlier), lane, refusal)
+            del destinations[0]
+        return None
 
     def _give_delivery(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
         try:
-            if lane is not None and refusal is None:
-                lane.offer(delivery)
-            else:
+            if lane is None or refusal is not None:
                 self._hand_over(delivery, lane, refusal)
+                return
+            lane.offer(delivery)
         except BaseException:
             delivery.leave()  # no lane has it: the repetition of the batch makes a new one
             raise
+        if not self._offered:
+            asyncio.get_running_loop().call_soon(self._dispatch)
+        self._offered[lane] = None
+
+    def _dispatch(self) -> None:
+        """Start the requests of the lanes to which this turn of the event loop gave deliveries."""
+        offered, self._offered = self._offered, {}
+        for lane in offered:
+            lane.dispatch()
 
     def _hand_over(self, delivery: Delivery, lane: Lane | None, refusal: Refusal | None) -> None:
         """Record the outcome of a delivery that no lane takes."""
@@ -286,14 +324,18 @@ class DeliveryIntake:
         else:
             self._recorder.missing_receipt(Delivery(event, name, event.earlier), *outcome_and_reason)
 
-    async def _wait_until_admitted(self, event: EventRecord, refusal: Refusal | None) -> Refusal | None:
-        """Wait for room in the in-flight budget and for the event's version of the pipes."""
+    async def _wait_until_admitted(self, event: EventRecord) -> Refusal | None:
+        """Wait for room in the in-flight budget and for the event's version of the pipes.
+
+        Returns:
+            Why its deliveries go to the retrier nevertheless; None: they go to their lanes.
+        """
         assigned = event.partition.assigned
         while self._budget.exceeded:
             await self._budget.wait_for_release(_RECHECK_S)
             assigned.ensure_active()
         if event.barrier <= self._registry.version or await self._wait_for_version(event):
-            return refusal
+            return _not_due(event) if event.due_us else None
         return PIPES_BEHIND
 
     async def _wait_for_version(self, event: EventRecord) -> bool:
@@ -323,13 +365,6 @@ class DeliveryIntake:
             if lane.fits(event):
                 return None
         return LANE_FULL
-
-
-def _dispatch(lanes: dict[Lane, None]) -> None:
-    """Start the requests of lanes that were offered deliveries."""
-    for lane in lanes:
-        lane.dispatch()
-    lanes.clear()
 
 
 def _not_due(event: EventRecord) -> Refusal | None:

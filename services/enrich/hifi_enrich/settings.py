@@ -12,8 +12,10 @@ class EnrichSettings(ServiceSettings):
     """Settings of enrich."""
 
     enrich_trigger: Trigger = Field(
-        "micro-batch",
-        description="Trigger of the Spark query. `real-time` has a latency of milliseconds and allows no UDF.",
+        "auto",
+        description="Trigger of the Spark query. `real-time` has a lag of milliseconds and allows no UDF; "
+        "`micro-batch` starts a batch every 300 ms. `auto`: real-time, but micro-batch while a pipe has a UDF, on a "
+        "Spark cluster, and where `HIFI_ENRICH_MASTER` has too few slots for real-time.",
     )
     enrich_max_offsets_per_trigger: int = Field(
         50_000,

@@ -4,7 +4,9 @@ Outputs go to the partition of the event. An event that its client sent before g
 """
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from aiokafka import ConsumerRecord
@@ -12,7 +14,7 @@ from aiokafka import ConsumerRecord
 from hifi import log, metrics
 from hifi.clock import now_us
 from hifi.dead_letters.record import dead_letter
-from hifi.errors import Fenced, NotAnEvent, Rejected
+from hifi.errors import Fenced, NotAnEvent, Overloaded, Rejected
 from hifi.event import (
     CONTENT_TYPE,
     FIRST,
@@ -24,6 +26,7 @@ from hifi.event import (
     TRACEPARENT,
     Identity,
     Record,
+    identity,
     parse_identity,
 )  # fmt: skip
 from hifi.health import Health
@@ -54,6 +57,15 @@ class _Outputs:
     dead_letters: list[Record] = field(default_factory=list)
     receipts: list[Record] = field(default_factory=list)
 
+    def by_topic(self, topics: Topics) -> list[tuple[str, list[Record]]]:
+        """The topics that get records, with these."""
+        written = (
+            (topics.normalized, self.normalized),
+            (topics.dead_letter, self.dead_letters),
+            (topics.receipts, self.receipts),
+        )
+        return [(topic, records) for topic, records in written if records]
+
 
 class Normalizer:
     """The handler of the consumer."""
@@ -77,24 +89,62 @@ class Normalizer:
         self._health = health
         self._pipe_wait_s = pipe_wait_s
 
-    async def step(self, assigned: AssignedPartition, batch: Batch) -> None:
-        """Normalize a batch, and complete its records once their outputs are acknowledged."""
-        fetched_us = now_us()
+    def step(self, assigned: AssignedPartition, batch: Batch) -> Awaitable[None] | None:
+        """Normalize a batch, and complete its records once their outputs are acknowledged. Implements `BatchHandler`.
+
+        It waits only for fingerprints after an assignment, a version of the pipes, or the producer.
+        """
+        fetched_us, outputs = now_us(), _Outputs()
+        fingerprints = self._cache.opened(assigned)
+        if fingerprints is None:
+            return self._wait_and_normalize(assigned, batch, fetched_us, outputs, 0)
+        end = self._normalize(fingerprints, batch, 0, outputs, fetched_us)
+        written = outputs.by_topic(self._topics)
+        if end < len(batch) or len(written) != 1:
+            return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end)
+        [(topic, records)] = written
+        try:
+            sending = self._producer.send(topic, assigned.partition, records)
+        except Overloaded:
+            return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end)
+        complete = partial(self._cache.complete_through, assigned, fingerprints)
+        assigned.complete_when(sending.acknowledged, batch[-1].offset, complete)
+        return None
+
+    async def _wait_and_normalize(
+        self, assigned: AssignedPartition, batch: Batch, fetched_us: int, outputs: _Outputs, at: int
+    ) -> None:
+        """Write `outputs`, which the records before `at` have, then normalize the rest, with waits."""
         fingerprints = await self._cache.open(assigned, batch[0])
-        outputs = _Outputs()
-        completed = 0
-        for at, record in enumerate(batch):
+        await assigned.outputs_acknowledged()  # those of earlier batches: offsets are completed in order
+        while True:
+            at = self._normalize(fingerprints, batch, at, outputs, fetched_us)
+            await self._write(assigned, outputs)
+            if at:
+                self._cache.complete_through(assigned, fingerprints, batch[at - 1].offset)
+            if at == len(batch):
+                return
+            outputs = _Outputs()
+            await self._wait_for_version(assigned, identity(batch[at].headers).barrier)
+
+    def _normalize(
+        self,
+        fingerprints: PartitionFingerprints,
+        batch: Batch,
+        start: int,
+        outputs: _Outputs,
+        fetched_us: int,
+    ) -> int:
+        """Add the outputs of the records from `start` on; returns where the registry is behind, or the batch's end."""
+        for at in range(start, len(batch)):
+            record = batch[at]
             headers = record.headers
             try:
                 if len(headers) < _PACKED or headers[0][0] != IDENTITY or headers[1][0] != HOP:
                     raise NotAnEvent(f"the first two headers are not {IDENTITY} and {HOP}")
                 event = parse_identity(headers[0][1])
                 if event.barrier > self._registry.version:
-                    await self._write(assigned, outputs)
-                    if at > completed:
-                        self._cache.complete_through(assigned, fingerprints, batch[at - 1].offset)
-                    outputs, completed = _Outputs(), at
-                    await self._wait_for_version(assigned, event.barrier)
+                    return at
                 first = self._first_copy(fingerprints, record, event)
                 if first is not None:
                     outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
@@ -106,8 +156,7 @@ class Normalizer:
                 outputs.normalized.append(Record(record.key, value, [headers[0], hop, *headers[_PACKED:]]))
             except Rejected as why:
                 outputs.dead_letters.append(_dead_letter(record, why, fetched_us))
-        await self._write(assigned, outputs)
-        self._cache.complete_through(assigned, fingerprints, batch[-1].offset)
+        return len(batch)
 
     async def poisoned(self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         """Write a dead letter for a record on which `step` failed repeatedly."""
@@ -146,16 +195,9 @@ class Normalizer:
         """Write all outputs and wait until Kafka has acknowledged them."""
         if assigned.fenced:  # a partition that is only being revoked finishes its batch
             raise Fenced(f"{assigned.topic}[{assigned.partition}] belongs to another member")
-        topics = self._topics
-        records_by_topic = (
-            (topics.normalized, outputs.normalized),
-            (topics.dead_letter, outputs.dead_letters),
-            (topics.receipts, outputs.receipts),
-        )
         writes = [
             self._producer.send_and_wait(topic, assigned.partition, records)
-            for topic, records in records_by_topic
-            if records
+            for topic, records in outputs.by_topic(self._topics)
         ]
         if len(writes) == 1:  # the usual case needs no task
             await writes[0]

@@ -11,6 +11,7 @@ from hifi import log
 from hifi.clock import monotonic_s, now_us
 from hifi.errors import HifiError
 from hifi.health import Health
+from hifi.kafka.admin import topic_names
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
@@ -159,7 +160,9 @@ class Observatory:
     async def _read_topics(self) -> None:
         """Read all topics into ledgers and publish the minutes that close."""
         assert self.publisher is not None
-        self.reader = TopicReader(self.settings, self.topics, self.publisher, self.traces)
+        retry_topics = await topic_names(self.settings.kafka, self.topics.retry_in_prefix)
+        topics = self.topics.with_removed_tiers(retry_topics)
+        self.reader = TopicReader(self.settings, topics, self.publisher, self.traces)
         running = asyncio.create_task(self.reader.run())
         joined = asyncio.create_task(self.reader.joined.wait())
         await asyncio.wait({running, joined}, return_when=asyncio.FIRST_COMPLETED)

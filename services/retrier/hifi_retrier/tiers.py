@@ -23,9 +23,7 @@ def tiers_by_topic(topics: Topics, existing: list[str]) -> dict[str, Tier]:
         topics: of the stream, with the configured tiers.
         existing: names of the stream's retry topics in Kafka.
     """
-    configured = {topics.retry_in(tier): tier for tier in topics.tiers}
-    found = {topic: topics.tier_of(topic) for topic in existing}
-    return {topic: tier for topic, tier in found.items() if tier is not None} | configured
+    return {topics.retry_in(tier): tier for tier in topics.with_removed_tiers(existing).tiers}
 
 
 async def load_tiers(bootstrap: str, topics: Topics, health: Health) -> dict[str, Tier]:

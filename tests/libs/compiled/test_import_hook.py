@@ -40,7 +40,9 @@ class Shop:
         path = os.pathsep.join([str(self.packages), *filter(None, sys.path)])
         result = subprocess.run(
             [sys.executable, "-S", "-c", code],
-            env=os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"} | environment,
+            env=os.environ
+            | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HIFI_COMPILED": "1"}
+            | environment,
             capture_output=True,
             text=True,
             check=True,

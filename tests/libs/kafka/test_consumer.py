@@ -84,7 +84,7 @@ class CopyService:
         self.seen += [(work.partition, record.offset) for record in records]
         copies = [Record(r.key, r.value, list(r.headers)) for r in records]
         sending = self.producer.send(self.target, work.partition, copies)
-        sending.acknowledged.add_done_callback(lambda _: work.complete_through(records[-1].offset))
+        work.complete_when(sending.acknowledged, records[-1].offset)
 
     async def put_away(self, work: AssignedPartition, record: ConsumerRecord, _: Exception) -> None:
         self.poisoned.append(record.value)
@@ -253,6 +253,30 @@ async def test_no_more_is_begun_than_may_be_incomplete_and_a_full_partition_stop
     await until(lambda: len([work for work in begun if not work.partition]) == 25)
     full[0].abandon()
     await service.stop()
+
+
+async def test_records_whose_outputs_are_never_acknowledged_are_read_again(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(), await topic()
+    await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(10)])
+    service = CopyService(kafka, source, target, "g." + source, "n1", plain=True)
+    refused: list[int] = []
+
+    def refuse_once(work: AssignedPartition, records: Batch) -> None:
+        if refused:
+            service.plain_step(work, records)
+            return
+        refused.extend(record.offset for record in records)
+        sending = service.producer.send(target, 0, [Record(b"k", b"1", [("header", "no bytes")])])  # type: ignore[list-item]
+        work.complete_when(sending.acknowledged, records[-1].offset)
+
+    monkeypatch.setattr(service.consumer._dispatcher, "handle", refuse_once)
+    await service.start()
+    await until(lambda: len(service.seen) == 10)
+    await service.stop()
+    assert refused
+    assert (await stored(kafka, target, 1))[0] == list(range(10))
 
 
 def seen_numbers(*services: CopyService) -> list[list[int]]:

@@ -227,6 +227,18 @@ async def test_a_stop_that_takes_too_long_leaves_the_rest_unacknowledged(cluster
         producer.send("stop", 0, [record(3)])
 
 
+async def test_records_that_are_sent_before_the_start_leave_with_it(kafka: str, topic: "object") -> None:
+    name = await topic(partitions=1)  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    early = producer.send(name, 0, [record(1)])
+    await asyncio.sleep(0.01)  # a round has passed without a client
+    await producer.start()
+    async with asyncio.timeout(30):
+        await early.acknowledged
+    assert await producer.stop()
+    assert [int(value) for value in await stored(kafka, name)] == [1]
+
+
 async def test_records_that_cannot_be_encoded_fail_alone(kafka: str, topic: "object") -> None:
     name = await topic(partitions=1)  # type: ignore[operator]
     producer = Producer(kafka, "test")

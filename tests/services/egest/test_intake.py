@@ -1,24 +1,33 @@
 """Records become deliveries exactly once, also when a batch fails half-way or a record is poison."""
 
 import asyncio
+import ssl
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from egest_stream import EPOCH, attributes, until
+from egest_stream import EPOCH, attributes, pipe_to, until
+from fake_destination import destination
 
 from hifi import event
 from hifi.event import Record, seq_text
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition
+from hifi.pipe.model import Pipe
 from hifi.topics import Topics
 from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.outcome_reader import RecordedOutcomes
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.intake import DeliveryIntake
+from hifi_egest.lanes.lanes import Lanes
+from hifi_egest.lanes.resources import LaneResources
+from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
+from hifi_egest.settings import EgestSettings
 
 TOPICS = Topics("s")
 
@@ -90,7 +99,7 @@ class IntakeBench:
             TOPICS, registry, lanes, recorder, outbox, reader, budget, health, pipes_wait_s=1
         )
 
-    def records(self, count: int, to: bytes = b"one") -> list[ConsumerRecord]:
+    def records(self, count: int, to: bytes = b"one", keys: int = 1) -> list[ConsumerRecord]:
         made = []
         for offset in range(count):
             self.assigned.offsets.start(offset)
@@ -109,9 +118,51 @@ class IntakeBench:
                 }
             )
             made.append(
-                ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(headers))
+                ConsumerRecord(
+                    TOPICS.enriched,
+                    0,
+                    offset,
+                    0,
+                    0,
+                    b"%d" % (offset % keys),
+                    b"{}",
+                    None,
+                    0,
+                    2,
+                    tuple(headers),
+                )
             )
         return made
+
+
+class OnePipe:
+    """A registry with one pipe."""
+
+    version = 1
+    partitions = 1
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._known = SimpleNamespace(pipe=pipe)
+
+    def get(self, _: str) -> Any:
+        return self._known
+
+    def all(self) -> list[Any]:
+        return [self._known]
+
+    def on_change(self, _: Callable[[], None]) -> None:
+        pass
+
+
+class Beating:
+    last_heartbeat_monotonic_s = float("inf")
+
+
+async def handle(bench: IntakeBench, assigned: AssignedPartition, records: Sequence[ConsumerRecord]) -> None:
+    """As the consumer does."""
+    waiting = bench.intake.handle(assigned, records)
+    if waiting is not None:
+        await waiting
 
 
 @pytest.fixture
@@ -125,9 +176,9 @@ async def test_a_batch_that_fails_half_way_gives_each_delivery_once_when_it_is_r
     records = bench.records(120)
     bench.lanes[b"one"].failures = 1
     with pytest.raises(RuntimeError):
-        await bench.intake.handle(bench.assigned, records)
+        await handle(bench, bench.assigned, records)
     for record in records:  # as the consumer repeats a failed batch
-        await bench.intake.handle(bench.assigned, [record])
+        await handle(bench, bench.assigned, [record])
     assert bench.lanes[b"one"].offsets == list(range(120))
 
 
@@ -136,8 +187,8 @@ async def test_a_repeated_batch_keeps_the_floors_of_its_first_try(bench: IntakeB
     (record,) = bench.records(1, b"one,two")
     bench.lanes[b"two"].failures = 1
     with pytest.raises(RuntimeError):
-        await bench.intake.handle(bench.assigned, [record])
-    await bench.intake.handle(bench.assigned, [record])
+        await handle(bench, bench.assigned, [record])
+    await handle(bench, bench.assigned, [record])
     metadata = CommitMetadata.parse(bench.assigned.metadata_at(0))
     assert metadata is not None
     assert metadata.floors == {TOPICS.receipts: 1}
@@ -148,7 +199,7 @@ async def test_the_offset_of_a_poison_record_waits_for_its_deliveries_in_lanes(b
     bench.lanes[b"two"].failures = 3
     for _ in range(3):
         with pytest.raises(RuntimeError):
-            await bench.intake.handle(bench.assigned, [record])
+            await handle(bench, bench.assigned, [record])
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
     (letter,) = bench.outbox.written
     assert event.fields(letter.headers)[event.DESTINATION] == b"two"
@@ -176,8 +227,49 @@ async def test_copies_in_a_batch_are_complete_without_a_delivery(bench: IntakeBe
         ConsumerRecord(TOPICS.enriched, 0, offset, 0, 0, b"k", b"{}", None, 0, 2, first.headers)
         for offset in (1, 2)
     ]
-    await bench.intake.handle(bench.assigned, [first, *copies])
+    await handle(bench, bench.assigned, [first, *copies])
     assert bench.lanes[b"one"].offsets == [0]
     assert bench.assigned.offsets.committable is None
     bench.lanes[b"one"].deliveries[0].complete()
     assert bench.assigned.offsets.committable == 3
+
+
+@pytest.mark.parametrize("batch", [None, {"size": 7, "wait": "10ms"}])
+async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in_order(
+    bench: IntakeBench, batch: dict[str, Any] | None
+) -> None:
+    """With lanes, requests and receipts as in egest; only Kafka is missing."""
+    outbox: Any = bench.outbox
+    lease = PartitionLease(Beating, 10.0)  # type: ignore[arg-type]
+    budget = InFlightBudget(40, 10**6)
+    settings = EgestSettings(kafka="127.0.0.1:1", stream="s", egest_lane_events=10)
+    health, tls = Health("egest", "i"), ssl.create_default_context()
+    async with destination() as there:
+        declared = {"url": there.url, "concurrency": 3} | ({"batch": batch} if batch else {})
+        pipes: Any = OnePipe(pipe_to("flights", {"name": "one", **declared}, {"name": "two", **declared}))
+        recorder = OutcomeRecorder(TOPICS, outbox, lease)
+        lanes = Lanes(
+            pipes, LaneResources(settings, TOPICS.tiers, recorder, lease, budget, health, tls), lambda: 1.0
+        )
+        await lanes.start()
+        reader: Any = bench.reader
+        intake = DeliveryIntake(
+            TOPICS, pipes, lanes, recorder, outbox, reader, budget, health, pipes_wait_s=1
+        )
+        waiting = intake.handle(bench.assigned, bench.records(200, b"one,two", keys=5))
+        assert waiting is not None
+        await waiting
+        await until(lambda: bench.assigned.offsets.committable == 200, 20)
+        await lanes.stop()
+        ids = there.ids
+    found = [event.fields(receipt.headers) for receipt in bench.outbox.written]
+    assert Counter(found_one[event.OUTCOME] for found_one in found) == {b"delivered": 400}
+    assert Counter(ids) == {str(number): 2 for number in range(200)}
+    for name in (b"one", b"two"):
+        for key in range(5):
+            offsets = [
+                int(one[event.SOURCE].split(b":")[1]) for one in found if one[event.DESTINATION] == name
+            ]
+            of_key = [offset for offset in offsets if offset % 5 == key]
+            assert of_key == sorted(of_key)
+    assert (budget.events, budget.size_bytes) == (0, 0)

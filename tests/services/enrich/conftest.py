@@ -46,4 +46,7 @@ def catalyst(spark: SparkSession) -> Catalyst:
 
 @pytest.fixture
 def bench(catalyst: Catalyst) -> SparkBench:
-    return SparkBench(catalyst)
+    """Jobs that are evaluated as in micro-batches."""
+    bench = SparkBench(catalyst)
+    bench.evaluate_as("micro-batch")
+    return bench

@@ -121,7 +121,11 @@ class EnrichInstance:
         self, stream: LiveStream, spark: SparkSession, folder: Path, name: str = "one", **settings: Any
     ) -> None:
         self.settings = EnrichSettings(
-            kafka=stream.kafka, stream=stream.topics.stream, instance=name, session_timeout_s=6, **settings
+            kafka=stream.kafka,
+            stream=stream.topics.stream,
+            instance=name,
+            session_timeout_s=6,
+            **{"enrich_batch_s": 5} | settings,
         )
         self.service = Service("enrich", self.settings)
         self.registry = PipeRegistry(stream.kafka, stream.topics, self.service.health)

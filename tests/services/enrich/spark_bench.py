@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hifi import event
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.pipe.registry import PipeVersion
 from hifi.sql.catalyst import Catalyst
 from hifi.sql.lookup_key import table_id
@@ -13,6 +13,7 @@ from hifi_enrich.lookup.table import build_table
 from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
+from hifi_enrich.spark.session import evaluation_conf
 
 LIMIT_BYTES = 100_000
 SCHEMA = "key binary, value binary, partition int, headers array<struct<key string, value binary>>"
@@ -79,6 +80,11 @@ class SparkBench:
     def __init__(self, catalyst: Catalyst) -> None:
         self.catalyst = catalyst
         self.dataframe = DataFrameBuilder(catalyst, "enriched", "dead-letter", LIMIT_BYTES, 1)
+
+    def evaluate_as(self, trigger: QueryTrigger) -> None:
+        """Evaluate the next jobs as a query with this trigger does."""
+        for name, value in evaluation_conf(trigger).items():
+            self.catalyst.spark.conf.set(name, value)
 
     def plan(
         self,

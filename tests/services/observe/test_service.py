@@ -14,6 +14,8 @@ from standardwebhooks import Webhook
 
 from hifi import event
 from hifi.clock import now_us
+from hifi.kafka.admin import create_topics
+from hifi.topics import Topics, parse_tiers
 
 sys.path.insert(0, str(Path(__file__).parent))
 from stream_double import Stream, new_stream
@@ -83,6 +85,17 @@ async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_wh
         await stream.commit(0, "enrich")
         body = await until(url, path, lambda body: body["lost"] == 20)
         assert body["in_flight"] == 0
+
+
+async def test_deliveries_in_a_removed_retry_tier_are_seen_until_they_return(stream: Stream) -> None:
+    removed = parse_tiers("7s")
+    await create_topics(stream.kafka, Topics(stream.topics.stream, removed), partitions=2, replication=1)
+    waiting = [stream.fields(0, past_minute()) | {event.DESTINATION: b"crm"} for _ in range(3)]
+    await stream.write("retry-in.7s", 0, waiting)
+    async with stream.observing() as (_, url):
+        body = await until(url, "/api/v1/pipes/flights", lambda body: body["now"]["retrying"])
+        (tier,) = [one for one in body["now"]["waiting"] if one["topic"] == "retry-in.7s"]
+        assert tier == {"topic": "retry-in.7s", "destination": "crm", "records": 3}
 
 
 async def test_a_restart_goes_on_with_open_and_closed_minutes(stream: Stream) -> None:

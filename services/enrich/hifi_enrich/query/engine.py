@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from hifi import log
 from hifi.clock import monotonic_s
+from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry, PipeVersion
 from hifi.sql.catalyst import Catalyst, JavaObject
 from hifi.sql.spark_session import stop_spark
@@ -29,7 +30,13 @@ from hifi_enrich.query.group_offsets import GroupOffsets
 from hifi_enrich.query.kafka_io import PartitionOffsets, read_range, read_stream, write_records
 from hifi_enrich.query.query_run import QueryRun
 from hifi_enrich.settings import EnrichSettings
-from hifi_enrich.spark.session import connector_jars, resolve_master, start_session
+from hifi_enrich.spark.session import (
+    choose_trigger,
+    connector_jars,
+    evaluation_conf,
+    resolve_master,
+    start_session,
+)
 from hifi_enrich.spark.warm_up_records import warm_up_records
 
 WARM_UP_BATCHES: Final = 20
@@ -82,6 +89,12 @@ class SparkEngine:
         """The newest version of the pipes that the plan includes; -1 before there is a plan."""
         return self._plan.version if self._plan else -1
 
+    @property
+    def trigger(self) -> QueryTrigger:
+        """The trigger that a query with the newest plan has."""
+        has_udf = self._plan is not None and bool(self._plan.udfs)
+        return choose_trigger(self._settings.enrich_trigger, self._master, self.partitions, has_udf=has_udf)
+
     async def start(self, partitions: int, spark: SparkSession | None = None) -> None:
         """Start Spark.
 
@@ -95,7 +108,7 @@ class SparkEngine:
         self.partitions = partitions
         settings = self._settings
         started_s = monotonic_s()
-        master = resolve_master(settings.enrich_master, partitions, settings.enrich_trigger)
+        master = self._master = resolve_master(settings.enrich_master, partitions, settings.enrich_trigger)
         if spark is None:
             jars = await asyncio.to_thread(connector_jars, settings.enrich_spark_jars)
             spark = await asyncio.to_thread(start_session, master, settings, jars, self._scratch)
@@ -150,7 +163,7 @@ class SparkEngine:
         return True
 
     def _refused_by_trigger(self) -> dict[str, str]:
-        """Pipes that the trigger does not allow. A single one of them would prevent the whole query from starting."""
+        """Pipes with a UDF, where real time is set. A single one would prevent the whole query from starting."""
         if self._settings.enrich_trigger != "real-time":
             return {}
         with_udf = [known.pipe.pipe for known in self._registry.all() if known.pipe.enrich.udf is not None]
@@ -197,12 +210,19 @@ class SparkEngine:
         return self._compiler.plan(pipes, inputs.version, broadcasts, self.partitions, inputs.broken)
 
     def _start_query(self, start: PartitionOffsets) -> QueryRun:
-        records = read_stream(self._session, self._settings, self._topics.normalized, start)
+        trigger = self.trigger
+        self._configure(trigger)
+        records = read_stream(self._session, self._settings, self._topics.normalized, start, trigger)
         checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
-        query = QueryRun(self._enriched(records), self._settings, checkpoint)
-        if self._settings.enrich_trigger == "real-time":
+        query = QueryRun(self._enriched(records), self._settings, checkpoint, trigger)
+        if trigger == "real-time":
             self._wait_for_tasks(query)
         return query
+
+    def _configure(self, trigger: QueryTrigger) -> None:
+        """Set what a query takes over from the session when it starts."""
+        for name, value in evaluation_conf(trigger).items():
+            self._session.conf.set(name, self._settings.enrich_conf.get(name, value))
 
     def _wait_for_tasks(self, query: QueryRun) -> None:
         """Wait until the tasks of a real-time batch run; before that the first events would wait for them."""
@@ -212,19 +232,22 @@ class SparkEngine:
             time.sleep(_POLL_S)
 
     def _write_range(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
+        self._configure("micro-batch")
         records = read_range(self._session, self._settings, self._topics.normalized, start, end)
         write_records(self._enriched(records), self._settings)
 
     def _run_warm_up(self, start: PartitionOffsets) -> None:
         """Run records in a loop: the query writes what it reads to the topic that it reads from."""
         started_s = monotonic_s()
+        trigger = self.trigger
+        self._configure(trigger)
         topic = F.lit(self._topics.enrich_warm_up)
         pipes = [known.pipe.pipe for known in self._registry.all()] or ["none"]
         records = warm_up_records(self._session, pipes, self.partitions).withColumn("topic", topic)
         write_records(records, self._settings)
-        records = read_stream(self._session, self._settings, self._topics.enrich_warm_up, start)
+        records = read_stream(self._session, self._settings, self._topics.enrich_warm_up, start, trigger)
         looped = self._enriched(records).withColumn("topic", topic)
-        query = QueryRun(looped, self._settings, self._scratch / "checkpoint-warm-up", interval_ms=0)
+        query = QueryRun(looped, self._settings, self._scratch / "checkpoint-warm-up", trigger, interval_ms=0)
         batches = 0
         while batches < WARM_UP_BATCHES and query.active and monotonic_s() - started_s < WARM_UP_S:
             time.sleep(_POLL_S)

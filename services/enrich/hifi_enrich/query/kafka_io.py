@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from hifi.kafka.security import java_client_options
+from hifi.pipe.model import QueryTrigger
 from hifi.sql.spark_session import task_slots
 from hifi.topics import Topics
 from hifi_enrich.settings import EnrichSettings
@@ -25,14 +26,18 @@ waits with its next fetch, for records that do not exist yet.
 
 
 def read_stream(
-    spark: SparkSession, settings: EnrichSettings, topic: str, start: PartitionOffsets
+    spark: SparkSession,
+    settings: EnrichSettings,
+    topic: str,
+    start: PartitionOffsets,
+    trigger: QueryTrigger,
 ) -> DataFrame:
     """Read a topic as a stream of records with headers, from the given offset of each of its partitions.
 
     A task of a micro-batch reads several partitions one after the other, so that many partitions are not as many tasks.
     """
     options = source_options(settings, topic, start) | {"kafka.client.id": settings.instance}
-    if settings.enrich_trigger == "real-time":
+    if trigger == "real-time":
         return spark.readStream.format("kafka").options(**options).load()
     options |= {
         "maxOffsetsPerTrigger": str(settings.enrich_max_offsets_per_trigger),

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from hifi.pipe.model import QueryTrigger
 from hifi_enrich.query.kafka_io import sink_options
 from hifi_enrich.settings import EnrichSettings
 
@@ -41,6 +42,7 @@ class QueryRun:
         records: DataFrame,
         settings: EnrichSettings,
         checkpoint: Path,
+        trigger: QueryTrigger,
         *,
         interval_ms: int = BATCH_INTERVAL_MS,
     ) -> None:
@@ -50,12 +52,14 @@ class QueryRun:
             records: what to write, with the topic of each record.
             settings: of the service.
             checkpoint: a folder that does not exist yet.
+            trigger: of the query.
             interval_ms: time between starts of micro-batches, milliseconds; a longer batch delays the next one.
         """
+        self.trigger: Final[QueryTrigger] = trigger
         self._checkpoint = checkpoint
         writer = records.writeStream.format("kafka").options(**sink_options(settings))
         writer = writer.option("checkpointLocation", str(checkpoint))
-        if settings.enrich_trigger == "real-time":
+        if trigger == "real-time":
             writer = writer.outputMode("update").trigger(  # type: ignore[call-overload] # missing in its overloads
                 realTime=f"{round(settings.enrich_batch_s * 1000)} milliseconds"
             )

@@ -7,13 +7,13 @@ import contextlib
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.pipe.registry import PipeVersion
 from hifi.sql.catalyst import Catalyst
 from hifi.sql.spark_session import JVM_OPTIONS, scratch_folder, stop_spark
@@ -22,7 +22,7 @@ from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.class_archive import QUIET, archive_path
-from hifi_enrich.spark.session import connector_jars, start_session
+from hifi_enrich.spark.session import connector_jars, evaluation_conf, start_session
 from hifi_enrich.spark.warm_up_records import warm_up_records
 
 _NO_BROKER: Final = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -77,7 +77,10 @@ def _load_classes(spark: SparkSession, scratch: Path) -> None:
     plan = PipeCompiler(catalyst).plan([PipeVersion(Pipe.model_validate(_EXAMPLE), 0)], 0, lookups, 2, {})
     records = warm_up_records(spark, ["example"], 2)
     frame = DataFrameBuilder(catalyst, "enriched", "dead-letter", 1 << 20, 2).build(records, plan)
-    frame.write.format("noop").mode("overwrite").save()
+    for trigger in get_args(QueryTrigger):
+        for name, value in evaluation_conf(trigger).items():
+            spark.conf.set(name, value)
+        frame.write.format("noop").mode("overwrite").save()
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     query = rate.writeStream.format("noop").option("checkpointLocation", str(scratch / "checkpoint"))
     query.trigger(availableNow=True).start().awaitTermination(30)

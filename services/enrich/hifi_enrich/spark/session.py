@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from hifi.errors import Misconfigured
 from hifi.jars import installed_jars
 from hifi.kafka.security import security_of
-from hifi.pipe.model import Trigger
-from hifi.sql.spark_session import INTERPRETED, JVM_OPTIONS, start_spark, task_slots
+from hifi.pipe.model import QueryTrigger, Trigger
+from hifi.sql.spark_session import GENERATED, INTERPRETED, JVM_OPTIONS, start_spark, task_slots
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.class_archive import archive_options, archive_path
 
@@ -21,7 +21,7 @@ def resolve_master(master: str, partitions: int, trigger: Trigger) -> str:
     Args:
         master: the setting; empty: choose one.
         partitions: of the stream.
-        trigger: of the query.
+        trigger: the setting.
 
     Raises:
         Misconfigured: with the real-time trigger a local master has fewer slots than partitions + 1. Each partition
@@ -37,6 +37,30 @@ def resolve_master(master: str, partitions: int, trigger: Trigger) -> str:
             f"local[{partitions + 1}], or leave the setting empty"
         )
     return master
+
+
+def choose_trigger(setting: Trigger, master: str, partitions: int, *, has_udf: bool) -> QueryTrigger:
+    """The trigger of the next query. On a cluster, whose slots are not known, `auto` is micro-batch.
+
+    Args:
+        setting: the setting; anything but `auto` decides.
+        master: as returned by `resolve_master`.
+        partitions: of the stream.
+        has_udf: whether a pipe of the plan has a UDF.
+    """
+    if setting != "auto":
+        return setting
+    fits = (task_slots(master) or 0) >= partitions + 1
+    return "real-time" if fits and not has_udf else "micro-batch"
+
+
+def evaluation_conf(trigger: QueryTrigger) -> dict[str, str]:
+    """Spark settings of a query with this trigger.
+
+    Code is generated in real time only, where a task runs for half a minute: generating Java source again in every task
+    of every micro-batch costs more than it saves.
+    """
+    return GENERATED if trigger == "real-time" else INTERPRETED
 
 
 def connector_jars(setting: str) -> list[Path]:
@@ -85,10 +109,6 @@ def start_session(
     }
     if task_slots(master) is None:
         conf["spark.jars"] = ",".join(map(str, jars))
-    if settings.enrich_trigger == "micro-batch":
-        # Generating Java source again in every task of every batch costs more than it saves. With the real-time
-        # trigger a task runs for half a minute.
-        conf |= INTERPRETED
     return start_spark(
         master, f"hifi-enrich-{settings.stream}", scratch, {**conf, **settings.enrich_conf}, java_options
     )

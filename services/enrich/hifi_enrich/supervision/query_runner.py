@@ -9,6 +9,7 @@ from aiokafka.errors import KafkaError
 from hifi import log, metrics
 from hifi.backoff import backoff_s
 from hifi.errors import HifiError, Retryable
+from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
 from hifi_enrich.plan.dataframe import newer_version
@@ -129,13 +130,13 @@ class QueryRunner:
                 ):  # the next batch's commit includes this one
                     await offsets.commit(batch.end)
 
-        monitor = RunMonitor(query, commit, self._stop_timeouts_s())
+        monitor = RunMonitor(query, commit, self._stop_timeouts_s(query.trigger))
         self._status.running()
         logger.info(
             "query-started",
             offsets={str(partition): offset for partition, offset in start.offsets.items()},
             version=self._engine.version,
-            trigger=self._settings.enrich_trigger,
+            trigger=query.trigger,
         )
         stoppers = [
             asyncio.create_task(self._stop_when_due(monitor)),
@@ -150,7 +151,7 @@ class QueryRunner:
                 stopper.cancel()
             await asyncio.wait(stoppers)
 
-    def _stop_timeouts_s(self) -> dict[StopReason, float]:
+    def _stop_timeouts_s(self, trigger: QueryTrigger) -> dict[StopReason, float]:
         """Longest wait for the end of a batch, by the reason to stop.
 
         Micro-batches are short. With the real-time trigger a changed plan does not wait for most of a batch: the
@@ -159,7 +160,7 @@ class QueryRunner:
         return {
             StopReason.LEADERSHIP_LOST: 0.0,
             StopReason.DRAIN: max(1.0, self._settings.drain_s - 8),
-            StopReason.PLAN_CHANGED: 15.0 if self._settings.enrich_trigger == "micro-batch" else 2.0,
+            StopReason.PLAN_CHANGED: 15.0 if trigger == "micro-batch" else 2.0,
         }
 
     async def _stop_when_due(self, monitor: RunMonitor) -> None:

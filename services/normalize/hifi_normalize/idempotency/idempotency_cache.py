@@ -89,6 +89,10 @@ class IdempotencyCache:
         """Whether fingerprints are kept at all."""
         return self._window_ms > 0
 
+    def opened(self, assigned: AssignedPartition) -> PartitionFingerprints | None:
+        """The fingerprints of a partition that `open` was called for; None: call it."""
+        return self._partitions.get(assigned)
+
     async def open(self, assigned: AssignedPartition, first: ConsumerRecord) -> PartitionFingerprints:
         """The fingerprints of a partition. Reads them from the topic on the first call after an assignment.
 

@@ -6,11 +6,12 @@ Measures: `<service>.in.<base>` and `<service>.out.<base>` (lag on arrival and d
 times are whole milliseconds, so measures that use them may be 1 ms too low; durations are never below 0.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import repeat
 from operator import sub
-from typing import Final
+from typing import Final, cast
 
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.pipe_minute import PipeMinute
@@ -25,8 +26,10 @@ _PREVIOUS: Final = {
 
 
 @lru_cache(maxsize=32_768)
-def parse_time_us(text: bytes) -> int | None:
+def parse_time_us(text: bytes | None) -> int | None:
     """An event time, microseconds since 1970 UTC; None where it cannot be read. Each is seen on four topics."""
+    if text is None:
+        return None
     try:
         moment = datetime.fromisoformat(text.decode("ascii"))
     except ValueError:
@@ -34,10 +37,12 @@ def parse_time_us(text: bytes) -> int | None:
     return int(moment.timestamp() * 1_000_000) if moment.tzinfo is not None else None
 
 
-def event_time_us(text: bytes | None, accepted_us: int) -> int:
-    """The event's own time, microseconds since 1970 UTC; its accepted time if it has none."""
-    time_us = parse_time_us(text) if text is not None else None
-    return accepted_us if time_us is None else time_us
+def event_times_us(texts: Iterable[bytes | None], accepted_us: Iterable[int]) -> list[int]:
+    """The events' own times, microseconds since 1970 UTC; the accepted time of an event that has none."""
+    times = list(map(parse_time_us, texts))
+    if None not in times:
+        return cast(list[int], times)
+    return [accepted if time is None else time for time, accepted in zip(times, accepted_us, strict=True)]
 
 
 class Transit:
@@ -48,30 +53,39 @@ class Transit:
         self._appended: dict[str, dict[bytes, int]] = {}
         self._fetched: dict[str, dict[bytes, int]] = {}
 
-    def appended(self, topic: str, records: Iterable[tuple[bytes, int]]) -> list[int]:
-        """Add records (identity, append time) of a topic; returns the transits now known, microseconds."""
+    def appended(self, topic: str, identities: Sequence[bytes], appends_us: Sequence[int]) -> list[int]:
+        """Add appends of records to a topic; returns the transits now known, microseconds."""
         other, mine = self._fetched.setdefault(topic, {}), self._appended.setdefault(topic, {})
-        known = []
-        for identity, append_us in records:
-            fetched_us = other.pop(identity, None) if other else None
-            if fetched_us is None:
-                mine[identity] = append_us
-            else:
-                known.append(max(0, fetched_us - append_us))
+        if other:
+            transits = self._join(other, mine, identities, appends_us)
+            known = [max(0, -length) for length in transits]
+        else:
+            mine.update(zip(identities, appends_us, strict=True))
+            known = []
         self._bound(mine)
         return known
 
-    def fetched(self, topic: str, records: Iterable[tuple[bytes, int]]) -> list[int]:
-        """Add fetches (identity, time) by a topic's reader; returns the transits now known, microseconds."""
+    def fetched(self, topic: str, identities: Sequence[bytes], fetches_us: Sequence[int]) -> list[int]:
+        """Add fetches of records by a topic's reader; returns the transits now known, microseconds."""
         other, mine = self._appended.setdefault(topic, {}), self._fetched.setdefault(topic, {})
-        known = []
-        for identity, fetched_us in records:
-            append_us = other.pop(identity, None)
-            if append_us is None:
-                mine[identity] = fetched_us
-            else:
-                known.append(max(0, fetched_us - append_us))
+        known = [max(0, length) for length in self._join(other, mine, identities, fetches_us)]
         self._bound(mine)
+        return known
+
+    @staticmethod
+    def _join(
+        other: dict[bytes, int], mine: dict[bytes, int], identities: Sequence[bytes], times_us: Sequence[int]
+    ) -> list[int]:
+        """Take out what `other` knows of these, and put the rest into `mine`; returns times less other times."""
+        found = list(map(other.pop, identities, repeat(None)))
+        if None not in found:
+            return list(map(sub, times_us, cast(list[int], found)))
+        known = []
+        for identity, time_us, other_us in zip(identities, times_us, found, strict=True):
+            if other_us is None:
+                mine[identity] = time_us
+            else:
+                known.append(time_us - other_us)
         return known
 
     def _bound(self, kept: dict[bytes, int]) -> None:
@@ -106,7 +120,11 @@ def measure(kind: str, pipe_minute: PipeMinute, groups: Iterable[RecordGroup], t
 
 
 def _measure_hop(kind: str, pipe_minute: PipeMinute, times: RecordTimes, transit: Transit) -> None:
-    ins, accepts, events = times.in_us, times.accepted_us, _event_times_us(times)
+    ins, accepts, events = (
+        times.in_us,
+        times.accepted_us,
+        event_times_us(times.event_times, times.accepted_us),
+    )
     appends = [append_ms * 1000 for append_ms in times.append_ms]
     service, put = stage.WRITERS[kind], pipe_minute.measure
     put(service + ".in.event", map(sub, ins, events))
@@ -114,18 +132,16 @@ def _measure_hop(kind: str, pipe_minute: PipeMinute, times: RecordTimes, transit
     put(service + ".process", _lengths(ins, appends))
     put(service + ".out.event", map(sub, appends, events))
     put(service + ".out.accepted", map(sub, appends, accepts))
-    _measure_fetches(kind, pipe_minute, transit, zip(times.identities, ins, strict=True))
-    known = transit.appended(kind, zip(times.identities, appends, strict=True))
+    _measure_fetches(kind, pipe_minute, transit, times)
+    known = transit.appended(kind, times.identities, appends)
     if known:
         put(stage.READERS[kind] + ".transit", known)
 
 
-def _measure_fetches(
-    kind: str, pipe_minute: PipeMinute, transit: Transit, fetched: Iterable[tuple[bytes, int]]
-) -> None:
+def _measure_fetches(kind: str, pipe_minute: PipeMinute, transit: Transit, times: RecordTimes) -> None:
     previous = _PREVIOUS.get(kind)
     if previous is not None:
-        known = transit.fetched(previous, fetched)
+        known = transit.fetched(previous, times.identities, times.in_us)
         if known:
             pipe_minute.measure(stage.READERS[previous] + ".transit", known)
 
@@ -133,9 +149,13 @@ def _measure_fetches(
 def _measure_deliveries(
     pipe_minute: PipeMinute, destination: str, times: RecordTimes, transit: Transit
 ) -> list[int]:
-    ins, accepts, events = times.in_us, times.accepted_us, _event_times_us(times)
+    ins, accepts, events = (
+        times.in_us,
+        times.accepted_us,
+        event_times_us(times.event_times, times.accepted_us),
+    )
     sents, answers = times.sent_us, times.answered_us
-    _measure_fetches(stage.RECEIPTS, pipe_minute, transit, zip(times.identities, ins, strict=True))
+    _measure_fetches(stage.RECEIPTS, pipe_minute, transit, times)
     put = pipe_minute.measure
     lags, lags_from_event = list(map(sub, answers, accepts)), list(map(sub, answers, events))
     put("egest.in.event", map(sub, ins, events))
@@ -147,10 +167,6 @@ def _measure_deliveries(
     put(f"end.event/{destination}", lags_from_event)
     put(f"end.accepted/{destination}", lags)
     return lags
-
-
-def _event_times_us(times: RecordTimes) -> list[int]:
-    return list(map(event_time_us, times.event_times, times.accepted_us))
 
 
 def _lengths(starts: Iterable[int], ends: Iterable[int]) -> list[int]:

@@ -106,7 +106,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
         try:
             name, identity = headers[0]
             common, _, text = identity.rpartition(b":")
-            if common != last_common or name != IDENTITY:
+            if common != last_common or name != IDENTITY or not text.isdigit():
                 # The events of a request have this part in common.
                 if name != IDENTITY:
                     raise NotAnEvent(f"the first header is not {IDENTITY}")
@@ -114,6 +114,8 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
                 if identity.count(b";") >= _IDENTITY_PARTS:
                     last_common = b""
                     common, _, text = known_part(identity).rpartition(b":")
+                if not text.isdigit():
+                    raise NotAnEvent(f"the header {IDENTITY} has no sequence")
                 fields = common.split(b";")
                 if fields[0] != _FORMAT:
                     raise NotAnEvent(f"the header {IDENTITY} has a format other than {event.FORMAT}")
@@ -124,8 +126,6 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
                     found = places[key] = _new_place(batch, *key, offset)
                 place = found
             sequence = int(text)
-            if sequence < 0:
-                raise NotAnEvent(f"the header {IDENTITY} has a negative sequence")
             hop = headers[1][1].split(b";") if headers[1][0] == HOP else _NO_HOP
             if is_hop:
                 to = hop[2] if is_enriched and len(hop) > 2 else b""

@@ -10,6 +10,7 @@ from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
 
 from hifi import event
 from hifi.clock import now_us
+from hifi.pipe.model import QueryTrigger
 from hifi_enrich.plan.dataframe import NEWER_VERSION
 
 AIRLINES = {
@@ -53,6 +54,35 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
         hop = event.hop(one.headers)
         assert (hop.raw, hop.to) == (1, b"one")
         assert one.topic == "enriched"
+
+
+def test_generated_and_interpreted_plans_write_the_same_records(bench: SparkBench) -> None:
+    typed = make_pipe(
+        "typed",
+        [("large", "n >= 10"), "all"],
+        fields={"n": "int", "at": "timestamp", "carrier": "string"},
+        lookups={"airlines": {**AIRLINES, "key": {"carrier": "code"}}},
+        derive={"double": "n * 2", "day": "date(at)", "fails": "1 / n"},
+        filter="n is null or n != 3",
+    )
+    plan = bench.plan([typed, make_pipe("plain")], ROWS)
+    objects = [b'{"n":%d,"at":"2026-01-02T03:04:05Z","carrier":"AA"}' % number for number in range(20)]
+    records = [
+        (b"k", value, 1, headers)
+        for value in [*BYTES, None, *objects, b"{}" + b" " * LIMIT_BYTES]
+        for headers in (make_headers("typed"), make_headers("plain"), make_headers("deleted"), [], None)
+    ]
+
+    def written(trigger: QueryTrigger) -> list[tuple[Any, ...]]:
+        bench.evaluate_as(trigger)
+        return [
+            (one.key, one.value, one.topic, event.with_fields(one.headers, {event.IN: None}))
+            for one in bench.run(plan, records)
+        ]
+
+    interpreted = written("micro-batch")
+    assert {topic for _, _, topic, _ in interpreted} == {"enriched", "dead-letter"}
+    assert written("real-time") == interpreted
 
 
 def test_the_time_of_fetch_is_each_records_own(bench: SparkBench) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hifi.errors import Misconfigured
 from hifi.sql.spark_session import task_slots
-from hifi_enrich.spark.session import connector_jars, resolve_master
+from hifi_enrich.spark.session import choose_trigger, connector_jars, resolve_master
 
 
 def test_real_time_needs_a_slot_for_each_partition_and_one_more() -> None:
@@ -23,6 +23,19 @@ def test_micro_batches_run_with_any_number_of_slots() -> None:
     assert resolve_master("", 4, "micro-batch") == "local[5]"
     for master in ("local", "local[1]", "local[4]", "spark://h:7077"):
         assert resolve_master(master, 4, "micro-batch") == master
+
+
+def test_auto_is_real_time_where_it_is_certain_that_spark_reads_every_partition() -> None:
+    assert choose_trigger("auto", resolve_master("", 4, "auto"), 4, has_udf=False) == "real-time"
+    assert choose_trigger("auto", "local[5]", 4, has_udf=True) == "micro-batch"
+    for master in ("local", "local[4]", "spark://h:7077"):
+        assert resolve_master(master, 4, "auto") == master
+        assert choose_trigger("auto", master, 4, has_udf=False) == "micro-batch"
+
+
+def test_a_trigger_that_is_set_is_used() -> None:
+    assert choose_trigger("real-time", "spark://h:7077", 4, has_udf=True) == "real-time"
+    assert choose_trigger("micro-batch", "local[5]", 4, has_udf=False) == "micro-batch"
 
 
 def test_slots_of_a_master() -> None:

@@ -1,13 +1,17 @@
-"""The consumer backlog of each service: records waiting, and records processed but not committed yet.
+"""The consumer backlog of each service: records waiting, due, and processed but not committed yet.
 
 Services commit within a second of processing, except enrich: Spark commits at the end of a batch, which takes 30 s with
 the real-time trigger. The difference between committed and end offsets of `normalized` would count those records as
 waiting, so the progress inside a running batch is taken from the output: the newest record of a partition of `enriched`
 carries the offset of its event in `raw` (field `hifi_raw`), and records keep their order within a partition. The
 position of that event in `normalized` is found by binary search between the committed and the end offset.
+
+A delivery in a retry tier is due once its append time plus the tier's delay has passed. Before that no number of
+retriers could process it.
 """
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +31,9 @@ NEWEST: Final = 50
 """Records of `enriched` read back from the end of a partition to find one that is not a replayed dead letter."""
 PROBE_BYTES: Final = 16 * 1024
 """Fetch size of a probe of `normalized`; Kafka sends at least one batch."""
+SERVICES: Final = ("normalize", "enrich", "egest", "retrier")
+SCALED: Final = ("normalize", "egest", "retrier")
+"""Services whose number of instances follows their backlog."""
 
 
 @dataclass(slots=True)
@@ -34,35 +41,52 @@ class ConsumerBacklog:
     """Records that the services of a stream have not processed, by service."""
 
     waiting: dict[str, int] = field(default_factory=dict)
-    """Records not processed yet. Most of the retrier's are retries that are not due."""
+    """Records not processed yet."""
+    due: dict[str, int] = field(default_factory=dict)
+    """Those of them that can be processed now: without deliveries that wait in a retry tier for their time."""
     uncommitted: dict[str, int] = field(default_factory=dict)
     """Records processed in a batch that is still running, so not committed; enrich only, absent when there are none."""
 
 
-def reads(topics: Topics) -> dict[str, Sequence[str]]:
-    """Return the topics that each service reads."""
-    return {
-        "normalize": [topics.raw],
-        "enrich": [topics.normalized],
-        "egest": [topics.enriched, topics.retry_out],
-        "retrier": [topics.retry_in(tier) for tier in topics.tiers],
+def reads(topics: Topics, service: str) -> dict[str, float]:
+    """Return the topics that a service reads, each with the delay in seconds after which its records are due."""
+    inputs: dict[str, dict[str, float]] = {
+        "normalize": {topics.raw: 0},
+        "enrich": {topics.normalized: 0},
+        "egest": {topics.enriched: 0, topics.retry_out: 0},
+        "retrier": {topics.retry_in(tier): tier.delay_s for tier in topics.tiers},
     }
+    return inputs[service]
 
 
-async def read_backlog(bootstrap: str, topics: Topics) -> ConsumerBacklog:
-    """Read the backlog of every service from Kafka.
+async def due_backlog(bootstrap: str, topics: Topics) -> dict[str, int]:
+    """Read how many records the services in `SCALED` could process now.
+
+    Raises:
+        Retryable: Kafka does not answer within 10 s.
+    """
+    return (await read_backlog(bootstrap, topics, SCALED)).due
+
+
+async def read_backlog(bootstrap: str, topics: Topics, services: Sequence[str] = SERVICES) -> ConsumerBacklog:
+    """Read the backlog of services from Kafka, also in retry tiers that were removed from `HIFI_TIERS`.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        topics: the stream's.
+        services: to look at.
 
     Raises:
         Retryable: Kafka does not answer within 10 s.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
-            return await _read_backlog(bootstrap, topics)
+            return await _read_backlog(bootstrap, topics, services)
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"cannot read the consumer offsets from Kafka at {bootstrap}: {error!r}") from error
 
 
-async def _read_backlog(bootstrap: str, topics: Topics) -> ConsumerBacklog:
+async def _read_backlog(bootstrap: str, topics: Topics, services: Sequence[str]) -> ConsumerBacklog:
     admin = AIOKafkaAdminClient(**client_options(bootstrap))
     consumer = AIOKafkaConsumer(
         **client_options(bootstrap), enable_auto_commit=False, max_partition_fetch_bytes=PROBE_BYTES
@@ -71,18 +95,41 @@ async def _read_backlog(bootstrap: str, topics: Topics) -> ConsumerBacklog:
     try:
         await admin.start()
         await consumer.start()
-        for service, names in reads(topics).items():
-            uncounted = await _uncommitted_ranges(admin, consumer, topics.group(service), names)
-            found.waiting[service] = sum(len(offsets) for offsets in uncounted.values())
-            if service == "enrich" and found.waiting[service]:
+        topics = topics.with_removed_tiers(await admin.list_topics())
+        for service in services:
+            delays_s = reads(topics, service)
+            uncounted = await _uncommitted_ranges(admin, consumer, topics.group(service), list(delays_s))
+            waiting = sum(len(offsets) for offsets in uncounted.values())
+            if service == "enrich" and waiting:
                 processed = await _processed_by_enrich(consumer, topics, uncounted)
                 if processed:
-                    found.waiting[service] -= processed
+                    waiting -= processed
                     found.uncommitted[service] = processed
+            found.waiting[service] = waiting
+            found.due[service] = waiting - await _not_due(consumer, uncounted, delays_s)
         return found
     finally:
         await consumer.stop()
         await admin.close()
+
+
+async def _not_due(
+    consumer: Any, uncommitted: Mapping[TopicPartition, range], delays_s: Mapping[str, float]
+) -> int:
+    """Count the uncommitted records that are younger than the delay of their topic."""
+    now_ms = time.time() * 1000
+    due_before_ms = {
+        tp: int(now_ms - delays_s[tp.topic] * 1000)
+        for tp, offsets in uncommitted.items()
+        if offsets and delays_s[tp.topic]
+    }
+    if not due_before_ms:
+        return 0
+    young = 0
+    for tp, first in (await consumer.offsets_for_times(due_before_ms)).items():
+        if first is not None:  # None: every record is older
+            young += len(range(max(first.offset, uncommitted[tp].start), uncommitted[tp].stop))
+    return young
 
 
 async def _uncommitted_ranges(

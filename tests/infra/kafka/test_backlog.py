@@ -1,5 +1,6 @@
 """The backlog of a stream, read from a real broker: what waits, and what a running batch of Spark has processed."""
 
+import asyncio
 import uuid
 
 import pytest
@@ -8,8 +9,8 @@ from aiokafka.structs import OffsetAndMetadata
 
 from hifi import event
 from hifi.kafka.admin import create_topics
-from hifi.topics import Topics
-from hifi_cli.mesh_state.backlog import read_backlog
+from hifi.topics import Topics, parse_tiers
+from hifi_infra.kafka.backlog import due_backlog, read_backlog
 
 PARTITIONS = 2
 
@@ -70,3 +71,25 @@ async def test_a_replayed_dead_letter_says_nothing_about_progress(kafka, topics)
     await write(kafka, topics.enriched, 0, [39], hifi_replay=b"1")
     found = await read_backlog(kafka, topics)
     assert (found.waiting["enrich"], found.uncommitted) == (21, {"enrich": 20})
+
+
+async def test_only_retries_that_are_due_count_as_due(kafka):
+    topics = Topics(f"s{uuid.uuid4().hex[:8]}", parse_tiers("1s,1h"))
+    await create_topics(kafka, topics, partitions=PARTITIONS, replication=1)
+    soon, late = (topics.retry_in(tier) for tier in topics.tiers)
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        for topic, count in ((topics.raw, 3), (topics.retry_out, 2), (soon, 4), (late, 5)):
+            for number in range(count):
+                await producer.send_and_wait(topic, b"x", partition=number % PARTITIONS)
+    async with asyncio.timeout(30):
+        while (due := await due_backlog(kafka, topics)) != {"normalize": 3, "egest": 2, "retrier": 4}:
+            assert due["retrier"] < 4, due
+    assert (await read_backlog(kafka, topics)).waiting["retrier"] == 9
+
+
+async def test_deliveries_in_a_removed_retry_tier_wait(kafka, topics):
+    removed = Topics(topics.stream, parse_tiers("45s"))
+    await create_topics(kafka, removed, partitions=PARTITIONS, replication=1)
+    await write(kafka, removed.retry_in(removed.tiers[0]), 0, range(3))
+    found = await read_backlog(kafka, topics)
+    assert (found.waiting["retrier"], found.due["retrier"]) == (3, 0)

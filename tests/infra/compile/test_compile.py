@@ -1,0 +1,103 @@
+"""`make setup` compiles the listed modules, and every process of its environment uses them."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hifi.compiled import import_hook
+from hifi.errors import Misconfigured
+from hifi_infra.compile.__main__ import planned
+from hifi_infra.compile.build import build_into, has_compiler, plan_build, remove_old_builds
+from hifi_infra.compile.first_party import source_closure
+
+ROOT = Path(__file__).parents[3]
+CONFIG = ROOT / "pyproject.toml"
+
+
+def packages(tmp_path: Path, **sources: str) -> list[Path]:
+    """Two folders of packages with modules `shop.<name>`."""
+    for name, text in sources.items():
+        folder = (
+            tmp_path / ("second" if name == "prices" else "first") / ("goods" if name == "prices" else "shop")
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").touch()
+        (folder / f"{name}.py").write_text(text)
+    return [tmp_path / "first", tmp_path / "second"]
+
+
+@pytest.mark.skipif(os.environ.get("HIFI_COMPILED") == "0", reason="HIFI_COMPILED=0")
+@pytest.mark.skipif(not has_compiler(), reason="no C compiler")
+def test_this_environment_uses_what_make_setup_compiled() -> None:
+    assert import_hook.in_use(), "a source has changed since: run `make setup`"
+    import hifi.event
+
+    assert not hifi.event.__file__.endswith(".py")
+
+
+def test_a_build_depends_on_all_that_its_modules_import_in_any_way(tmp_path: Path) -> None:
+    roots = packages(
+        tmp_path,
+        total="from shop import rates\nimport json\n",
+        rates="def rate():\n    from goods.prices import PRICE\n    return PRICE\n",
+        prices="PRICE = 1\n",
+        unrelated="",
+    )
+    found = source_closure(["shop.total"], roots)
+    assert list(found) == [
+        "goods/__init__.py",
+        "goods/prices.py",
+        "shop/__init__.py",
+        "shop/rates.py",
+        "shop/total.py",
+    ]
+    with pytest.raises(Misconfigured, match=r"shop\.nothing"):
+        source_closure(["shop.nothing"], roots)
+
+
+def test_the_key_of_a_build_changes_with_any_of_its_sources(tmp_path: Path) -> None:
+    roots = packages(tmp_path, total="from goods.prices import PRICE\n", prices="PRICE = 1\n", unrelated="")
+    first = plan_build(["shop.total"], roots).key
+    (tmp_path / "first/shop/unrelated.py").write_text("# changed")
+    assert plan_build(["shop.total"], roots).key == first
+    (tmp_path / "second/goods/prices.py").write_text("PRICE = 2\n")
+    assert plan_build(["shop.total"], roots).key != first
+
+
+def test_an_image_compiles_only_what_its_service_imports() -> None:
+    modules = planned(CONFIG, "hifi_ingest").modules
+    assert "hifi_ingest.decode.cloudevents" in modules
+    assert not [
+        name for name in modules if name.startswith(("hifi_egest", "hifi_observe", "hifi.pipe.normalize"))
+    ]
+    assert set(modules) < set(planned(CONFIG).modules)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no C compiler")
+def test_code_that_cannot_be_compiled_is_told_and_leaves_no_build(tmp_path: Path) -> None:
+    roots = packages(tmp_path, total="def total(net: int) -> str:\n    return net\n")
+    config = tmp_path / "pyproject.toml"
+    config.write_text('[tool.mypy]\nexplicit_package_bases = true\nmypy_path = ["first"]\n')
+    folder = tmp_path / "builds/one"
+    with pytest.raises(Misconfigured, match=r"total\.py:2"):
+        build_into(folder, plan_build(["shop.total"], roots), config)
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_the_builds_used_last_are_kept(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / str(number)).mkdir()
+        os.utime(tmp_path / str(number), (number, number))
+    remove_old_builds(tmp_path)
+    assert sorted(int(each.name) for each in tmp_path.iterdir()) == list(range(8, 20))
+
+
+def test_the_hook_costs_a_start_next_to_nothing() -> None:
+    """It is imported at each start of Python: none of the modules that take long to import may come with it."""
+    import subprocess
+
+    code = "import sys; import hifi.compiled.import_hook; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"typing", "pathlib", "hashlib", "re"} & set(result.stdout.split())

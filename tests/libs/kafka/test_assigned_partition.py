@@ -1,0 +1,70 @@
+"""Offsets are completed in order, whatever the order in which Kafka acknowledges their outputs."""
+
+import asyncio
+
+import pytest
+from aiokafka import TopicPartition
+
+from hifi.errors import Unacknowledged
+from hifi.kafka.assigned_partition import AssignedPartition
+
+
+class Partition(AssignedPartition):
+    """Ten records begun; notes its failures."""
+
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []
+        super().__init__(TopicPartition("t", 0), fail=self.failures.append)
+        for offset in range(10):
+            self.offsets.start(offset)
+
+
+def futures(number: int) -> list[asyncio.Future[None]]:
+    return [asyncio.get_running_loop().create_future() for _ in range(number)]
+
+
+async def turns() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_an_acknowledgement_completes_nothing_while_earlier_outputs_are_in_flight() -> None:
+    partition = Partition()
+    first, second = futures(2)
+    partition.complete_when(first, 3)
+    partition.complete_when(second, 7)
+    second.set_result(None)
+    await turns()
+    assert partition.offsets.committable is None
+    first.set_result(None)
+    await turns()
+    assert partition.offsets.committable == 8
+
+
+@pytest.mark.parametrize("abandoned", [False, True])
+async def test_nothing_after_outputs_that_are_lost_is_completed(abandoned: bool) -> None:
+    partition = Partition()
+    first, second = futures(2)
+    partition.complete_when(first, 3)
+    partition.complete_when(second, 7)
+    if abandoned:
+        first.cancel()
+    else:
+        first.set_exception(Unacknowledged("lost"))
+    second.set_result(None)
+    await turns()
+    assert partition.offsets.committable is None
+    assert len(partition.failures) == 1
+    await asyncio.wait_for(partition.drain(), 5)  # it leaves them to the next owner
+
+
+async def test_a_handler_waits_for_the_outputs_of_earlier_batches() -> None:
+    partition = Partition()
+    [first] = futures(1)
+    partition.complete_when(first, 3)
+    waiting = asyncio.ensure_future(partition.outputs_acknowledged())
+    await turns()
+    assert not waiting.done()
+    first.set_result(None)
+    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(partition.outputs_acknowledged(), 5)

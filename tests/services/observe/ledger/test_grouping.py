@@ -1,0 +1,77 @@
+"""What the packed headers of a record say is grouped, whichever release wrote them."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hifi import event
+from hifi_observe.ledger.durations import Transit
+from hifi_observe.ledger.grouping import group_records
+from hifi_observe.ledger.record_batch import RecordBatch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from simulated_mesh import Row, identity
+
+EPOCH = b"0" * 15 + b"a"
+MINUTE = 28_333_333
+
+
+def row(offset: int, **more: bytes) -> Row:
+    fields = identity(b"%b:%d" % (EPOCH, offset), MINUTE)
+    fields |= {f"hifi_{name}": value for name, value in more.items()}
+    return Row(offset, MINUTE * 60_000, event.packed(fields))
+
+
+def altered(one: Row, header: str, value: bytes) -> Row:
+    return Row(one.offset, one.timestamp, [(n, value if n == header else v) for n, v in one.headers])
+
+
+def grouped(batch: RecordBatch) -> list[tuple[str, list[int]]]:
+    return [(one.epoch, one.sequences) for found in batch.minutes.values() for one in found.groups]
+
+
+@pytest.mark.parametrize("appended", [b";new", b";", b";a:7", b";x;y:z"])
+def test_fields_that_a_later_release_appended_are_skipped(appended: bytes) -> None:
+    newer = [altered(one, event.IDENTITY, one.headers[0][1] + appended) for one in map(row, range(3))]
+    rows = [row(3), *newer[:2], row(4), altered(newer[2], event.HOP, b"1;2;crm;new")]
+    batch = group_records("enriched", rows, 0)
+    assert batch.foreign == 0
+    assert sorted(number for _, numbers in grouped(batch) for number in numbers) == [0, 1, 2, 3, 4]
+    assert {epoch for epoch, _ in grouped(batch)} == {EPOCH.decode()}
+
+
+def test_a_record_of_a_format_that_is_not_known_is_counted_and_not_read() -> None:
+    other = row(1).headers[0][1].replace(b"1;", b"2;", 1)
+    batch = group_records("raw", [row(0), altered(row(1), event.IDENTITY, other), row(2)], 0)
+    assert (batch.foreign, grouped(batch)) == (1, [(EPOCH.decode(), [0, 2])])
+
+
+@pytest.mark.parametrize("text", [b"-1", b"", b"x", b"1 ;2"])
+def test_a_malformed_sequence_is_counted_and_hurts_no_other_record(text: bytes) -> None:
+    common = row(1).headers[0][1].rpartition(b":")[0]
+    broken = altered(row(1), event.IDENTITY, common + b":" + text)
+    batch = group_records("raw", [row(0), broken, row(2)], 0)
+    assert (batch.foreign, grouped(batch)) == (1, [(EPOCH.decode(), [0, 2])])
+
+
+def test_a_record_whose_time_is_malformed_counts_but_is_not_measured() -> None:
+    rows = [row(0), altered(row(1), event.HOP, b"soon"), row(2)]
+    (group,) = next(iter(group_records("raw", rows, 0).minutes.values())).groups
+    assert (group.sequences, group.times is not None) == ([0, 1, 2], True)
+    assert group.times is not None
+    assert len(group.times.complete().in_us) == 2
+
+
+def test_receipts_with_different_answers_are_grouped_apart() -> None:
+    told = {"destination": b"crm", "outcome": b"delivered"}
+    rows = [row(0, status=b"200", **told), row(1, status=b"202", **told), row(2, status=b"200", **told)]
+    assert [numbers for _, numbers in grouped(group_records("receipts", rows, 0))] == [[0, 2], [1]]
+
+
+def test_a_transit_is_known_whichever_end_is_read_first() -> None:
+    transit = Transit()
+    assert transit.appended("raw", [b"a", b"b"], [10, 20]) == []
+    assert transit.fetched("raw", [b"b", b"c"], [25, 40]) == [5]
+    assert transit.appended("raw", [b"c", b"d"], [30, 50]) == [10]
+    assert transit.fetched("raw", [b"a", b"d"], [11, 49]) == [1, 0]
