@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from hifi_cli.demo.load_test import LoadTest
-from hifi_cli.demo.report import is_good
 from hifi_cli.demo.run import Demo
 from hifi_cli.demo.workspace import Workspace
 from hifi_infra.kafka.credentials import write_secret
@@ -36,7 +35,10 @@ async def test_a_rotation_under_load_loses_nothing(tmp_path: Path) -> None:
         await demo.stop()
     finally:
         await demo.kill()
-    assert is_good(numbers), numbers
+    # While its only broker restarts, ingest refuses events; what it accepted counts.
+    wrong = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
+    assert not any(wrong.values()), numbers
+    assert numbers["delivered"] == numbers["accepted"]
     assert numbers["accepted"] > RATE * SECONDS / 2
     again = {instance.name for instance in mesh.all() if instance.restarts != restarts[instance.name]}
     assert again == {"enrich-1"}, "no other service had to be restarted"
