@@ -80,7 +80,7 @@ async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing
     udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
     stream = await LiveStream(kafka).create(PIPE)
     numbers: list[int] = []
-    async with running_enrich(stream, spark, tmp_path) as one:
+    async with running_enrich(stream, spark, tmp_path, enrich_trigger="auto") as one:
 
         async def runs_with(trigger: str) -> None:
             """Events come in, before and after a query with this trigger runs; all of them get an outcome."""
