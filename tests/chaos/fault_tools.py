@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hifi_infra.kafka import cluster as cluster_module
-from hifi_infra.kafka.kraft import Ports, server_properties
+from hifi_infra.kafka.kraft import Ports, SecuredListeners, server_properties
 from hifi_infra.ports import LOOPBACK, free_port
 
 HERE: Final = Path(__file__).parent
@@ -119,9 +119,11 @@ def _start_proxy(tools: FaultTools, brokers: int) -> None:
     proxy_ports = {(service, number): port() for service in ASYNCIO for number in range(1, brokers + 1)}
     listener_ports = {place: port() for place in proxy_ports}
 
-    def properties(node: int, ports: Sequence[Ports], log_dir: str) -> str:
+    def properties(
+        node: int, ports: Sequence[Ports], log_dir: str, secured: SecuredListeners | None = None
+    ) -> str:
         lines: dict[str, Any] = dict(
-            line.split("=", 1) for line in server_properties(node, ports, log_dir).splitlines()
+            line.split("=", 1) for line in server_properties(node, ports, log_dir, secured).splitlines()
         )
         for service in ASYNCIO:
             name = service.upper()

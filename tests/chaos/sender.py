@@ -37,7 +37,7 @@ async def send(url: str, write_key: str, per_second: float, log: TextIO) -> None
         async def one(n: int) -> None:
             event = {"id": f"{run}-{n}", "key": f"k{n % KEYS}", "n": n}
             at_s, status, tries = time.time(), 0, 0
-            while tries < TRIES and (status == 0 or status >= 500):
+            while tries < TRIES and (status in (0, 429) or status >= 500):
                 if tries:
                     await asyncio.sleep(PAUSE_S * tries)
                 tries += 1
