@@ -80,7 +80,7 @@ def main(
                 console_port=free_port(but={port}),
                 trigger=trigger,
                 scale={"ingest": 2, "normalize": 2, "enrich": 2, "egest": 2, "retrier": 2, "observe": 1},
-                env={"HIFI_CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
+                env={"CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
                 own_env=tools.own_env,
             )
             outcome = asyncio.run(

@@ -68,7 +68,7 @@ async def _run(folder: Path, away_s: float, rate: float) -> dict[str, Any]:
         port=port,
         console_port=console_port,
         scale=dict.fromkeys(FLOW, 2) | {"observe": 1},
-        env={"HIFI_CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
+        env={"CHAOS_KEY": KEY, "HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)},
     )
     to = free_port(but=taken)
     logs = {name: folder / f"{name}.ndjson" for name in ("sent", "arrived")}
