@@ -121,7 +121,7 @@ def changed_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources with a change in every service."""
     tree = tmp_path_factory.mktemp("changed") / "hifi"
     tree.mkdir()
-    for name in (".dockerignore", "requirements", "libs", "services", "infra", "cli"):
+    for name in (".dockerignore", "pyproject.toml", "requirements", "libs", "services", "infra", "cli"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
