@@ -74,10 +74,28 @@ class LoadRound:
         """p50, p95 and maximum lag of all deliveries, due time to answer."""
         return lag_figures([lag_ms for _, lag_ms in self._lags()])
 
+    def lag_from_sent_ms(self) -> dict[str, float]:
+        """p50, p95 and maximum lag of all deliveries, from the time when the sender sent the request.
+
+        Under overload the sender itself is late, because each of its connections waits for an answer.
+        """
+        return lag_figures(
+            [
+                (at_ns - self.sent[name].sent_ns) / MS_NS
+                for (_, name), at_ns in self.verdict.arrived.items()
+                if name in self.sent
+            ]
+        )
+
+    def offered_rate(self) -> int:
+        """Events that the sender really sent, events per second."""
+        times_ns = [one.sent_ns for one in self.sent.values() if one.sent_ns]
+        return round(len(times_ns) * SECOND_NS / max(1, max(times_ns) - min(times_ns)))
+
     def answer_ms(self, *, accepted: bool) -> dict[str, float]:
-        """p50, p95 and maximum time from due time to ingest's answer, of accepted or of refused events."""
+        """p50, p95 and maximum time from sending a request to ingest's answer, of accepted or of refused events."""
         found = [
-            (one.answered_ns - one.due_ns) / MS_NS
+            (one.answered_ns - one.sent_ns) / MS_NS
             for one in self.sent.values()
             if one.status and one.accepted is accepted
         ]

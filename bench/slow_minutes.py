@@ -38,11 +38,12 @@ def overload(keep: Keep, rate: float = 8000.0) -> None:
         rounds = LoadRounds(made)
         await rounds.run(FIRST_RATE, WARM_UP_S)
         one = await rounds.run(rate, OVERLOAD_S)
+        accepted = sum(each.accepted for each in one.sent.values())
         return {
             **one.totals(),
-            "offered_rate": rate,
-            "accepted_rate": round(sum(each.accepted for each in one.sent.values()) / OVERLOAD_S),
-            "lag_ms": one.lag_ms(),
+            "offered_rate": one.offered_rate(),
+            "accepted_rate": round(one.offered_rate() * accepted / len(one.sent)),
+            "lag_ms": one.lag_from_sent_ms(),
             "refused_after_ms": one.answer_ms(accepted=False),
             "accepted_after_ms": one.answer_ms(accepted=True),
         }
