@@ -37,13 +37,9 @@ def spark(make_mesh: MakeMesh) -> ComposeMesh:
     return mesh
 
 
-async def test_events_pass_a_spark_cluster_of_two_workers(spark: ComposeMesh, sender: MakeSender) -> None:
-    one = sender(spark)
-    await one.send(5)
-    all_arrived_once(spark, one)
-
-
-async def test_workers_scale_alone_and_one_may_die(spark: ComposeMesh, sender: MakeSender) -> None:
+async def test_events_pass_a_spark_cluster_whose_workers_scale_alone_and_one_may_die(
+    spark: ComposeMesh, sender: MakeSender
+) -> None:
     one = sender(spark)
     scale = ("--no-recreate", "--scale", "spark-worker=3")
     await one.send_while(
@@ -52,6 +48,7 @@ async def test_workers_scale_alone_and_one_may_die(spark: ComposeMesh, sender: M
     all_arrived_once(spark, one)
 
 
+@pytest.mark.more
 async def test_a_standby_driver_takes_over(spark: ComposeMesh, sender: MakeSender) -> None:
     def leader() -> str:
         for container in spark.containers("enrich"):
