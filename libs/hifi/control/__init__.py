@@ -1,0 +1,1 @@
+"""Records and rules that the services of the control plane share."""

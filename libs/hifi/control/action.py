@@ -1,0 +1,129 @@
+"""What an actor of the control plane does: one record when a step begins, one when it ends. Pure."""
+
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+STREAM: Final = "stream"
+"""The scope of what concerns the whole stream. Others are `pipe/NAME` and `service/NAME`."""
+
+
+class ActionKind(StrEnum):
+    """What a step does; `hifi.control.permission` tells when each may be taken."""
+
+    PROVISION = "provision"
+    """Puts a pipe's revision into force, or raises its share."""
+    DEPLOY = "deploy"
+    """Replaces an instance by one of another release."""
+    SCALE_IN = "scale-in"
+    SCALE_OUT = "scale-out"
+    RESTART = "restart"
+    """Starts an instance in the place of a dead one."""
+    ROLL_BACK = "roll-back"
+
+
+class ActionState(StrEnum):
+    """How far a step is."""
+
+    STARTED = "started"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A step of an actor.
+
+    Attributes:
+        actor: service that takes it, such as `provision`.
+        kind: what it does.
+        scope: what it changes: `stream`, `pipe/NAME` or `service/NAME`.
+        step: what exactly, for people: `revision 7: 10 % to 50 %`.
+        reason: why, for people.
+        started_us: microseconds since 1970 UTC.
+        expected_end_us: when it should be over; later than that it is overdue and its actor may be gone.
+        state: started, done or failed.
+        ended_us: microseconds since 1970 UTC; None while it runs.
+        outcome: what came out, for people.
+        forced_by: name of the person who had it taken against the rules; empty: nobody.
+        token: fencing token, larger for each later step; None until the step's record is written.
+    """
+
+    actor: str
+    kind: ActionKind
+    scope: str
+    step: str
+    reason: str
+    started_us: int
+    expected_end_us: int
+    state: ActionState = ActionState.STARTED
+    ended_us: int | None = None
+    outcome: str = ""
+    forced_by: str = ""
+    token: int | None = None
+
+    def overdue(self, now_us: int) -> bool:
+        """Whether it has not ended although it should have."""
+        return self.state is ActionState.STARTED and now_us > self.expected_end_us
+
+    def ended(self, state: ActionState, now_us: int, outcome: str) -> "Action":
+        """The record of its end."""
+        return replace(self, state=state, ended_us=now_us, outcome=outcome)
+
+
+def encode(action: Action) -> bytes:
+    """An action as the value of a Kafka record. A step that starts has no token: its offset is the token."""
+    return orjson.dumps(asdict(action))
+
+
+def decode(value: bytes, offset: int) -> Action:
+    """An action from a Kafka record at an offset.
+
+    Raises:
+        ValueError: it is not the record of an action.
+    """
+    try:
+        body: dict[str, Any] = orjson.loads(value)
+        known = {name: body[name] for name in Action.__dataclass_fields__ if name in body}
+        action = Action(**known | {"kind": ActionKind(body["kind"]), "state": ActionState(body["state"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the record at offset {offset} is not an action: {error}") from None
+    return action if action.token is not None else replace(action, token=offset)
+
+
+class ActionHistory:
+    """Actions in the order of their start, the newest ones, and those that have not ended.
+
+    Args:
+        kept: actions that are remembered.
+    """
+
+    def __init__(self, kept: int = 1000) -> None:
+        self._kept = kept
+        self._actions: dict[int, Action] = {}
+
+    def put(self, action: Action) -> None:
+        """Remember the start of a step, or its end. An end of an unknown step is remembered, too."""
+        assert action.token is not None
+        known = self._actions.get(action.token)
+        if known is not None and known.state is not ActionState.STARTED:
+            return  # an actor that was frozen tells the end of a step that another one has ended
+        self._actions[action.token] = action
+        while len(self._actions) > self._kept:
+            del self._actions[next(iter(self._actions))]
+
+    @property
+    def newest_first(self) -> list[Action]:
+        """All remembered actions."""
+        return list(reversed(self._actions.values()))
+
+    @property
+    def running(self) -> list[Action]:
+        """Steps that have not ended, oldest first."""
+        return [one for one in self._actions.values() if one.state is ActionState.STARTED]
+
+    def last(self, scope: str) -> Action | None:
+        """The newest action on a scope; None: none is remembered."""
+        return next((one for one in self.newest_first if one.scope == scope), None)

@@ -1,0 +1,59 @@
+"""Which steps may be taken when: the rules that all actors of the control plane keep. Pure.
+
+What makes things better at once (restart what is dead, roll back, scale out) is always allowed. What can make them
+worse waits until the health of its scope is known to be stable. No step begins before the one before it has ended.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from hifi.control.action import Action, ActionKind
+from hifi.control.verdict import Condition
+
+_ALWAYS: Final = frozenset({ActionKind.RESTART, ActionKind.ROLL_BACK, ActionKind.SCALE_OUT})
+_OBSERVERS: Final = frozenset({"service/observe"})
+"""Scopes that are repaired although the health is unknown: without them it never becomes known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Whether a step may be taken now; if not, what it waits for."""
+
+    granted: bool
+    reason: str = ""
+
+
+GRANTED: Final = Permission(granted=True)
+
+
+def permission(
+    kind: ActionKind,
+    scope: str,
+    condition: Condition,
+    running: Iterable[Action],
+    now_us: int,
+    *,
+    forced: bool = False,
+) -> Permission:
+    """Whether a step may be taken now.
+
+    Args:
+        kind: of the step.
+        scope: that it changes.
+        condition: of the scope and the stream, the worse of both.
+        running: steps that have not ended.
+        now_us: microseconds since 1970 UTC.
+        forced: a person takes the responsibility; the step before still ends first, since two steps at the same
+            time would undo each other.
+    """
+    for other in running:
+        if not other.overdue(now_us):
+            return Permission(granted=False, reason=f"{other.actor} acts on {other.scope}: {other.step}")
+    if forced or kind in _ALWAYS or condition is Condition.STABLE:
+        return GRANTED
+    if scope in _OBSERVERS:
+        return GRANTED
+    if condition is Condition.UNKNOWN:
+        return Permission(granted=False, reason="the health is unknown: observe gives no verdict")
+    return Permission(granted=False, reason="the stream or the scope is unstable")

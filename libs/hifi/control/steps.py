@@ -1,0 +1,210 @@
+"""The right to take one step: a transactional producer with a fixed id lets only one actor at a time have it.
+
+Whoever wants to take a step initializes the producer, which fences every earlier holder: what those write afterwards is
+refused by Kafka. Only then the actions are read to their end, so nothing can be added between that and the record of
+the new step. The offset of this record is the step's fencing token: an executor refuses a token that is lower than the
+last one it saw, so an actor that was frozen in a step changes nothing when it wakes.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.clock import now_us
+from hifi.control.action import Action, ActionHistory, ActionState, decode, encode
+from hifi.control.permission import Permission
+from hifi.errors import HifiError, Retryable
+from hifi.kafka.clients import close
+from hifi.kafka.security import client_options
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+
+_TIMEOUT_S: Final = 20
+"""Bound on taking the right and on writing a record, seconds."""
+
+_FENCED: Final = frozenset({"ProducerFenced", "InvalidProducerEpoch", "InvalidProducerIdMapping"})
+"""Names of the errors that a producer gets after another one with its id was initialized."""
+
+logger = log.get(__name__)
+
+
+class StepRefused(HifiError):
+    """The step may not be taken now; the text says what it waits for."""
+
+
+class ActionLog:
+    """Reads the topic of actions: everything when it starts, then what is new each time it is asked to.
+
+    Args:
+        bootstrap: the control plane's Kafka, `HOST:PORT,…`.
+        topic: of the actions, with one partition.
+        client_id: name in the broker's logs.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
+        self.history = ActionHistory()
+        self._partition = TopicPartition(topic, 0)
+        self._next = 0
+        self._consumer = AIOKafkaConsumer(
+            **client_options(bootstrap),
+            client_id=client_id,
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            fetch_max_wait_ms=50,
+        )
+
+    async def start(self) -> None:
+        """Connect and read everything.
+
+        Raises:
+            KafkaError, OSError: no broker answers.
+        """
+        await self._consumer.start()
+        await self.catch_up()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await close(self._consumer)
+
+    async def catch_up(self) -> None:
+        """Read up to the end that the topic has now.
+
+        Raises:
+            KafkaError: Kafka did not answer.
+        """
+        ranges = await offset_ranges(self._consumer, [self._partition])
+        found = ranges[self._partition]
+        unread = range(max(found.start, self._next), found.stop)
+        async for records in read_ranges(self._consumer, {self._partition: unread}):
+            for record in records:
+                self._take(record)
+        self._next = max(self._next, found.stop)
+
+    def _take(self, record: Any) -> None:
+        try:
+            self.history.put(decode(record.value or b"", record.offset))
+        except ValueError as error:
+            logger.warning("action-unreadable", offset=record.offset, error=str(error))
+
+
+class StepRight:
+    """Takes the right to one step after the other.
+
+    Args:
+        bootstrap: the control plane's Kafka, `HOST:PORT,…`.
+        topic: of the actions.
+        transactional_id: the same for all actors of a control plane.
+        client_id: name in the broker's logs.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, transactional_id: str, client_id: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._transactional_id = transactional_id
+        self._client_id = client_id
+        self.log = ActionLog(bootstrap, topic, client_id)
+
+    async def start(self) -> None:
+        """Connect and read the actions so far.
+
+        Raises:
+            KafkaError, OSError: no broker answers.
+        """
+        await self.log.start()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await self.log.stop()
+
+    async def begin(self, action: Action, allowed: Callable[[ActionHistory], Permission]) -> Action:
+        """Take the right to a step; returns the action with its token. Steps that are overdue are ended as failed.
+
+        Args:
+            action: the step to take.
+            allowed: decides from the actions so far, which cannot change until the step has begun; it refuses
+                while a step runs that is not overdue.
+
+        Raises:
+            StepRefused: it is not allowed, or another actor was faster.
+            Retryable: Kafka did not answer.
+        """
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                async with self._right() as producer:
+                    await self.log.catch_up()
+                    granted = allowed(self.log.history)
+                    if not granted.granted:
+                        raise StepRefused(granted.reason)
+                    async with producer.transaction():
+                        overdue = [
+                            one.ended(ActionState.FAILED, now_us(), "it did not end in time")
+                            for one in self.log.history.running
+                        ]
+                        for end in overdue:
+                            await producer.send_and_wait(self._topic, encode(end), partition=0)
+                        record = await producer.send_and_wait(self._topic, encode(action), partition=0)
+                # Kafka makes a committed record readable a little later, so it is not read back.
+                begun = replace(action, token=record.offset)
+                for one in (*overdue, begun):
+                    self.log.history.put(one)
+                return begun
+        except KafkaError as error:
+            return await self._settle(action, error)
+        except (TimeoutError, OSError) as error:
+            raise Retryable(f"Kafka did not answer within {_TIMEOUT_S} s") from error
+
+    @contextlib.asynccontextmanager
+    async def _right(self) -> AsyncIterator[AIOKafkaProducer]:
+        """A producer that has fenced every earlier one; what those had begun to commit is complete."""
+        producer = AIOKafkaProducer(
+            **client_options(self._bootstrap),
+            client_id=self._client_id,
+            transactional_id=self._transactional_id,
+        )
+        try:
+            await producer.start()
+            yield producer
+        finally:
+            await close(producer)
+
+    async def _settle(self, action: Action, failure: KafkaError) -> Action:
+        """After a failure: the record may be committed, or about to be. Taking the right again ends the doubt."""
+        try:
+            async with asyncio.timeout(_TIMEOUT_S), self._right():
+                await self.log.catch_up()
+        except (KafkaError, TimeoutError, OSError) as error:
+            raise Retryable(f"whether the step was recorded is unknown: {error!r}") from error
+        for one in self.log.history.running:
+            if replace(one, token=None) == action:
+                return one
+        if type(failure).__name__ in _FENCED:
+            raise StepRefused("another actor was faster") from failure
+        raise Retryable(f"the step was not recorded: {failure!r}") from failure
+
+    async def end(self, action: Action, state: ActionState, outcome: str) -> None:
+        """Give the right back.
+
+        Args:
+            action: as `begin` returned it.
+            state: done or failed.
+            outcome: what came out, for people.
+
+        Raises:
+            Retryable: Kafka did not answer; the step becomes overdue, and another one may begin then.
+        """
+        producer = AIOKafkaProducer(**client_options(self._bootstrap), client_id=self._client_id, acks="all")
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                await producer.start()
+                await producer.send_and_wait(
+                    self._topic, encode(action.ended(state, now_us(), outcome)), partition=0
+                )
+        except (KafkaError, TimeoutError, OSError) as error:
+            raise Retryable(f"the end of the step could not be recorded: {error!r}") from error
+        finally:
+            await close(producer)

@@ -1,0 +1,95 @@
+"""observe's verdict on the stream, a service or a pipe. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+VALID_S: Final = 10
+"""An older verdict counts as unknown, seconds."""
+PUBLISH_S: Final = 3
+"""Time between two verdicts on the same scope, seconds."""
+
+
+class Condition(StrEnum):
+    """How a scope is."""
+
+    STABLE = "stable"
+    UNSTABLE = "unstable"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a scope is, since when, and why.
+
+    Attributes:
+        scope: `stream`, `service/NAME` or `pipe/NAME`.
+        condition: stable, unstable or unknown.
+        since_us: when the condition began, microseconds since 1970 UTC.
+        at_us: when it was judged, microseconds since 1970 UTC.
+        reasons: why it is not stable, for people; empty when it is.
+        figures: the numbers behind it, by name with unit.
+    """
+
+    scope: str
+    condition: Condition
+    since_us: int
+    at_us: int
+    reasons: tuple[str, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The value of its record in the topic `health`; the key is the scope."""
+        return orjson.dumps(asdict(self))
+
+    def json(self) -> dict[str, Any]:
+        """JSON for the API."""
+        return asdict(self)
+
+
+def decode(value: bytes) -> Verdict:
+    """A verdict from the value of a record.
+
+    Raises:
+        ValueError: it is not the record of a verdict.
+    """
+    try:
+        body = orjson.loads(value)
+        return Verdict(
+            body["scope"], Condition(body["condition"]), body["since_us"], body["at_us"], tuple(body["reasons"]),
+            body["figures"],
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not the record of a verdict: {error}") from None
+
+
+class Verdicts:
+    """The newest verdict on each scope."""
+
+    def __init__(self) -> None:
+        self._verdicts: dict[str, Verdict] = {}
+
+    def put(self, verdict: Verdict) -> None:
+        """Take in a verdict."""
+        self._verdicts[verdict.scope] = verdict
+
+    def get(self, scope: str) -> Verdict | None:
+        """The newest verdict on a scope, however old; None: there is none."""
+        return self._verdicts.get(scope)
+
+    def condition(self, scopes: tuple[str, ...], now_us: int) -> Condition:
+        """The worst condition of several scopes: unknown when one is unknown, else unstable when one is."""
+        found = {self._condition(scope, now_us) for scope in scopes}
+        for worst in (Condition.UNKNOWN, Condition.UNSTABLE):
+            if worst in found:
+                return worst
+        return Condition.STABLE
+
+    def _condition(self, scope: str, now_us: int) -> Condition:
+        verdict = self._verdicts.get(scope)
+        if verdict is None or now_us - verdict.at_us > VALID_S * 1_000_000:
+            return Condition.UNKNOWN
+        return verdict.condition

@@ -1,0 +1,117 @@
+"""The right to a step, on a real Kafka: one holder at a time, tokens that rise, and actors that vanish."""
+
+import asyncio
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+from hifi.clock import now_us
+from hifi.control.action import Action, ActionKind, ActionState
+from hifi.control.permission import GRANTED, permission
+from hifi.control.steps import StepRefused, StepRight
+from hifi.control.verdict import Condition
+from hifi.errors import Retryable
+
+
+def step(actor: str, name: str, lasts_s: float = 60) -> Action:
+    began = now_us()
+    return Action(
+        actor, ActionKind.PROVISION, "pipe/flights", name, "test", began, began + int(lasts_s * 1_000_000)
+    )
+
+
+def allowed(history):
+    return permission(ActionKind.PROVISION, "pipe/flights", Condition.STABLE, history.running, now_us())
+
+
+async def rights(kafka: str, topic: str, count: int) -> list[StepRight]:
+    identity = f"test-{uuid.uuid4().hex}"
+    found = [StepRight(kafka, topic, identity, f"actor-{number}") for number in range(count)]
+    await asyncio.gather(*(one.start() for one in found))
+    return found
+
+
+async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topic):
+    actors = await rights(kafka, await topic(), 4)
+    tokens = []
+    try:
+        for number in range(3):
+            begun = await asyncio.gather(
+                *(one.begin(step(f"actor-{at}", f"step {number}"), allowed) for at, one in enumerate(actors)),
+                return_exceptions=True,
+            )
+            assert all(isinstance(one, Action | StepRefused | Retryable) for one in begun), begun
+            won = [(at, one) for at, one in enumerate(begun) if isinstance(one, Action)]
+            assert len(won) <= 1
+            if not won:  # each was fenced by the next one before it could write
+                begun_alone = await actors[0].begin(step("actor-0", f"step {number} again"), allowed)
+                won = [(0, begun_alone)]
+            at, action = won[0]
+            tokens.append(action.token)
+            await actors[at].end(action, ActionState.DONE, "done")
+    finally:
+        await asyncio.gather(*(one.stop() for one in actors))
+    assert tokens == sorted(set(tokens))
+
+
+async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic):
+    first, second = await rights(kafka, await topic(), 2)
+    try:
+        action = await first.begin(step("provision", "1 % to 10 %"), allowed)
+        refused = await asyncio.gather(
+            second.begin(step("deploy", "egest-1"), allowed), return_exceptions=True
+        )
+        assert isinstance(refused[0], StepRefused)
+        assert "provision acts on pipe/flights: 1 % to 10 %" in str(refused[0])
+        await first.end(action, ActionState.DONE, "10 %")
+        later = await second.begin(step("deploy", "egest-1"), allowed)
+        assert later.token > action.token
+        assert [one.state for one in second.log.history.newest_first] == [
+            ActionState.STARTED,
+            ActionState.DONE,
+        ]
+    finally:
+        await asyncio.gather(first.stop(), second.stop())
+
+
+async def test_a_step_whose_actor_vanished_is_ended_by_the_next_one(kafka, topic):
+    gone, next_one = await rights(kafka, await topic(), 2)
+    try:
+        await gone.begin(step("provision", "1 % to 10 %", lasts_s=0), allowed)
+        action = await next_one.begin(step("provision", "10 % to 0 %"), allowed)
+        running, ended = next_one.log.history.newest_first
+        assert running == action
+        assert (ended.state, ended.outcome) == (ActionState.FAILED, "it did not end in time")
+    finally:
+        await asyncio.gather(gone.stop(), next_one.stop())
+
+
+async def test_an_actor_that_was_overtaken_while_it_decided_writes_nothing(kafka, topic):
+    slow, fast = await rights(kafka, await topic(), 2)
+
+    def take_over() -> Action:
+        """Another actor, in a thread of its own: it takes the right while the slow one is frozen in its decision."""
+
+        async def take() -> Action:
+            other = StepRight(kafka, slow._topic, slow._transactional_id, "other")
+            await other.start()
+            try:
+                return await other.begin(step("deploy", "overtakes"), allowed)
+            finally:
+                await other.stop()
+
+        return asyncio.run(take())
+
+    def decide_slowly(history):
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(take_over).result(timeout=60)
+        return GRANTED
+
+    try:
+        result = await asyncio.gather(
+            slow.begin(step("provision", "is overtaken"), decide_slowly), return_exceptions=True
+        )
+        assert isinstance(result[0], StepRefused), result
+        await fast.log.catch_up()
+        assert [one.step for one in fast.log.history.newest_first] == ["overtakes"]
+    finally:
+        await asyncio.gather(slow.stop(), fast.stop())
