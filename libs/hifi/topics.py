@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, Protocol
 
 from hifi.units import seconds
 
@@ -87,12 +87,28 @@ class Topic:
         }
 
 
+class DeclaredTopics(Protocol):
+    """All topics of a stream or of a control plane."""
+
+    @property
+    def prefix(self) -> str:
+        """The name of the stream or the control plane, with which all names begin."""
+
+    def all(self) -> list[Topic]:
+        """Every topic, to create it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topics:
     """The names of the topics of one stream."""
 
     stream: str
     tiers: tuple[Tier, ...] = DEFAULT_TIERS
+
+    @property
+    def prefix(self) -> str:
+        """The stream's name, with which all names begin."""
+        return self.stream
 
     @property
     def raw(self) -> str:

@@ -10,19 +10,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from hifi import log
 from hifi.clock import now_us
 from hifi.control.action import Action, ActionHistory, ActionState, decode, encode
 from hifi.control.permission import Permission
+from hifi.control.topic_follower import TopicFollower
 from hifi.errors import HifiError, Retryable
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
-from hifi.kafka.topic_reader import offset_ranges, read_ranges
 
 _TIMEOUT_S: Final = 20
 """Bound on taking the right and on writing a record, seconds."""
@@ -30,15 +29,13 @@ _TIMEOUT_S: Final = 20
 _FENCED: Final = frozenset({"ProducerFenced", "InvalidProducerEpoch", "InvalidProducerIdMapping"})
 """Names of the errors that a producer gets after another one with its id was initialized."""
 
-logger = log.get(__name__)
-
 
 class StepRefused(HifiError):
     """The step may not be taken now; the text says what it waits for."""
 
 
-class ActionLog:
-    """Reads the topic of actions: everything when it starts, then what is new each time it is asked to.
+class ActionLog(TopicFollower):
+    """Reads the topic of actions.
 
     Args:
         bootstrap: the control plane's Kafka, `HOST:PORT,…`.
@@ -47,49 +44,12 @@ class ActionLog:
     """
 
     def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
+        super().__init__(bootstrap, topic, client_id, self._take)
         self.history = ActionHistory()
-        self._partition = TopicPartition(topic, 0)
-        self._next = 0
-        self._consumer = AIOKafkaConsumer(
-            **client_options(bootstrap),
-            client_id=client_id,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-            fetch_max_wait_ms=50,
-        )
 
-    async def start(self) -> None:
-        """Connect and read everything.
-
-        Raises:
-            KafkaError, OSError: no broker answers.
-        """
-        await self._consumer.start()
-        await self.catch_up()
-
-    async def stop(self) -> None:
-        """Disconnect."""
-        await close(self._consumer)
-
-    async def catch_up(self) -> None:
-        """Read up to the end that the topic has now.
-
-        Raises:
-            KafkaError: Kafka did not answer.
-        """
-        ranges = await offset_ranges(self._consumer, [self._partition])
-        found = ranges[self._partition]
-        unread = range(max(found.start, self._next), found.stop)
-        async for records in read_ranges(self._consumer, {self._partition: unread}):
-            for record in records:
-                self._take(record)
-        self._next = max(self._next, found.stop)
-
-    def _take(self, record: Any) -> None:
-        try:
-            self.history.put(decode(record.value or b"", record.offset))
-        except ValueError as error:
-            logger.warning("action-unreadable", offset=record.offset, error=str(error))
+    def _take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        del key
+        self.history.put(decode(value or b"", offset))
 
 
 class StepRight:

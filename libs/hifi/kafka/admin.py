@@ -13,7 +13,7 @@ from hifi.errors import Misconfigured, Retryable
 from hifi.health import Health
 from hifi.kafka.clients import connect
 from hifi.kafka.security import client_options
-from hifi.topics import Topics
+from hifi.topics import DeclaredTopics
 
 _ALREADY_EXISTS = 36
 _PARTITIONS = "partitions"
@@ -25,18 +25,18 @@ _CHECK_INTERVAL_S = 2.0
 
 async def create_topics(
     bootstrap: str,
-    topics: Topics,
+    topics: DeclaredTopics,
     *,
     partitions: int,
     replication: int,
     create: bool = True,
     timeout_s: float = 30,
 ) -> list[str]:
-    """Create the missing topics of a stream and check the others; calling it again changes nothing.
+    """Create the missing topics of a stream or a control plane and check the others; calling it again changes nothing.
 
     Args:
         bootstrap: `HOST:PORT,…`.
-        topics: the stream's topics.
+        topics: all of them.
         partitions: of each event topic; fixed when the stream is created.
         replication: replicas of each partition; min ISR is one less, at least one.
         create: False: only check that every topic exists as it must be.
@@ -131,7 +131,7 @@ async def _settings(admin: Any, names: list[str]) -> dict[str, dict[str, str]]:
 
 
 async def _create(
-    admin: Any, topics: Topics, partitions: int, replication: int, *, create: bool
+    admin: Any, topics: DeclaredTopics, partitions: int, replication: int, *, create: bool
 ) -> list[str]:
     existing = await _counts(admin, [topic.name for topic in topics.all()])
     await _check_existing(admin, topics, existing, partitions)
@@ -139,7 +139,7 @@ async def _create(
     if missing and not create:
         raise Misconfigured(
             f"the topics {', '.join(topic.name for topic in missing)} are missing and HIFI_CREATE_TOPICS is false: "
-            f"create them as `hifi topics show --stream {topics.stream} --partitions {partitions}` prints"
+            f"create them as `hifi topics show --stream {topics.prefix} --partitions {partitions}` prints"
         )
     if missing:
         min_isr = {"min.insync.replicas": str(max(1, replication - 1))}
@@ -165,7 +165,9 @@ async def _create(
     return [topic.name for topic in missing]
 
 
-async def _check_existing(admin: Any, topics: Topics, existing: dict[str, int], partitions: int) -> None:
+async def _check_existing(
+    admin: Any, topics: DeclaredTopics, existing: dict[str, int], partitions: int
+) -> None:
     """Refuse topics that do not fit the stream.
 
     Raises:
@@ -177,7 +179,7 @@ async def _check_existing(admin: Any, topics: Topics, existing: dict[str, int], 
         wanted = declared[name].partitions or partitions
         if count != wanted:
             raise Misconfigured(
-                f"the topic {name} has {count} partitions and the stream {topics.stream} needs {wanted}; "
+                f"the topic {name} has {count} partitions and {topics.prefix} needs {wanted}; "
                 "the count is fixed when a stream is created: start a new stream (HIFI_STREAM) or use the old count"
             )
     for name, found in (await _settings(admin, list(existing))).items():

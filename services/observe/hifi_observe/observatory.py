@@ -2,13 +2,14 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aiokafka.errors import KafkaError
 
 from hifi import log
 from hifi.clock import monotonic_s, now_us
+from hifi.control.action import STREAM
 from hifi.errors import HifiError
 from hifi.health import Health
 from hifi.kafka.admin import topic_names
@@ -17,7 +18,7 @@ from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi_observe import metrics
 from hifi_observe.alarms import conditions, gauges
-from hifi_observe.alarms.alarm import Alarm
+from hifi_observe.alarms.alarm import Alarm, Key
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.kafka.minutes_follower import MinutesFollower
 from hifi_observe.kafka.publisher import Publisher
@@ -30,6 +31,9 @@ from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.open_minute import OpenMinuteReporter
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
+from hifi_observe.verdicts.judgement import SERVICES, PipeTraffic, judge
+from hifi_observe.verdicts.verdict_keeper import VerdictKeeper
+from hifi_observe.verdicts.verdict_reporter import VerdictReporter
 
 if TYPE_CHECKING:
     from hifi_observe.traces.otlp_exporter import OtlpExporter
@@ -58,10 +62,12 @@ class Observatory:
         self.publisher: Publisher | None = None
         self.reader: TopicReader | None = None
         self.follower = MinutesFollower(settings, self.topics, self.store, self.notifier.read)
+        self.verdicts = VerdictKeeper(settings.observe_stable_s)
         self.exporter: OtlpExporter | None = None
         self.traces: EventTracer | None = None
         if settings.observe_otlp_endpoint:
             self._start_tracing()
+        self._raises_alarms = False
         health.block("ledgers", "the topics have not been read yet")
 
     @property
@@ -118,6 +124,14 @@ class Observatory:
             tasks.create_task(self._sample_figures())
             tasks.create_task(self._raise_alarms())
             tasks.create_task(self.notifier.post())
+            if self.settings.control:
+                reporter = VerdictReporter(
+                    self.settings,
+                    lambda: self.verdicts.verdicts if self._raises_alarms else [],
+                    self.notifier.alarms.silences,
+                )
+                tasks.create_task(self._reconnect("verdicts", reporter.report))
+                tasks.create_task(self._reconnect("actions", reporter.follow_actions))
 
     async def stop(self) -> None:
         """Flush and disconnect."""
@@ -220,9 +234,17 @@ class Observatory:
             for pipe in self.recent.watched(pipes, monotonic_s()):
                 self.recent.add(pipe, at_s, figures.of_pipe(pipe, self.store.live, self.store.before))
 
+    def _judge(self, found: Mapping[Key, str]) -> None:
+        traffic = {}
+        for pipe in self.limits():
+            now = figures.of_pipe(pipe, self.store.live, self.store.before)
+            traffic[pipe] = PipeTraffic(now["rate_in"], now["dead_last_minute"])
+        scopes = (STREAM, *(f"service/{one}" for one in SERVICES), *(f"pipe/{pipe}" for pipe in traffic))
+        self.verdicts.step(scopes, judge(found, traffic, seen=bool(self.store.live)), now_us())
+
     async def _raise_alarms(self) -> None:
-        """Check the conditions; only on the instance with partition 0, or without Kafka the one that had it last."""
-        active, gauges_s = False, -math.inf
+        """Judge, and raise alarms on the instance with partition 0, or without Kafka the one that had it last."""
+        gauges_s = -math.inf
         thresholds = conditions.Thresholds(
             max(15.0, self.settings.observe_snapshot_interval_s * 5 + self.settings.observe_live_interval_s),
             self.settings.observe_heartbeat_gap_s,
@@ -231,14 +253,16 @@ class Observatory:
         )
         while True:
             await asyncio.sleep(_ALARM_INTERVAL_S)
-            was_active, active = active, 0 in self.mine or (active and not self.mine)
-            if not active:
-                continue
-            if not was_active:
-                self.notifier.restore()
+            was_active = self._raises_alarms
+            self._raises_alarms = 0 in self.mine or (was_active and not self.mine)
             found = conditions.find_conditions(
                 self.store, self.limits(), self.destinations(), now_us(), self.partitions, thresholds
             )
+            self._judge(found)  # on every instance, so that each can show the verdicts
+            if not self._raises_alarms:
+                continue
+            if not was_active:
+                self.notifier.restore()
             await self.notifier.step(found, self.publisher if self.mine else None)
             if (
                 monotonic_s() - gauges_s >= _GAUGES_INTERVAL_S

@@ -2,11 +2,12 @@
 
 from pydantic import Field
 
+from hifi.control.settings import ControlSettings
 from hifi.settings import ServiceSettings
 from hifi_observe.ledger.closing import ClosingRules
 
 
-class ObserveSettings(ServiceSettings):
+class ObserveSettings(ServiceSettings, ControlSettings):
     """The settings of observe."""
 
     observe_host: str = Field("127.0.0.1", description="Address of the console and the API.")
@@ -48,6 +49,12 @@ class ObserveSettings(ServiceSettings):
     )
     observe_rating_share: float = Field(
         0.8, gt=0, description="Share of the scale rating above which traffic raises an alarm."
+    )
+    observe_stable_s: float = Field(
+        60,
+        ge=0,
+        description="Time without a reason against it after which the stream, a service or a pipe counts as stable "
+        "again, seconds.",
     )
     observe_url: str = Field(
         "",

@@ -62,7 +62,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class AlarmSilence:
-    """A planned change: alarms of a kind and a pipe (empty: any) are not notified for a time."""
+    """A planned change: alarms of a kind, a pipe and a subject (empty: any) are not notified for a time."""
 
     id: str
     reason: str
@@ -70,10 +70,12 @@ class AlarmSilence:
     until_us: int
     kind: str = ""
     pipe: str = ""
+    subject: str = ""
 
-    def covers(self, kind: str, pipe: str, now_us: int) -> bool:
-        """Whether it applies now."""
-        return self.from_us <= now_us < self.until_us and self.kind in ("", kind) and self.pipe in ("", pipe)
+    def covers(self, key: Key, now_us: int) -> bool:
+        """Whether it applies to an alarm now."""
+        declared = zip((self.kind, self.pipe, self.subject), key, strict=True)
+        return self.from_us <= now_us < self.until_us and all(own in ("", its) for own, its in declared)
 
 
 @dataclass(slots=True)
@@ -139,7 +141,7 @@ class Alarms:
             return _gone(kind, watch, now_us)
         watch.gone_us = None
         watch.since_us = watch.since_us if watch.since_us is not None else now_us
-        silence = next((one for one in self.silences.values() if one.covers(kind.name, key[1], now_us)), None)
+        silence = next((one for one in self.silences.values() if one.covers(key, now_us)), None)
         if watch.alarm is None and now_us - watch.since_us >= kind.after_s * 1_000_000:
             identity = "/".join([*key, str(watch.since_us)])
             silenced = silence.reason if silence else None

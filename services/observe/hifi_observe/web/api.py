@@ -71,6 +71,10 @@ class Api:
         """GET status: what this instance observes and how far behind it is."""
         return json_response(status_of(self._observatory))
 
+    async def verdicts(self, _: Request) -> Response:
+        """GET verdicts: whether the stream, each service and each pipe is stable."""
+        return json_response({"verdicts": [one.json() for one in self._observatory.verdicts.verdicts]})
+
     async def pipes(self, _: Request) -> Response:
         """GET pipes: all pipes with their totals and the verdict."""
         return json_response(overview_of(self._observatory))

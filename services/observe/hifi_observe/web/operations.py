@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from hifi.control.verdict import Condition
 from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN
 from hifi_observe.live.breaker_state import UNKNOWN
@@ -62,6 +63,26 @@ _PIPE: Final = {
         },
     },
 }
+_VERDICTS: Final = {
+    "type": "object",
+    "required": ["verdicts"],
+    "properties": {
+        "verdicts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["scope", "condition", "since_us", "at_us", "reasons"],
+                "properties": {
+                    "scope": {"type": "string", "description": "`stream`, `service/NAME` or `pipe/NAME`."},
+                    "condition": {"enum": [*Condition]},
+                    "since_us": {"type": "integer"},
+                    "at_us": {"type": "integer"},
+                    "reasons": {"type": "array", "items": {"type": "string"}},
+                },
+            },
+        }
+    },
+}
 _ALARMS: Final = {
     "type": "object",
     "required": ["active", "past", "silences"],
@@ -87,6 +108,13 @@ _ALARMS: Final = {
 OPERATIONS: Final = (
     Operation(
         "GET", "/api/v1/status", "status", "What this instance observes, and how far behind Kafka it is."
+    ),
+    Operation(
+        "GET",
+        "/api/v1/verdicts",
+        "verdicts",
+        "Whether the stream, each service and each pipe is stable, unstable (with reasons) or unknown, and since when.",
+        result=_VERDICTS,
     ),
     Operation(
         "GET",

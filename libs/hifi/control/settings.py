@@ -1,0 +1,30 @@
+"""Settings of the control plane: of its services, and of observe, which gives it verdicts."""
+
+from pydantic import Field
+
+from hifi.control.topics import ControlTopics
+from hifi.settings import StreamSettings
+
+
+class ControlSettings(StreamSettings):
+    """The control plane and its Kafka."""
+
+    control: str = Field(
+        "",
+        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
+        description="Name of the control plane, the prefix of its topics; empty: there is none.",
+    )
+    control_kafka: str = Field(
+        "",
+        description="Bootstrap servers of the Kafka with the control plane's topics; empty: the stream's own.",
+    )
+
+    @property
+    def control_bootstrap(self) -> str:
+        """Bootstrap servers of the control plane's Kafka."""
+        return self.control_kafka or self.kafka
+
+    @property
+    def control_topics(self) -> ControlTopics:
+        """The topics of the control plane."""
+        return ControlTopics(self.control)

@@ -1,0 +1,76 @@
+"""Report verdicts to the control plane, and silence the alarms that its steps explain."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hifi.clock import now_us
+from hifi.control.steps import ActionLog
+from hifi.control.verdict import PUBLISH_S, Verdict
+from hifi.event import Record
+from hifi.kafka.clients import connect
+from hifi.kafka.producer import Producer
+from hifi_observe.alarms.alarm import AlarmSilence
+from hifi_observe.settings import ObserveSettings
+from hifi_observe.verdicts import quieting
+
+_ACTIONS_INTERVAL_S: Final = 1.0
+
+
+class VerdictReporter:
+    """Writes verdicts to the topic `health` and reads the topic `actions`.
+
+    Args:
+        settings: with a control plane.
+        verdicts: returns the verdicts to report; none on an instance that does not raise alarms.
+        silences: of this instance; those that actions make are kept up to date in it.
+    """
+
+    def __init__(
+        self,
+        settings: ObserveSettings,
+        verdicts: Callable[[], list[Verdict]],
+        silences: dict[str, AlarmSilence],
+    ) -> None:
+        self._settings = settings
+        self._topics = settings.control_topics
+        self._verdicts = verdicts
+        self._silences = silences
+
+    async def report(self) -> None:
+        """Report the verdicts every `PUBLISH_S` seconds until cancelled.
+
+        Raises:
+            aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
+        """
+        producer = Producer(self._settings.control_bootstrap, self._settings.instance)
+        await connect(producer.start)
+        try:
+            while True:
+                records = [Record(one.scope.encode(), one.encode(), []) for one in self._verdicts()]
+                if records:
+                    await producer.send_and_wait(self._topics.health, 0, records)
+                await asyncio.sleep(PUBLISH_S)
+        finally:
+            await producer.stop(timeout_s=1)
+
+    async def follow_actions(self) -> None:
+        """Keep the silences up to date until cancelled.
+
+        Raises:
+            aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
+        """
+        log = ActionLog(self._settings.control_bootstrap, self._topics.actions, self._settings.instance)
+        try:
+            await log.start()
+            while True:
+                self._replace(quieting.silences(log.history.newest_first, now_us()))
+                await asyncio.sleep(_ACTIONS_INTERVAL_S)
+                await log.catch_up()
+        finally:
+            await log.stop()
+
+    def _replace(self, made: Mapping[str, AlarmSilence]) -> None:
+        for old in [name for name in self._silences if quieting.is_quieting(name) and name not in made]:
+            del self._silences[old]
+        self._silences.update(made)

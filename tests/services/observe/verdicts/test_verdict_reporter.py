@@ -1,0 +1,95 @@
+"""On a real Kafka: verdicts reach the control plane, and its steps silence the alarms that they explain."""
+
+import asyncio
+import secrets
+import sys
+from pathlib import Path
+
+import pytest
+
+from hifi.clock import now_us
+from hifi.control.action import Action, ActionKind, ActionState
+from hifi.control.permission import GRANTED
+from hifi.control.steps import StepRight
+from hifi.control.topic_follower import TopicFollower
+from hifi.control.topics import ControlTopics
+from hifi.control.verdict import Condition, Verdicts, decode
+from hifi.kafka.admin import create_topics
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from stream_double import Stream, new_stream
+
+WITHIN_S = 60
+
+
+@pytest.fixture
+async def stream(kafka: str):
+    async with new_stream(kafka) as made:
+        yield made
+
+
+@pytest.fixture
+async def control(kafka: str) -> ControlTopics:
+    topics = ControlTopics(f"c{secrets.token_hex(4)}")
+    await create_topics(kafka, topics, partitions=1, replication=1)
+    return topics
+
+
+async def until(condition, within_s: float = WITHIN_S) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def test_verdicts_change_with_what_happens(stream: Stream, control: ControlTopics) -> None:
+    verdicts = Verdicts()
+    follower = TopicFollower(
+        stream.kafka, control.health, "test", lambda _, value, __: verdicts.put(decode(value or b""))
+    )
+    await follower.start()
+
+    async def judged(condition: Condition) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while verdicts.condition(("stream", "pipe/flights"), now_us()) is not condition:
+                await follower.catch_up()
+                await asyncio.sleep(0.05)
+
+    minute = now_us() // 60_000_000 - 3
+    try:
+        async with stream.observing(control=control.control, observe_stable_s=3600):
+            await stream.events(0, minute, 20)
+            await asyncio.gather(stream.commit(0), stream.commit(1))
+            await judged(Condition.STABLE)
+            await stream.events(0, minute + 1, 20, lose={"normalized": [3]})
+            await asyncio.gather(stream.commit(0), stream.commit(1))
+            await judged(Condition.UNSTABLE)
+            reasons = verdicts.get("stream").reasons
+            assert "events were lost" in reasons
+    finally:
+        await follower.stop()
+    assert now_us() - verdicts.get("stream").at_us < WITHIN_S * 1_000_000
+
+
+async def test_a_step_silences_what_it_explains_while_it_runs(stream: Stream, control: ControlTopics) -> None:
+    right = StepRight(stream.kafka, control.actions, control.actor, "deploy")
+    await right.start()
+    step = Action(
+        "deploy",
+        ActionKind.DEPLOY,
+        "service/egest",
+        "egest-1 to 0.2.0",
+        "test",
+        now_us(),
+        now_us() + 60_000_000,
+    )
+    try:
+        async with stream.observing(control=control.control) as (observatory, _):
+            silences = observatory.notifier.alarms.silences
+            action = await right.begin(step, lambda _: GRANTED)
+            await until(lambda: any(one.subject == "egest" for one in silences.values()))
+            assert {one.kind for one in silences.values()} == {"no-progress", "lag"}
+            await right.end(action, ActionState.DONE, "done")
+            ends_us = action.expected_end_us
+            await until(lambda: all(one.until_us != ends_us + 60_000_000 for one in silences.values()))
+    finally:
+        await right.stop()
