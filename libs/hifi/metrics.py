@@ -105,6 +105,14 @@ COPIES = Counter(
 LANE_EVENTS = Gauge(
     "hifi_egest_lane_events", "Deliveries in a lane, queued or in flight.", ["pipe", "destination"]
 )
+LANE_REQUESTS = Gauge(
+    "hifi_egest_lane_requests", "Requests in flight in a lane that holds deliveries.", ["pipe", "destination"]
+)
+LANE_CONCURRENCY = Gauge(
+    "hifi_egest_lane_concurrency",
+    "Requests that a lane that holds deliveries may have in flight; 0 while it holds none.",
+    ["pipe", "destination"],
+)
 BREAKER_OPEN = Gauge(
     "hifi_egest_breaker_open", "1 while the destination's circuit breaker is open.", ["pipe", "destination"]
 )

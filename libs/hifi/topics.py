@@ -1,4 +1,4 @@
-"""The topics of a stream: names, partitions, retention. All topics are declared here."""
+"""The topics of a stream and of a control plane: names, partitions, retention. All topics are declared here."""
 
 import re
 from collections.abc import Iterable
@@ -12,6 +12,7 @@ DAY_MS: Final = 24 * 3600 * 1000
 EVENT_RETENTION_MS: Final = 7 * DAY_MS
 DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
 WARM_UP_RETENTION_MS: Final = 3600 * 1000
+ACTIONS_RETENTION_MS: Final = 90 * DAY_MS
 IDS_RETENTION_MS: Final = 2 * 3600 * 1000
 """An hour above the longest window in which normalize recognizes an event that a client sends again."""
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
@@ -231,4 +232,38 @@ class Topics:
             Topic(self.alarms),
             Topic(self.enrich_leader, partitions=1),
             Topic(self.enrich_warm_up, retention_ms=WARM_UP_RETENTION_MS),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlTopics:
+    """The names of the topics of one control plane."""
+
+    control: str
+
+    @property
+    def prefix(self) -> str:
+        """The control plane's name, with which all names begin."""
+        return self.control
+
+    @property
+    def actions(self) -> str:
+        """Steps of the actors: a record when one begins, and one when it ends."""
+        return f"{self.control}.actions"
+
+    @property
+    def health(self) -> str:
+        """The verdicts of observe, by scope."""
+        return f"{self.control}.health"
+
+    @property
+    def actor(self) -> str:
+        """The transactional id with which the right to a step is taken."""
+        return f"{self.control}.actor"
+
+    def all(self) -> list[Topic]:
+        """Every topic of the control plane, to create it."""
+        return [
+            Topic(self.actions, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
+            Topic(self.health, partitions=1, compacted=True),
         ]

@@ -21,6 +21,7 @@ from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.policy import Policy
 from hifi_infra.kafka.backlog import due_backlog
 from hifi_infra.mesh import running
+from hifi_infra.mesh.lane_occupancy import lane_occupancy
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, read_scale
 
@@ -50,6 +51,13 @@ def up(
             help="Scale a service between two bounds by its CPU use and backlog. Can be repeated.",
         ),
     ] = None,
+    control: Annotated[
+        bool,
+        typer.Option(
+            "--control",
+            help="Run the control plane, too: observe gives verdicts, and --autoscale keeps to them.",
+        ),
+    ] = False,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -81,8 +89,10 @@ def up(
       hifi up --pipes pipes/ --brokers 3 --scale normalize=2 --scale egest=2
       hifi up --pipes pipes/ --scale observe=0
       hifi up --pipes pipes/ --autoscale normalize=1-3 --autoscale egest=1-4
+      hifi up --pipes pipes/ --control --autoscale egest=1-4
       hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
     """
+    policies = read_autoscale(autoscale or [])
     plan = Plan(
         data=data.resolve(),
         stream=stream or "hifi",
@@ -94,6 +104,10 @@ def up(
         console_port=console_port,
         trigger=trigger,
         scale={"observe": 1} | read_scale(scale or []),
+        control=control,
+        bounds={name: (one.min_instances, one.max_instances) for name, one in policies.items()}
+        if control
+        else {},
         python_path=_python_path(pipes, data.resolve()),
     )
     if kafka and brokers:
@@ -105,12 +119,11 @@ def up(
             "--secure starts a secured Kafka cluster and --kafka uses an existing one: for that one set "
             "HIFI_KAFKA_SECURITY_PROTOCOL and the variables beside it"
         )
-    policies = read_autoscale(autoscale or [])
     found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
-    asyncio.run(_run(mesh, found, policies))
+    asyncio.run(_run(mesh, found, {} if control else policies))
 
 
 async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) -> None:
@@ -137,7 +150,12 @@ async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) ->
 
 @contextlib.asynccontextmanager
 async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterator[None]:
-    scaler = Autoscaler(mesh, policies, lambda: due_backlog(mesh.bootstrap, mesh.topics))
+    scaler = Autoscaler(
+        mesh,
+        policies,
+        lambda: due_backlog(mesh.bootstrap, mesh.topics),
+        lambda: lane_occupancy(one.spec.port for one in mesh.instances["egest"]),
+    )
     task = asyncio.create_task(scaler.run(), name="autoscale") if policies else None
     try:
         yield

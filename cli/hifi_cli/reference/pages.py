@@ -25,7 +25,7 @@ from hifi_cli.reference.annotations import (
     models,
     type_name,
 )
-from hifi_infra.mesh.plan import FLOW
+from hifi_infra.mesh.plan import CONTROL, FLOW
 from hifi_observe import metrics as observe_metrics
 from hifi_observe.alarms import runbooks
 
@@ -105,7 +105,7 @@ def settings_page() -> str:
     for heading, model in _FURTHER_SETTINGS.items():
         prefix = str(model.model_config["env_prefix"])
         parts.append(f"\n## {heading}\n\n{_variables(model.model_fields, prefix)}")
-    for service in FLOW:
+    for service in (*FLOW, *CONTROL):
         own = {
             name: field
             for name, field in _settings(service).model_fields.items()

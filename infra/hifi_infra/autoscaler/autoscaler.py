@@ -37,10 +37,12 @@ class ScalableMesh(Protocol):
     def instances(self) -> Mapping[str, Sequence[MeasuredInstance]]:
         """Service to its instances."""
 
-    async def scale(self, service: str, count: int) -> None:
+    async def scale(self, service: str, count: int, reason: str) -> None:
         """Set the number of instances; returns once surplus ones have drained."""
 
 
+ReadOccupancy = Callable[[], Awaitable[Mapping[str, float]]]
+"""Returns service to the share of its lanes' requests that are in flight; services without lanes are left out."""
 ReadBacklog = Callable[[], Awaitable[Mapping[str, int]]]
 """Returns service to records that it could process now; raises HifiError when that is unknown."""
 
@@ -52,6 +54,7 @@ class Autoscaler:
         mesh: what is scaled.
         policies: service to its policy.
         read_backlog: as `hifi_infra.kafka.backlog.due_backlog`.
+        read_occupancy: of the lanes.
         clock: monotonic, seconds.
     """
 
@@ -60,12 +63,14 @@ class Autoscaler:
         mesh: ScalableMesh,
         policies: Mapping[str, Policy],
         read_backlog: ReadBacklog,
+        read_occupancy: ReadOccupancy,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._mesh = mesh
         self._policies = policies
         self._read_backlog = read_backlog
+        self._read_occupancy = read_occupancy
         self._clock = clock
         self._cpu: dict[str, float] = {}
         self._measured_s = clock()
@@ -93,11 +98,12 @@ class Autoscaler:
     async def adjust(self) -> None:
         """Measure, decide and scale all services once."""
         backlog = await self._measure_backlog()
+        occupancy = await self._read_occupancy()
         now = self._clock()
         for service, cpu in self._measure_cpu(now).items():
             count = len(self._mesh.instances[service])
             history = self._history[service]
-            history.append(Sample(now, count, cpu, backlog.get(service)))
+            history.append(Sample(now, count, cpu, backlog.get(service), occupancy.get(service)))
             decision = decide(self._policies[service], list(history))
             if decision.instances != count:
                 logger.info(
@@ -107,7 +113,7 @@ class Autoscaler:
                     instances=decision.instances,
                     reason=decision.reason,
                 )
-                await self._mesh.scale(service, decision.instances)
+                await self._mesh.scale(service, decision.instances, decision.reason)
 
     async def _measure_backlog(self) -> Mapping[str, int]:
         try:
@@ -145,5 +151,7 @@ def read_autoscale(texts: Sequence[str]) -> dict[str, Policy]:
             raise Misconfigured(
                 f"--autoscale {text}: write bounds, for example {service}=1-3, at most {MAX_INSTANCES}"
             )
-        policies[service] = Policy(min_instances=int(least), max_instances=int(most))
+        policies[service] = Policy(
+            min_instances=int(least), max_instances=int(most), has_lanes=service == "egest"
+        )
     return policies

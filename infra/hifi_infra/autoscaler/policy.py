@@ -1,7 +1,8 @@
-"""Decides how many instances a service should have, from CPU and backlog. Pure: no clock, no processes.
+"""Decides how many instances a service should have, from CPU, backlog and occupancy. Pure: no clock, no processes.
 
-As with KEDA, and unlike with a plain HorizontalPodAutoscaler, backlog counts besides CPU, and a service never shrinks
-while a metric is missing: the load may be as high as before.
+Average CPU is the first reason to grow. It stays low where instances wait, as egest does for slow destinations: there
+the backlog and the occupancy of the lanes are the reasons. A service never shrinks while a metric is missing: the load
+may be as high as before.
 """
 
 import math
@@ -18,8 +19,10 @@ class Policy:
         max_instances: upper bound; instances above the number of partitions get no work.
         cpu_high: average use of an instance, in cores, above which the service grows.
         backlog_high: records per instance above which the service grows.
-        shrink_ratio: the service shrinks when the remaining instances would be at or below this share of `cpu_high`
-            and `backlog_high`. Below 1, so that a service that shrank does not grow again at the same load.
+        occupancy_high: share of the requests that its lanes may have in flight above which the service grows.
+        has_lanes: whether the service has lanes, so that a missing occupancy keeps it from shrinking.
+        shrink_ratio: the service shrinks when the remaining instances would be at or below this share of all bounds.
+            Below 1, so that a service that shrank does not grow again at the same load.
         up_after_s: the service grows when it was too small for this long, seconds.
         down_after_s: the service shrinks by one when it was too large for this long, seconds. Longer than
             `up_after_s`: a drained instance costs a rebalance, a missing one delays events.
@@ -29,6 +32,8 @@ class Policy:
     max_instances: int = 4
     cpu_high: float = 0.7
     backlog_high: int = 5_000
+    occupancy_high: float = 0.8
+    has_lanes: bool = False
     shrink_ratio: float = 0.7
     up_after_s: float = 10.0
     down_after_s: float = 120.0
@@ -43,12 +48,14 @@ class Sample:
         instances: number of running instances.
         cpu: average over the instances, in cores; 0.5 is half a core each.
         backlog: records that wait for the whole service and can be processed now.
+        occupancy: share of the requests that its lanes may have in flight, 0 to 1, over all instances.
     """
 
     at_s: float
     instances: int
     cpu: float | None
     backlog: int | None
+    occupancy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ def decide(policy: Policy, history: Sequence[Sample]) -> Decision:
     if not policy.min_instances <= now.instances <= policy.max_instances:
         size = policy.min_instances if now.instances < policy.min_instances else now.instances - 1
         return Decision(size, f"outside the bounds {policy.min_instances} to {policy.max_instances}")
-    if now.cpu is None and now.backlog is None:
+    if now.cpu is None and now.backlog is None and now.occupancy is None:
         return Decision(now.instances, "all metrics are missing: no change")
     steady = _since_last_change(history)
     wanted = _sustained_need(policy, steady)
@@ -105,6 +112,8 @@ def _need(policy: Policy, sample: Sample) -> int:
         needs.append(math.ceil(round(sample.instances * sample.cpu / policy.cpu_high, 9)))
     if sample.backlog is not None:
         needs.append(math.ceil(sample.backlog / policy.backlog_high))
+    if sample.occupancy is not None:
+        needs.append(math.ceil(round(sample.instances * sample.occupancy / policy.occupancy_high, 9)))
     return max(needs, default=sample.instances)
 
 
@@ -114,13 +123,15 @@ def _can_shrink(policy: Policy, steady: Sequence[Sample]) -> bool:
 
 
 def _fits_in_one_less(policy: Policy, sample: Sample) -> bool:
-    if sample.cpu is None or sample.backlog is None:
+    if sample.cpu is None or sample.backlog is None or (policy.has_lanes and sample.occupancy is None):
         return False
     rest = sample.instances - 1
-    cpu, backlog = sample.instances * sample.cpu / rest, sample.backlog / rest
-    return (
-        cpu <= policy.shrink_ratio * policy.cpu_high and backlog <= policy.shrink_ratio * policy.backlog_high
+    loads = (
+        (sample.instances * sample.cpu, policy.cpu_high),
+        (sample.backlog, policy.backlog_high),
+        (sample.instances * (sample.occupancy or 0), policy.occupancy_high),
     )
+    return all(load / rest <= policy.shrink_ratio * high for load, high in loads)
 
 
 def _window(steady: Sequence[Sample], length_s: float) -> Sequence[Sample]:
@@ -134,4 +145,5 @@ def _window(steady: Sequence[Sample], length_s: float) -> Sequence[Sample]:
 def _metrics_text(sample: Sample) -> str:
     cpu = "unknown" if sample.cpu is None else f"{sample.cpu:.2f} cores each"
     backlog = "unknown" if sample.backlog is None else f"{sample.backlog} records"
-    return f"CPU {cpu}, backlog {backlog}"
+    occupancy = "" if sample.occupancy is None else f", lanes {sample.occupancy:.0%} full"
+    return f"CPU {cpu}, backlog {backlog}{occupancy}"

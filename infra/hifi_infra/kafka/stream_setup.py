@@ -21,20 +21,28 @@ from hifi.pipe.registry import (
     read_registry,
     stream_record,
 )
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.kraft import replication
 
 DEFAULT_PARTITIONS: Final = 4
 ANSWER_S: Final = 30.0
 
 
-async def prepare(bootstrap: str, topics: Topics, partitions: int | None, *, create: bool = True) -> int:
+async def prepare(
+    bootstrap: str,
+    topics: Topics,
+    partitions: int | None,
+    control: ControlTopics | None = None,
+    *,
+    create: bool = True,
+) -> int:
     """Create missing topics and the stream's record; repeating it changes nothing.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: the stream's.
         partitions: of each event topic; None: as many as the stream has, else four.
+        control: topics of the control plane, too; None: there is none.
         create: False: only check that the topics exist as they must be.
 
     Returns:
@@ -49,6 +57,8 @@ async def prepare(bootstrap: str, topics: Topics, partitions: int | None, *, cre
             existing = await partition_counts(bootstrap, [topics.raw])
             count = partitions or existing.get(topics.raw, DEFAULT_PARTITIONS)
             await create_topics(bootstrap, topics, partitions=count, replication=copies, create=create)
+            if control is not None:
+                await create_topics(bootstrap, control, partitions=1, replication=copies, create=create)
             if (await read_registry(bootstrap, topics)).partitions is None:
                 await publish(bootstrap, topics, [stream_record(count)])
             return count

@@ -1,7 +1,7 @@
 """All service instances of a mesh, as child processes."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,16 @@ from hifi_infra.kafka.group_members import remove_group_members
 from hifi_infra.mesh import running
 from hifi_infra.mesh.instance import Instance
 from hifi_infra.mesh.journal import Journal
-from hifi_infra.mesh.plan import FLOW, MAX_INSTANCES, START_ORDER, InstanceSpec, Plan, command, environment
+from hifi_infra.mesh.plan import (
+    CONTROL,
+    FLOW,
+    MAX_INSTANCES,
+    START_ORDER,
+    InstanceSpec,
+    Plan,
+    command,
+    environment,
+)
 from hifi_infra.mesh.running import RunningInstance
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
@@ -34,19 +43,21 @@ class Fleet:
     """
 
     def __init__(self, plan: Plan, journal: Journal) -> None:
-        self.instances: dict[str, list[Instance]] = {service: [] for service in FLOW}
+        self.instances: dict[str, list[Instance]] = {service: [] for service in (*CONTROL, *FLOW)}
         self.bootstrap = plan.kafka or ""
         """Bootstrap servers for instances that start from now on."""
         self.java_home: Path | None = None
+        self.executor: Mapping[str, str] = {}
+        """Variables with which the actors of the control plane find the executor."""
         self.credentials: ClusterCredentials | None = None
         """Of the mesh's own cluster, if it is secured: each service connects as a user of its own."""
         self._plan = plan
         self._journal = journal
 
     def all(self) -> Iterator[Instance]:
-        """Every instance, in the order of the flow."""
-        for service in FLOW:
-            yield from self.instances[service]
+        """Every instance: the control plane, then the services in the order of the flow."""
+        for ones in self.instances.values():
+            yield from ones
 
     @property
     def ready(self) -> bool:
@@ -69,7 +80,7 @@ class Fleet:
                 for _ in range(self._plan.instances(service) - len(self.instances[service])):
                     await self._add(service)
 
-    async def scale(self, service: str, count: int) -> None:
+    async def scale(self, service: str, count: int, reason: str) -> None:
         """Set the number of instances of a service: start missing ones, drain and end the last ones.
 
         Raises:
@@ -85,7 +96,10 @@ class Fleet:
         while len(instances) < count:
             await self._add(service)
         self._journal.add(
-            "instances-changed", f"{service} has {count} instance(s) now", service=service, count=count
+            "instances-changed",
+            f"{service} has {count} instance(s) now" + (f": {reason}" if reason else ""),
+            service=service,
+            count=count,
         )
 
     async def probe(self) -> None:
@@ -93,10 +107,11 @@ class Fleet:
         await asyncio.gather(*(instance.probe() for instance in self.all()))
 
     async def stop(self, on_service: Callable[[str], None]) -> None:
-        """Drain and end service by service in the order of the flow; `on_service` is called with each name."""
-        for service in FLOW:
-            on_service(service)
-            await asyncio.gather(*(instance.stop(STOP_GRACE_S) for instance in self.instances[service]))
+        """Drain and end service by service, as `all` orders them; `on_service` is called with each name."""
+        for service, instances in self.instances.items():
+            if instances:
+                on_service(service)
+            await asyncio.gather(*(instance.stop(STOP_GRACE_S) for instance in instances))
 
     async def kill(self) -> None:
         """Kill all instances at once."""
@@ -130,7 +145,8 @@ class Fleet:
         )
 
     def _environment(self, spec: InstanceSpec) -> dict[str, str]:
-        return environment(self._plan, spec, self.bootstrap, self.java_home, self._security(spec.service))
+        own = environment(self._plan, spec, self.bootstrap, self.java_home, self._security(spec.service))
+        return {**own, **(self.executor if spec.service in CONTROL else {})}
 
     def _security(self, service: str) -> KafkaSecurity | None:
         if self._plan.kafka is not None:

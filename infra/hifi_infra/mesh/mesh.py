@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Final, Self
 
 from hifi.errors import Misconfigured, Retryable
+from hifi.http.server import listen, serve
 from hifi.pipe.model import Pipe
 from hifi.settings import StreamSettings, load
 from hifi_infra.java.jars import kafka_jars, spark_jars
@@ -20,10 +21,11 @@ from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
 from hifi_infra.mesh.broker_supervisor import BrokerSupervisor
+from hifi_infra.mesh.executor import Executor
 from hifi_infra.mesh.fleet import Fleet
 from hifi_infra.mesh.instance import Instance
 from hifi_infra.mesh.journal import Journal
-from hifi_infra.mesh.plan import FLOW, Plan
+from hifi_infra.mesh.plan import CONTROL, FLOW, Plan
 from hifi_infra.mesh.running import RunningMesh
 from hifi_infra.ports import is_free
 from hifi_infra.process.process import Process
@@ -46,6 +48,7 @@ class Mesh:
         self.partitions: int | None = None
         self.phase = "not started"
         """What it does now, as a phrase."""
+        self._serving = contextlib.AsyncExitStack()
         self._lock: IO[str] | None = None
         self._prober: asyncio.Task[None] | None = None
         self._written_state: RunningMesh | None = None
@@ -118,19 +121,25 @@ class Mesh:
         """One line for each instance that is not ready, with what it waits for."""
         return self.fleet.reasons()
 
-    async def scale(self, service: str, count: int) -> None:
+    async def scale(self, service: str, count: int, reason: str = "") -> None:
         """Set the number of instances of a service: start missing ones, drain and end the last ones.
+
+        Args:
+            service: one of the data plane.
+            count: number of instances.
+            reason: for the journal.
 
         Raises:
             Misconfigured: unknown service, or too many instances.
         """
-        await self.fleet.scale(service, count)
+        await self.fleet.scale(service, count, reason)
         self._write_state()
 
     async def stop(self) -> None:
         """Drain and end the services in the order of the flow, so that accepted events go on; then Kafka."""
         await self._stop_probing()
         await self.fleet.stop(self._set_stopping)
+        await self._serving.aclose()
         if self.cluster is not None and self.brokers is not None:
             self._set_stopping("Kafka")
             await self.brokers.stop()
@@ -143,6 +152,7 @@ class Mesh:
         if self.brokers is not None:
             await self.brokers.stop()
         await self.fleet.kill()
+        await self._serving.aclose()
         if self.cluster is not None:
             await self.cluster.kill()
         self._unlock()
@@ -240,14 +250,28 @@ class Mesh:
             self.partitions = await preparing
         finally:
             preparing.cancel()
+        if self.plan.control:
+            await self._start_control()
         if pipes:
             self.phase = "publishing the pipes"
             for name, change in (await put_in_force(self.bootstrap, self.topics, pipes)).items():
                 self.journal.add("pipe-published", f"pipe {name}: {change}", pipe=name, change=change)
 
+    async def _start_control(self) -> None:
+        self.phase = "starting the control plane"
+        executor, sock = Executor(self), listen("127.0.0.1", 0)
+        self.fleet.executor = {
+            "HIFI_SCALE_EXECUTOR": f"http://127.0.0.1:{sock.getsockname()[1]}",
+            "HIFI_SCALE_EXECUTOR_SECRET": executor.secret,
+        }
+        await self._serving.enter_async_context(serve(executor.app(), sock, drain_s=1))
+        await self.fleet.start(*CONTROL)
+        self._write_state()
+
     async def _prepare_stream(self) -> int:
         create = self.cluster is not None or load(StreamSettings).create_topics
-        return await prepare(self.bootstrap, self.topics, self.plan.partitions, create=create)
+        control = self.plan.control_topics
+        return await prepare(self.bootstrap, self.topics, self.plan.partitions, control, create=create)
 
     async def _probe_often(self) -> None:
         """Probe all instances again and again, for `ready` and for `mesh.json`."""

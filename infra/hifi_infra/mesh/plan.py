@@ -12,11 +12,13 @@ from hifi.errors import Misconfigured
 from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.security.settings import PREFIX as SECURITY_PREFIX
 from hifi.settings import StreamSettings, load
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
 
 FLOW: Final = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
-START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier", "observe")
+CONTROL: Final = ("scale",)
+"""The services of the control plane, which end before those that they change."""
+START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier", "observe", *CONTROL)
 """Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""
 MAX_INSTANCES: Final = 64
 
@@ -40,6 +42,8 @@ class Plan:
         trigger: of enrich.
         console_port: the first instance of observe serves its console and API here.
         scale: service to number of instances; default 1, and 0 of observe.
+        control: whether the control plane runs, too.
+        bounds: service to its smallest and largest number of instances, for the control plane to scale it.
         python_path: folders with the pipes' own Python functions.
         env: more variables for every service, such as secrets that pipes refer to.
         own_env: instance name, as in `normalize-2`, to variables that override all others.
@@ -55,13 +59,22 @@ class Plan:
     console_port: int = 8090
     trigger: Trigger = "micro-batch"
     scale: Mapping[str, int] = field(default_factory=dict)
+    control: bool = False
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     python_path: Sequence[Path] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     own_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def instances(self, service: str) -> int:
         """The number of instances of a service."""
+        if service in CONTROL:
+            return int(self.control)
         return self.scale.get(service, 0 if service == "observe" else 1)
+
+    @property
+    def control_topics(self) -> ControlTopics | None:
+        """The topics of the control plane; None without one."""
+        return ControlTopics(f"{self.stream}-control") if self.control else None
 
     @property
     def topics(self) -> Topics:
@@ -155,6 +168,12 @@ def environment(
         variables["HIFI_INGEST_PORT"] = str(plan.port)
     if spec.service == "observe":
         variables["HIFI_OBSERVE_PORT"] = str(plan.console_port if spec.number == 1 else 0)
+    if plan.control_topics is not None:
+        variables["HIFI_CONTROL"] = plan.control_topics.control
+    if spec.service == "scale":
+        variables["HIFI_SCALE_BOUNDS"] = ",".join(
+            f"{service}={least}-{most}" for service, (least, most) in plan.bounds.items()
+        )
     if spec.service == "enrich":
         variables["HIFI_ENRICH_TRIGGER"] = plan.trigger
         if java_home is not None:

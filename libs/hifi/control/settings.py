@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from hifi.control.topics import ControlTopics
 from hifi.settings import StreamSettings
+from hifi.topics import ControlTopics
 
 
 class ControlSettings(StreamSettings):

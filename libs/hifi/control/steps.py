@@ -70,11 +70,7 @@ class StepRight:
         self.log = ActionLog(bootstrap, topic, client_id)
 
     async def start(self) -> None:
-        """Connect and read the actions so far.
-
-        Raises:
-            KafkaError, OSError: no broker answers.
-        """
+        """Connect and read the actions so far; retries until Kafka answers and the topic exists."""
         await self.log.start()
 
     async def stop(self) -> None:

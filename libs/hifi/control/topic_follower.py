@@ -5,7 +5,7 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi import log
-from hifi.kafka.clients import close
+from hifi.kafka.clients import close, connect
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 
@@ -42,13 +42,9 @@ class TopicFollower:
         )
 
     async def start(self) -> None:
-        """Connect and read everything.
-
-        Raises:
-            aiokafka.errors.KafkaError, OSError: no broker answers.
-        """
-        await self._consumer.start()
-        await self.catch_up()
+        """Connect and read everything; retries until Kafka answers and the topic exists."""
+        await connect(self._consumer.start)
+        await connect(self.catch_up)
 
     async def stop(self) -> None:
         """Disconnect."""

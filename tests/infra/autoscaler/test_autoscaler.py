@@ -30,11 +30,13 @@ class FakeMesh:
     load: float = 0.0
     now_s: float = 0.0
     backlog: int | None = 0
+    occupancy: dict[str, float] = field(default_factory=dict)
     instances: dict[str, list[FakeInstance]] = field(
         default_factory=lambda: {"normalize": [FakeInstance("normalize-1")]}
     )
 
-    async def scale(self, service: str, count: int) -> None:
+    async def scale(self, service: str, count: int, reason: str) -> None:
+        assert reason
         group = self.instances[service]
         del group[count:]
         group += [FakeInstance(f"{service}-{number}") for number in range(len(group) + 1, count + 1)]
@@ -43,6 +45,9 @@ class FakeMesh:
         if self.backlog is None:
             raise Retryable("Kafka did not return its offsets")
         return {"normalize": self.backlog}
+
+    async def read_occupancy(self) -> Mapping[str, float]:
+        return self.occupancy
 
     async def live(self, scaler: Autoscaler, seconds: int) -> int:
         for _ in range(seconds // 5):
@@ -55,7 +60,9 @@ class FakeMesh:
 
 
 def scaler_of(mesh: FakeMesh) -> Autoscaler:
-    return Autoscaler(mesh, {"normalize": POLICY}, mesh.read_backlog, clock=lambda: mesh.now_s)
+    return Autoscaler(
+        mesh, {"normalize": POLICY}, mesh.read_backlog, mesh.read_occupancy, clock=lambda: mesh.now_s
+    )
 
 
 async def test_a_service_follows_its_load_up_and_down() -> None:
@@ -81,7 +88,9 @@ async def test_with_kafka_unreachable_the_size_stays() -> None:
 
 
 def test_bounds_are_read_and_nonsense_is_told() -> None:
-    assert read_autoscale(["normalize=1-3", "egest=2-2"])["egest"] == Policy(min_instances=2, max_instances=2)
+    assert read_autoscale(["normalize=1-3", "egest=2-2"])["egest"] == Policy(
+        min_instances=2, max_instances=2, has_lanes=True
+    )
     for wrong in ("enrich=1-2", "normalize=3", "normalize=3-1", "normalize=0-2", "normalize=1-999"):
         with pytest.raises(Misconfigured, match=wrong):
             read_autoscale([wrong])

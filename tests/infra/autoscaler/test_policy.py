@@ -1,5 +1,6 @@
 """When a service grows, shrinks and keeps its number of instances."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -112,3 +113,33 @@ def test_no_history_leads_out_of_the_bounds_or_shrinks_by_more_than_one(
     assert decided >= min(now, POLICY.min_instances)
     assert decided >= now - 1
     assert decided <= max(POLICY.max_instances, now - 1)
+
+
+EGEST = replace(POLICY, has_lanes=True)
+
+
+def waiting(instances: int, cpu: float, occupancy: float | None, seconds: float) -> list[Sample]:
+    return [Sample(step * STEP_S, instances, cpu, 0, occupancy) for step in range(int(seconds / STEP_S) + 1)]
+
+
+def test_full_lanes_grow_a_service_whose_cpu_stays_low_because_it_waits() -> None:
+    """The load doubles again and again; destinations answer slowly, so CPU reaches a plateau far below its bound."""
+    plateau = [min(0.3, 0.1 * load) for load in (1, 2, 4, 8)]
+    occupancy = [min(1.0, 0.25 * load) for load in (1, 2, 4, 8)]
+    by_cpu = [decide(POLICY, steady(2, cpu, 0, 10)).instances for cpu in plateau]
+    by_lanes = [
+        decide(EGEST, waiting(2, cpu, full, 10)).instances
+        for cpu, full in zip(plateau, occupancy, strict=True)
+    ]
+    assert by_cpu == [2, 2, 2, 2]
+    assert by_lanes == [2, 2, 3, 3]
+
+
+def test_a_service_with_full_lanes_keeps_its_instances() -> None:
+    assert decide(EGEST, waiting(2, 0.05, 0.5, 90)).instances == 2
+    assert decide(EGEST, waiting(2, 0.05, 0.2, 90)).instances == 1
+
+
+def test_an_unknown_occupancy_holds_the_footprint() -> None:
+    assert decide(EGEST, waiting(2, 0.05, None, 90)).instances == 2
+    assert decide(POLICY, waiting(2, 0.05, None, 90)).instances == 1

@@ -84,6 +84,8 @@ class Lane:
         self._delivery_seconds = metrics.DELIVERY_LAG_SECONDS.labels(*labels)
         self._delivered_count = metrics.OUTCOMES.labels(*labels, "delivered")
         self._events_gauge = metrics.LANE_EVENTS.labels(*labels)
+        self._requests_gauge = metrics.LANE_REQUESTS.labels(*labels)
+        self._concurrency_gauge = metrics.LANE_CONCURRENCY.labels(*labels)
         self._log_fields = {"pipe": pipe, "destination": destination.name}
         self._configure(destination, ever_open=False)
         self._outcomes = LaneOutcomes(resources.recorder, self._buffer, self._health, settings.instance)
@@ -199,6 +201,8 @@ class Lane:
             self._outcomes.refuse(delivery, late, now_s)
         self._sender.sweep()
         self._events_gauge.set(self._buffer.events)
+        self._requests_gauge.set(self._running)
+        self._concurrency_gauge.set(self.destination.concurrency if self._buffer.events else 0)
         self.dispatch()
 
     # Sending

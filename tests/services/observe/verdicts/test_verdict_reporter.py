@@ -12,9 +12,9 @@ from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.permission import GRANTED
 from hifi.control.steps import StepRight
 from hifi.control.topic_follower import TopicFollower
-from hifi.control.topics import ControlTopics
 from hifi.control.verdict import Condition, Verdicts, decode
 from hifi.kafka.admin import create_topics
+from hifi.topics import ControlTopics
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stream_double import Stream, new_stream

@@ -1,0 +1,46 @@
+"""How full the lanes of egest are: requests in flight over those that may be, from the metrics of its instances."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from hifi_infra.mesh.health_probe import get
+
+SERVICE: Final = "egest"
+"""The only service with lanes."""
+_REQUESTS: Final = "hifi_egest_lane_requests"
+_CONCURRENCY: Final = "hifi_egest_lane_concurrency"
+
+
+async def lane_occupancy(ports: Iterable[int]) -> Mapping[str, float]:
+    """`{"egest": share}` over all lanes that hold deliveries; empty when an instance does not tell.
+
+    Args:
+        ports: of the health pages of egest's instances on this machine.
+    """
+    try:
+        pages = await asyncio.gather(*(get(port, "/metrics") for port in ports))
+        return {SERVICE: occupancy_of(body.decode() for _, body in pages)}
+    except (OSError, ValueError):  # no answer, or one that is no page of metrics
+        return {}
+
+
+def occupancy_of(pages: Iterable[str]) -> float:
+    """Requests in flight over those that may be, 0 to 1; 0 without lanes that hold deliveries.
+
+    Args:
+        pages: metrics of the instances in Prometheus' text format.
+
+    Raises:
+        ValueError: a page has another format.
+    """
+    running = allowed = 0.0
+    for page in pages:
+        for family in text_string_to_metric_families(page):
+            if family.name == _REQUESTS:
+                running += sum(sample.value for sample in family.samples)
+            elif family.name == _CONCURRENCY:
+                allowed += sum(sample.value for sample in family.samples)
+    return min(1.0, running / allowed) if allowed else 0.0

@@ -1,0 +1,1 @@
+"""scale: changes the number of instances of a mesh's services with their load."""

@@ -1,0 +1,90 @@
+"""The mesh as its executor shows it: what runs, and changes of the number of instances."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from hifi.errors import Misconfigured, Retryable
+from hifi_infra.mesh.executor import INSTANCES, SERVICE
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=120)
+"""Above the longest time in which an instance drains."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedInstance:
+    """One instance.
+
+    Attributes:
+        name: as in `egest-2`.
+        port: of its health pages.
+        used_s: CPU time so far, seconds.
+    """
+
+    name: str
+    port: int
+    used_s: float
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far, in seconds."""
+        return self.used_s
+
+
+class MeshExecutor:
+    """Client of an executor (`hifi_infra.mesh.executor`).
+
+    Args:
+        session: for the requests.
+        url: of the executor.
+        secret: of the executor.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, secret: str) -> None:
+        self._session = session
+        self._url = url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {secret}"}
+
+    async def instances(self) -> Mapping[str, list[ExecutedInstance]]:
+        """Service to its instances.
+
+        Raises:
+            Retryable: the executor does not answer.
+            Misconfigured: it refuses the secret.
+        """
+        found: dict[str, list[ExecutedInstance]] = {}
+        for one in (await self._request("GET", INSTANCES))["instances"]:
+            instance = ExecutedInstance(one["name"], one["port"], one["cpu_s"])
+            found.setdefault(one["service"], []).append(instance)
+        return found
+
+    async def scale(self, service: str, count: int, reason: str, token: int) -> None:
+        """Set the number of instances; returns once surplus ones have drained.
+
+        Raises:
+            Retryable: the executor does not answer, or refuses: the step is over, or the service cannot be scaled now.
+            Misconfigured: it refuses the secret.
+        """
+        body = {"count": count, "reason": reason, "token": token}
+        await self._request("PUT", SERVICE.format(service=service), body)
+
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else orjson.dumps(body)
+        try:
+            async with self._session.request(
+                method, self._url + path, data=data, headers=self._headers, timeout=_TIMEOUT
+            ) as answer:
+                text = await answer.read()
+                if answer.status == 401:
+                    raise Misconfigured(
+                        f"the executor at {self._url} refuses HIFI_SCALE_EXECUTOR_SECRET: set the secret that it was "
+                        "started with"
+                    )
+                content = orjson.loads(text)
+                if answer.status != 200:
+                    raise Retryable(f"the executor refused: {content.get('detail', answer.status)}")
+                return content
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+            raise Retryable(f"the executor at {self._url} does not answer: {error!r}") from error

@@ -1,0 +1,81 @@
+"""Scales a mesh by the rules of the control plane: each change is a step, and scale-in waits until all is stable."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from hifi import log
+from hifi.clock import MICROSECONDS, now_us
+from hifi.control.action import STREAM, Action, ActionHistory, ActionKind, ActionState
+from hifi.control.permission import Permission, permission
+from hifi.control.steps import StepRight
+from hifi.control.verdict import Verdicts
+from hifi.errors import HifiError
+from hifi_infra.mesh.lane_occupancy import SERVICE, lane_occupancy
+from hifi_scale.executed_mesh import ExecutedInstance, MeshExecutor
+
+ACTOR: Final = "scale"
+_EXPECTED_S: Final = 90
+"""Time within which a change is over: starting takes seconds, draining up to 55."""
+
+logger = log.get(__name__)
+
+
+class ScaledMesh:
+    """What `hifi_infra.autoscaler` scales. Call `refresh` before each of its rounds.
+
+    Args:
+        executor: of the mesh.
+        right: to steps.
+        verdicts: of observe; kept up to date by the caller.
+    """
+
+    def __init__(self, executor: MeshExecutor, right: StepRight, verdicts: Verdicts) -> None:
+        self.instances: Mapping[str, list[ExecutedInstance]] = {}
+        self._executor = executor
+        self._right = right
+        self._verdicts = verdicts
+
+    async def refresh(self) -> None:
+        """Ask for the instances.
+
+        Raises:
+            Retryable: the executor does not answer.
+            Misconfigured: it refuses the secret.
+        """
+        self.instances = await self._executor.instances()
+
+    async def read_occupancy(self) -> Mapping[str, float]:
+        """As `hifi_infra.mesh.lane_occupancy.lane_occupancy`, of all instances."""
+        return await lane_occupancy(one.port for one in self.instances.get(SERVICE, []))
+
+    async def scale(self, service: str, count: int, reason: str) -> None:
+        """Change the number of instances, as a step of its own.
+
+        Raises:
+            StepRefused: it may not be done now; the text says what it waits for.
+            Retryable: Kafka or the executor does not answer, or refuses.
+        """
+        before, now = len(self.instances.get(service, [])), now_us()
+        kind = ActionKind.SCALE_OUT if count > before else ActionKind.SCALE_IN
+        action = Action(
+            ACTOR,
+            kind,
+            f"service/{service}",
+            f"{service}: {before} to {count} instances",
+            reason,
+            now,
+            now + _EXPECTED_S * MICROSECONDS,
+        )
+        action = await self._right.begin(action, lambda history: self._allowed(action, history))
+        assert action.token is not None
+        try:
+            await self._executor.scale(service, count, reason, action.token)
+        except HifiError as error:
+            await self._right.end(action, ActionState.FAILED, str(error))
+            raise
+        await self._right.end(action, ActionState.DONE, f"{count} instances")
+
+    def _allowed(self, action: Action, history: ActionHistory) -> Permission:
+        now = now_us()
+        condition = self._verdicts.condition((STREAM, action.scope), now)
+        return permission(action.kind, action.scope, condition, history.running, now)
