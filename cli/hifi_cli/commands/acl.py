@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from hifi.errors import Misconfigured
 from hifi.kafka.security.access import Acl, access
 from hifi.kafka.security.acl_admin import create_acls
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
 from hifi_cli.display.console import console
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.yaml import print_yaml
@@ -19,6 +19,7 @@ from hifi_cli.mesh_state.target import kafka_target, stream_topics
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Stream
 
 DEFAULT_PRINCIPAL = "User:{stream}.{service}"
+_TRANSACTIONAL_ID: Final = "transactional-id"
 app = typer.Typer(help="Print or apply the access control entries (ACLs) that a stream needs in Kafka.")
 
 
@@ -40,10 +41,22 @@ Principal = Annotated[
 ]
 
 
+ControlPlane = Annotated[
+    str,
+    typer.Option(
+        "--control",
+        metavar="NAME",
+        help="Name of the stream's control plane; that of `hifi up --control` is STREAM-control.",
+        show_default="none",
+    ),
+]
+
+
 @app.command()
 @report_errors
 def show(
     stream: Stream = None,
+    control: ControlPlane = "",
     principal: Principal = DEFAULT_PRINCIPAL,
     output: Annotated[AclFormat, typer.Option("--format", help="Output format.")] = AclFormat.TABLE,
 ) -> None:
@@ -58,7 +71,7 @@ def show(
       hifi acl show --stream orders --format strimzi | kubectl apply -f -
     """
     topics = stream_topics(stream or "hifi")
-    entries = principals(topics, principal)
+    entries = principals(topics, principal, control)
     if output is AclFormat.KAFKA_ACLS:
         for line in kafka_acls(entries):
             print(line)
@@ -78,6 +91,7 @@ async def apply(
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
+    control: ControlPlane = "",
     principal: Principal = DEFAULT_PRINCIPAL,
 ) -> None:
     """Create the missing entries in Kafka, as a user who may alter the cluster.
@@ -88,20 +102,20 @@ async def apply(
       hifi acl apply --kafka broker1:9093 --stream orders
     """
     target = kafka_target(data, kafka, stream)
-    entries = principals(target.topics, principal)
+    entries = principals(target.topics, principal, control)
     created = await create_acls(target.kafka, entries)
     total = sum(map(len, entries.values()))
     console.print(f"{created} of {total} entries were missing and have been created.", highlight=False)
 
 
-def principals(topics: Topics, template: str) -> Mapping[str, Sequence[Acl]]:
+def principals(topics: Topics, template: str, control: str = "") -> Mapping[str, Sequence[Acl]]:
     """Principal to its entries.
 
     Raises:
         Misconfigured: the template is wrong.
     """
     entries: dict[str, Sequence[Acl]] = {}
-    for service, needs in access(topics).items():
+    for service, needs in access(topics, ControlTopics(control) if control else None).items():
         try:
             who = template.format(stream=topics.stream, service=service)
         except (KeyError, IndexError, ValueError) as error:
@@ -146,7 +160,7 @@ def kafka_users(entries: Mapping[str, Sequence[Acl]]) -> list[dict[str, Any]]:
                     "acls": [
                         {
                             "resource": {
-                                "type": resource,
+                                "type": "transactionalId" if resource == _TRANSACTIONAL_ID else resource,
                                 "name": name.removesuffix("*"),
                                 "patternType": "prefix" if name.endswith("*") else "literal",
                             },

@@ -4,28 +4,31 @@ from collections.abc import Mapping
 
 from hifi.kafka.security.access import access, user
 from hifi.kafka.security.acl_admin import create_acls
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.scram_users import set_passwords
 
 
-def stream_users(topics: Topics) -> Mapping[str, str]:
+def stream_users(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, str]:
     """Service, `publisher` or `operator` to its Kafka user."""
-    return {role: user(topics, role) for role in access(topics)}
+    return {role: user(topics, role) for role in access(topics, control)}
 
 
-async def secure_stream(bootstrap: str, topics: Topics, credentials: ClusterCredentials) -> None:
+async def secure_stream(
+    bootstrap: str, topics: Topics, credentials: ClusterCredentials, control: ControlTopics | None = None
+) -> None:
     """Create the users of a stream with their passwords and ACLs; repeating it changes nothing.
 
     Args:
         bootstrap: `HOST:PORT,…` of the cluster.
         topics: the stream's.
         credentials: the cluster's; missing passwords are made.
+        control: topics of the control plane; None: there is none.
 
     Raises:
         Retryable: Kafka did not answer.
     """
-    users = stream_users(topics)
+    users = stream_users(topics, control)
     await set_passwords(bootstrap, {name: credentials.password(name) for name in users.values()})
-    needs = access(topics)
+    needs = access(topics, control)
     await create_acls(bootstrap, {f"User:{name}": needs[role].acls() for role, name in users.items()})

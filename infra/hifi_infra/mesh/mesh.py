@@ -226,11 +226,12 @@ class Mesh:
         cluster = KafkaCluster(self.plan.data / "kafka", brokers=brokers, secure=secure)
         self.brokers = BrokerSupervisor(cluster, self.journal)
         if cluster.credentials is not None:
-            cluster.credentials.prepare(stream_users(self.topics).values())
+            users = stream_users(self.topics, self.plan.control_topics)
+            cluster.credentials.prepare(users.values())
         self.fleet.credentials, self.cluster = cluster.credentials, cluster
         await cluster.start()
         if cluster.credentials is not None:
-            await secure_stream(cluster.bootstrap, self.topics, cluster.credentials)
+            await secure_stream(cluster.bootstrap, self.topics, cluster.credentials, self.plan.control_topics)
         self.brokers.start()
 
     async def _wait_for_address(self, kafka: "asyncio.Task[None]") -> None:

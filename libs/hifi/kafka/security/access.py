@@ -1,16 +1,17 @@
 """What each service may do in Kafka: its topics and groups, and the access control entries (ACLs) that allow it.
 
 The table `access` is the only source of `hifi acl show`, `hifi acl apply` and the users of `hifi up --secure`. Kafka
-allows DESCRIBE to whoever may READ or WRITE, and idempotent writes to whoever may write. hifi uses no transactions.
+allows DESCRIBE to whoever may READ or WRITE, and idempotent writes to whoever may write. Only the actors of a control
+plane use transactions, which give one of them at a time the right to take a step.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
 
-Resource: TypeAlias = Literal["topic", "group", "cluster"]
+Resource: TypeAlias = Literal["topic", "group", "cluster", "transactional-id"]
 Operation: TypeAlias = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs", "Delete"]
 
 PUBLISHER: Final = "publisher"
@@ -51,6 +52,8 @@ class Access:
     """Groups that it joins or whose offsets it commits."""
     describes_groups: Sequence[str] = ()
     """Groups whose offsets it reads."""
+    transactional_ids: Sequence[str] = ()
+    """Transactional ids of its producers."""
 
     def acls(self) -> list[Acl]:
         """The entries that allow exactly this, sorted."""
@@ -63,12 +66,40 @@ class Access:
             *(_acl("topic", name, "DescribeConfigs") for name in self.creates),
             *(_acl("group", name, "Read") for name in self.groups),
             *(_acl("group", name, "Describe") for name in self.describes_groups),
+            *(_acl("transactional-id", name, "Write") for name in self.transactional_ids),
+            *(_acl("transactional-id", name, "Describe") for name in self.transactional_ids),
         ]
         return sorted(set(found))
 
 
-def access(topics: Topics) -> Mapping[str, Access]:
-    """Service, `publisher` or `operator` to what it needs on a stream."""
+def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, Access]:
+    """Service, `publisher` or `operator` to what it needs on a stream, and on its control plane if there is one."""
+    found = _stream_access(topics)
+    return found if control is None else {**found, **_control_access(topics, control, found)}
+
+
+def _control_access(
+    topics: Topics, control: ControlTopics, without: Mapping[str, Access]
+) -> Mapping[str, Access]:
+    everything = f"{topics.stream}.{ANY}"
+    observe, publisher = without["observe"], without[PUBLISHER]
+    return {
+        "observe": replace(
+            observe, reads=[*observe.reads, control.actions], writes=[*observe.writes, control.health]
+        ),
+        "scale": Access(
+            # Backlogs are read from the newest records of the one and the positions of records in the other.
+            reads=[control.health, control.actions, topics.normalized, topics.enriched],
+            writes=[control.actions],
+            describes=[everything],
+            describes_groups=[everything],
+            transactional_ids=[control.actor],
+        ),
+        PUBLISHER: replace(publisher, creates=[*publisher.creates, f"{control.prefix}.{ANY}"]),
+    }
+
+
+def _stream_access(topics: Topics) -> dict[str, Access]:
     retries = topics.retry_in_prefix + ANY
     everything = f"{topics.stream}.{ANY}"
     replayed = (topics.raw, topics.normalized, topics.retry_out, topics.replays)

@@ -14,7 +14,7 @@ from hifi.kafka.security.access import Acl, Operation, Resource
 from hifi.kafka.security.client_options import client_options
 
 _ANSWER_S: Final = 20.0
-_RESOURCES: Final[Mapping[Resource, int]] = {"topic": 2, "group": 3, "cluster": 4}
+_RESOURCES: Final[Mapping[Resource, int]] = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
 _OPERATIONS: Final[Mapping[Operation, int]] = {
     "Read": 3,
     "Write": 4,

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from secured_kafka import SecuredKafka
+from secured_kafka import CONTROL, SecuredKafka
 
 from hifi.kafka.admin import create_topics
 from hifi.topics import Topics
@@ -19,15 +19,16 @@ from hifi_infra.kafka.secured_stream import secure_stream
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """One broker with SASL_SSL and the authorizer, and the stream `s` with all its topics, users and ACLs."""
+    """One broker with SASL_SSL and the authorizer; the stream `s` and its control plane with topics, users and ACLs."""
     cluster = KafkaCluster(tmp_path_factory.mktemp("secured"), secure=True)
     topics = Topics("s")
 
     async def start() -> None:
         await cluster.start()
         assert cluster.credentials is not None
-        await secure_stream(cluster.bootstrap, topics, cluster.credentials)
+        await secure_stream(cluster.bootstrap, topics, cluster.credentials, CONTROL)
         await create_topics(cluster.bootstrap, topics, partitions=1, replication=1)
+        await create_topics(cluster.bootstrap, CONTROL, partitions=1, replication=1)
 
     with asyncio.Runner() as runner:
         try:

@@ -6,9 +6,14 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
-from secured_kafka import SecuredKafka
+from secured_kafka import CONTROL, SecuredKafka
 
+from hifi.control.action import Action, ActionKind, ActionState
+from hifi.control.permission import GRANTED
+from hifi.control.steps import StepRight
+from hifi.errors import Retryable
 from hifi.kafka.security.access import access
+from hifi.kafka.security.client_options import _by_address
 from hifi.topics import Topics
 from hifi_infra.kafka.credentials import ADMIN
 
@@ -134,3 +139,29 @@ async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of
             if found[tp].offset == 1:
                 seen.add(role)
     assert seen == {"ingest", "normalize", "observe", "operator"}
+
+
+def _act_as(role: str, secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> StepRight:
+    monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
+    return StepRight(secured.bootstrap, CONTROL.actions, CONTROL.actor, role)
+
+
+async def test_an_actor_takes_a_step_and_other_services_may_not(
+    secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Action("scale", ActionKind.SCALE_OUT, "service/egest", "1 to 2", "", 1, 2)
+    scale = _act_as("scale", secured, monkeypatch)
+    await scale.start()
+    try:
+        action = await scale.begin(step, lambda _: GRANTED)
+        await scale.end(action, ActionState.DONE, "2")
+        observe = _act_as("observe", secured, monkeypatch)  # which may read them
+        await observe.start()
+        try:
+            assert len(observe.log.history.newest_first) == 1
+            with pytest.raises(Retryable, match="Authoriz"):
+                await observe.begin(step, lambda _: GRANTED)
+        finally:
+            await observe.stop()
+    finally:
+        await scale.stop()
