@@ -44,7 +44,8 @@ class IngestSettings(ServiceSettings):
     ingest_pipe_rate: float = Field(
         0,
         ge=0,
-        description="Events per second that one pipe may send to this process; above it: 429. 0: no limit.",
+        description="Events per second that a pipe without `source.quota` may send, to all processes together; above"
+        " it: 429. 0: no limit.",
     )
     ingest_max_queue_s: float = Field(
         0.5,
