@@ -39,7 +39,9 @@ class IngestSettings(ServiceSettings):
         4096, ge=1, description="Largest number of open connections; above it: 503."
     )
     ingest_body_memory_bytes: int = Field(
-        48 * MIB, ge=MIB, description="Memory for the bodies of all requests in progress; above it: 503."
+        48 * MIB,
+        ge=MIB,
+        description="Memory for the bodies of all requests in progress and the events in them; above it: 503.",
     )
     ingest_pipe_rate: float = Field(
         0,

@@ -104,7 +104,7 @@ class App:
             try:
                 body = await reader.decompress(headers, body)
                 accepted_us = now_us()
-                request = EventRequest(scope["headers"], body, accepted_us)
+                request = EventRequest(scope["headers"], body, accepted_us, reader.reserve)
                 events = await decode_request(
                     request,
                     context.formats(pipe),

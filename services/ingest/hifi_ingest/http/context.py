@@ -13,7 +13,8 @@ from hifi_ingest.admission.admission import Admission
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.quotas import Quotas
 from hifi_ingest.admission.request_limit import RequestLimit
-from hifi_ingest.decode.request import DecodeLimits, PipeFormats
+from hifi_ingest.decode.event import DecodeLimits
+from hifi_ingest.decode.request import PipeFormats
 from hifi_ingest.http.body_limits import BodyLimits, BodyMemory, BodyReader
 from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
