@@ -36,6 +36,12 @@ INGEST_SECONDS = Histogram(
     "From the last byte of a request to the first byte of its response.",
     buckets=_SECONDS,
 )
+QUOTA_REFUSED = Counter(
+    "hifi_ingest_quota_refused_requests_total",
+    "Requests refused with 429 because of a quota, by pipe, owner of the quota (`pipe` or `key`) and unit (`events` or"
+    " `bytes`).",
+    ["pipe", "of", "unit"],
+)
 OVERLOADED = Counter(
     "hifi_ingest_overloaded_requests_total",
     "Requests refused with 429 because of an overload, by cause: `queue` (ingest itself) or `backlog` (a stage behind"

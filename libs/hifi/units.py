@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)/(s|m|h)")
+_BYTE_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)(KiB|MiB|GiB)?/(s|m|h)")
+_BYTES: Final = {None: 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3}
 
 
 def seconds(text: Any) -> Any:
@@ -38,6 +40,20 @@ def per_second(text: Any) -> Any:
     return float(match[1]) / _SECONDS[match[2]]
 
 
+def bytes_per_second(text: Any) -> Any:
+    """Read a rate such as `512KiB/s` or `10MiB/m` as bytes per second; a number is bytes per second already.
+
+    Raises:
+        ValueError: not a rate of bytes.
+    """
+    if not isinstance(text, str):
+        return text
+    match = _BYTE_RATE.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is not a rate of bytes; write for example 512KiB/s or 10MiB/m")
+    return float(match[1]) * _BYTES[match[2]] / _SECONDS[match[3]]
+
+
 Seconds = Annotated[
     float,
     BeforeValidator(seconds),
@@ -52,6 +68,19 @@ PerSecond = Annotated[
     Field(gt=0),
     WithJsonSchema(
         {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_RATE.pattern}$"}]}
+    ),
+]
+BytesPerSecond = Annotated[
+    float,
+    BeforeValidator(bytes_per_second),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": f"^{_BYTE_RATE.pattern}$"},
+            ]
+        }
     ),
 ]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]

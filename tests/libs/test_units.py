@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.units import per_second, seconds
+from hifi.units import bytes_per_second, per_second, seconds
 
 
 @pytest.mark.parametrize(
@@ -20,9 +20,17 @@ def test_rates(text: str, value: float) -> None:
     assert per_second(text) == value
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1000/s", 1000), ("512KiB/s", 524_288), ("1.5MiB/m", 26_214.4), ("36GiB/h", 10_737_418.24)],
+)
+def test_rates_of_bytes(text: str, value: float) -> None:
+    assert bytes_per_second(text) == pytest.approx(value)
+
+
 @given(st.text(max_size=10))
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
-    for read in (seconds, per_second):
+    for read in (seconds, per_second, bytes_per_second):
         try:
             assert isinstance(read(text), float)
         except ValueError as error:

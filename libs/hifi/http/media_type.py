@@ -1,8 +1,9 @@
 """Media types of HTTP bodies (RFC 9110, 8.3): which content is JSON, and which is UTF-8. Pure."""
 
 import re
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Final, TypeVar
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _MEDIA_TYPE: Final = re.compile(rb"\s*(" + _TOKEN + rb"/" + _TOKEN + rb")\s*(?:;.*)?")
@@ -12,21 +13,38 @@ _UTF8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii"})
 """Character sets whose text is valid UTF-8."""
 
 
-@lru_cache(maxsize=4096)
+_CACHED_BYTES: Final = 256
+"""Longer values are not kept in caches, which count their entries only."""
+
+T = TypeVar("T")
+
+
+def _cached(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """Cache the results for short values."""
+    cached = lru_cache(maxsize=4096)(read)
+
+    @wraps(read)
+    def call(content_type: bytes) -> T:
+        return cached(content_type) if len(content_type) <= _CACHED_BYTES else read(content_type)
+
+    return call
+
+
+@_cached
 def media_type(content_type: bytes) -> bytes | None:
     """The media type of a Content-Type in lower case, without parameters; None if it is malformed."""
     match = _MEDIA_TYPE.fullmatch(content_type)
     return match[1].lower() if match else None
 
 
-@lru_cache(maxsize=4096)
+@_cached
 def is_json(content_type: bytes) -> bool:
     """Whether a Content-Type declares JSON: `*/json` or `*/*+json` (RFC 6839)."""
     kind = media_type(content_type)
     return kind is not None and _JSON.fullmatch(kind) is not None
 
 
-@lru_cache(maxsize=4096)
+@_cached
 def is_utf8(content_type: bytes) -> bool:
     """Whether a Content-Type leaves the text as UTF-8: no `charset` parameter, or UTF-8 or its subset US-ASCII."""
     return all(

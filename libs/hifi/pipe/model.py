@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, HttpUrl, model_validator
 
-from hifi.pipe.secret import Secret, WriteKey
+from hifi.pipe.secret import Quota, Secret, WriteKey
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
@@ -44,6 +44,9 @@ class Source(StrictModel):
     )
     partition_key: FieldPath | None = Field(
         None, description="Field of plain JSON whose events keep their order; default: the event's id."
+    )
+    quota: Quota | None = Field(
+        None, description="Largest rates of the pipe, whatever the key; default: no limit."
     )
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 from hifi.errors import Misconfigured
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.strict_model import StrictModel
+from hifi.units import BytesPerSecond, PerSecond
 
 
 class Secret(StrictModel):
@@ -55,11 +56,30 @@ class Secret(StrictModel):
         return value
 
 
+class Quota(StrictModel):
+    """Largest rates that all processes of ingest together accept; above them: 429 with Retry-After."""
+
+    events: PerSecond | None = Field(None, description="Events per second, such as `500/s`.")
+    bytes: BytesPerSecond | None = Field(
+        None,
+        description="Bytes of request bodies per second, without content coding, such as `512KiB/s`.",
+    )
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> "Quota":
+        if self.events is None and self.bytes is None:
+            raise ValueError("set `events`, `bytes` or both")
+        return self
+
+
 class WriteKey(Secret):
     """A key that authenticates senders: by reference, or as its SHA-256 (`printf %s KEY | sha256sum`)."""
 
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = Field(
         None, description="SHA-256 of the key, 64 lower-case hex digits."
+    )
+    quota: Quota | None = Field(
+        None, description="Largest rates of what is sent to this pipe with the key; default: no limit."
     )
 
     @model_validator(mode="after")

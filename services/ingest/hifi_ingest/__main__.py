@@ -14,7 +14,7 @@ from hifi.service import Service, run
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys
-from hifi_ingest.lifecycle import close, connect, follow_backlog, report_acks
+from hifi_ingest.lifecycle import close, connect, follow_backlog, report_acks, share_quotas
 from hifi_ingest.settings import IngestSettings
 
 logger = log.get(__name__)
@@ -44,6 +44,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
             asyncio.create_task(report_acks(context.reporter, producer, service.health)),
             asyncio.create_task(context.admission.adjust()),
             asyncio.create_task(follow_backlog(settings, context, service.health)),
+            asyncio.create_task(share_quotas(settings, context)),
         ]
         await service.stopping.wait()
     for task in background:

@@ -10,6 +10,7 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi_ingest.accept.ack_report import AckReporter
 from hifi_ingest.admission.backlog_monitor import BacklogMonitor
+from hifi_ingest.admission.quota_exchange import QuotaExchange
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
@@ -60,6 +61,12 @@ async def follow_backlog(settings: IngestSettings, context: IngestContext, healt
         health,
         settings.ingest_max_backlog_s,
     ).run()
+
+
+async def share_quotas(settings: IngestSettings, context: IngestContext) -> None:
+    """Share quotas with the other processes of ingest, until cancelled."""
+    own = f"{context.reporter.partitions[0].epoch:016x}"
+    await QuotaExchange(settings.kafka, settings.topics.accepted, own, context.quotas).run()
 
 
 async def close(reporter: AckReporter, producer: Producer) -> None:

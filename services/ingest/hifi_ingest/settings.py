@@ -39,12 +39,15 @@ class IngestSettings(ServiceSettings):
         4096, ge=1, description="Largest number of open connections; above it: 503."
     )
     ingest_body_memory_bytes: int = Field(
-        48 * MIB, ge=MIB, description="Memory for the bodies of all requests in progress; above it: 503."
+        48 * MIB,
+        ge=MIB,
+        description="Memory for the bodies of all requests in progress and the events in them; above it: 503.",
     )
     ingest_pipe_rate: float = Field(
         0,
         ge=0,
-        description="Events per second that one pipe may send to this process; above it: 429. 0: no limit.",
+        description="Events per second that a pipe without `source.quota` may send, to all processes together; above"
+        " it: 429. 0: no limit.",
     )
     ingest_max_queue_s: float = Field(
         0.5,

@@ -105,7 +105,8 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
     replayed = (topics.raw, topics.normalized, topics.retry_out, topics.replays)
     return {
         "ingest": Access(
-            reads=[topics.pipes],
+            # It reads what the other processes of ingest report, to share quotas with them.
+            reads=[topics.pipes, topics.accepted],
             writes=[topics.raw, topics.accepted],
             # It refuses events while the stages behind it are late.
             describes=[topics.normalized, topics.enriched, retries],

@@ -7,11 +7,12 @@ is in no report. docs/decisions/epochs.md describes the format.
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import orjson
 
+from hifi.clock import monotonic_s
 from hifi.errors import Overloaded
 from hifi.event import Record
 from hifi.kafka.producer import Producer, Sending
@@ -20,6 +21,18 @@ _EPOCH_BITS: Final = 64
 
 AckRanges = dict[str, dict[int, list[list[int]]]]
 """Pipe to minute to `[first, last]` of sequences, both included."""
+
+
+class RequestTotals(NamedTuple):
+    """What became of requests since the last report."""
+
+    answers: Counter[int]
+    """HTTP status to number of responses."""
+    refused: Counter[str]
+    """Pipe to number of requests that exceeded a quota."""
+
+
+_NO_TOTALS: Final = RequestTotals(Counter(), Counter())
 
 
 class PartitionAcks:
@@ -58,19 +71,24 @@ class PartitionAcks:
                 for first, last in ranges:
                     self.add(pipe, minute, first, last)
 
-    def report(self, taken: AckRanges, answers: Mapping[int, int], *, closed: bool) -> bytes:
+    def report(
+        self, taken: AckRanges, totals: RequestTotals, demand: Mapping[str, float], *, closed: bool
+    ) -> bytes:
         """The value of a report's record, JSON.
 
         Args:
             taken: ranges to report.
-            answers: HTTP status to number of responses.
+            totals: to report.
+            demand: quota to what senders offer, per second.
             closed: this is the last report of the epoch.
         """
         body: dict[str, Any] = {
             "epoch": f"{self.epoch:016x}",
             "next": self.next_sequence,
             "closed": closed,
-            "answers": {str(status): number for status, number in answers.items()},
+            "answers": {str(status): number for status, number in totals.answers.items()},
+            "refused": totals.refused,
+            "demand": demand,
             "pipes": {
                 pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
                 for pipe, minutes in taken.items()
@@ -82,12 +100,29 @@ class PartitionAcks:
 class AckReporter:
     """Sends the reports of all partitions."""
 
-    def __init__(self, producer: Producer, topic: str, partitions: int) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        partitions: int,
+        demand: Callable[[float], Mapping[str, float]] = lambda _: {},
+    ) -> None:
+        """Nothing was acknowledged yet.
+
+        Args:
+            producer: writes the reports.
+            topic: `accepted`.
+            partitions: of the topic.
+            demand: returns what senders offer by quota, given the monotonic time in seconds; called once a report.
+        """
         self._producer = producer
         self._topic = topic
-        self._in_flight: dict[int, tuple[Sending, AckRanges, Counter[int]]] = {}
+        self._demand = demand
+        self._in_flight: dict[int, tuple[Sending, AckRanges, RequestTotals]] = {}
         self.answers: Counter[int] = Counter()
         """HTTP status to number of responses since the last report; sent in the reports of partition 0."""
+        self.refused: Counter[str] = Counter()
+        """Pipe to number of requests that exceeded a quota since the last report; sent likewise."""
         self.partitions = [PartitionAcks(secrets.randbits(_EPOCH_BITS)) for _ in range(partitions)]
 
     def send_reports(self) -> None:
@@ -103,8 +138,7 @@ class AckReporter:
             if in_flight is not None:
                 await asyncio.wait([in_flight[0].acknowledged])
             self._is_settled(partition)
-            answers = self._take_answers(partition)
-            record = Record(b"%016x" % acks.epoch, acks.report(acks.take(), answers, closed=True), [])
+            record = self._record(partition, acks.take(), self._take_totals(partition), closed=True)
             await self._producer.send_and_wait(self._topic, partition, [record])
 
     def _is_settled(self, partition: int) -> bool:
@@ -112,29 +146,37 @@ class AckReporter:
         in_flight = self._in_flight.get(partition)
         if in_flight is None:
             return True
-        sending, taken, answers = in_flight
+        sending, taken, totals = in_flight
         if not sending.acknowledged.done():
             return False
         del self._in_flight[partition]
         if sending.acknowledged.cancelled() or sending.acknowledged.exception() is not None:
-            self.partitions[partition].restore(taken)
-            self.answers += answers
+            self._restore(partition, taken, totals)
         return True
 
-    def _take_answers(self, partition: int) -> Counter[int]:
+    def _take_totals(self, partition: int) -> RequestTotals:
         if partition:
-            return Counter()
-        taken, self.answers = self.answers, Counter()
+            return _NO_TOTALS
+        taken = RequestTotals(self.answers, self.refused)
+        self.answers, self.refused = Counter(), Counter()
         return taken
 
-    def _send(self, partition: int) -> None:
+    def _restore(self, partition: int, taken: AckRanges, totals: RequestTotals) -> None:
+        self.partitions[partition].restore(taken)
+        self.answers += totals.answers
+        self.refused += totals.refused
+
+    def _record(self, partition: int, taken: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
         acks = self.partitions[partition]
-        taken, answers = acks.take(), self._take_answers(partition)
-        record = Record(b"%016x" % acks.epoch, acks.report(taken, answers, closed=False), [])
+        demand = {} if partition else self._demand(monotonic_s())
+        return Record(b"%016x" % acks.epoch, acks.report(taken, totals, demand, closed=closed), [])
+
+    def _send(self, partition: int) -> None:
+        taken, totals = self.partitions[partition].take(), self._take_totals(partition)
+        record = self._record(partition, taken, totals, closed=False)
         try:
             sending = self._producer.send(self._topic, partition, [record])
         except Overloaded:
-            acks.restore(taken)
-            self.answers += answers
+            self._restore(partition, taken, totals)
         else:
-            self._in_flight[partition] = (sending, taken, answers)
+            self._in_flight[partition] = (sending, taken, totals)

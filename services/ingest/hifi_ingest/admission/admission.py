@@ -24,20 +24,23 @@ class Admission:
         self.requests = requests
         self.backlog = backlog
 
-    def check(self) -> None:
-        """Raises Problem (429 with Retry-After) while ingest or a stage behind it is overloaded."""
-        now_s = monotonic_s()
-        if self.requests.refuses(now_s):
+    def check(self, pipe: str, now_s: float) -> None:
+        """Refuse a request of a pipe while ingest or a stage behind it is overloaded.
+
+        Raises:
+            Problem: 429 with Retry-After.
+        """
+        if self.requests.refuses(now_s, pipe):
             _QUEUE.inc()
             raise _overloaded("ingest is overloaded", 1)
-        wait_s = self.backlog.wait_s(now_s)
+        wait_s = self.backlog.wait_s(now_s, pipe)
         if wait_s > 0:
             _BACKLOG.inc()
             raise _overloaded(f"{self.backlog.service} is overloaded", max(1, math.ceil(wait_s)))
 
-    def accepted(self, events: int) -> None:
+    def accepted(self, pipe: str, events: int) -> None:
         """Count accepted events."""
-        self.backlog.take(monotonic_s(), events)
+        self.backlog.take(monotonic_s(), pipe, events)
 
     async def adjust(self) -> None:
         """Adjust the limit of requests every 100 ms until cancelled."""

@@ -2,6 +2,8 @@
 
 A stage is overloaded when it works, is later than its bound, and does not catch up. One that stands still is not: it is
 down, and Kafka keeps the events until it is back. docs/decisions/admission.md has the reasons.
+
+What is accepted is shared by the pipes (max-min): a pipe that offers less than its fair share is not limited.
 """
 
 import math
@@ -9,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hifi.token_bucket import TokenBucket
+from hifi_ingest.admission.demand import Demand, fair_share
 from hifi_ingest.admission.stage_lag import StageReading
 
 _SHARE: Final = 0.8
@@ -21,6 +24,48 @@ _EXIT: Final = 0.5
 _BURST_S: Final = 0.5
 _UNUSED: Final = 2.0
 """The limit is removed when it exceeds what is accepted by this factor."""
+_PERIOD_S: Final = 0.5
+"""Time over which the demand of the pipes is counted, seconds."""
+
+
+class _PipeShares:
+    """The share of each pipe in the events that are accepted. It exists while there is a limit."""
+
+    def __init__(self, rate_per_s: float) -> None:
+        self.rate_per_s = rate_per_s
+        self._pipes: dict[str, tuple[Demand, TokenBucket]] = {}
+        self._period_s = -math.inf
+
+    def wait_s(self, now_s: float, pipe: str) -> float:
+        """Seconds until the pipe's share is available; 0: now."""
+        return self._find(now_s, pipe)[1].wait_s(now_s)
+
+    def take(self, now_s: float, pipe: str, events: int) -> None:
+        """Count accepted events."""
+        demand, bucket = self._find(now_s, pipe)
+        demand.add(events)
+        bucket.take(now_s, events)
+
+    def refuse(self, now_s: float, pipe: str) -> None:
+        """Count a request that was refused."""
+        self._find(now_s, pipe)[0].add_unread()
+
+    def _find(self, now_s: float, pipe: str) -> tuple[Demand, TokenBucket]:
+        if now_s - self._period_s >= _PERIOD_S:
+            self._share(now_s)
+        found = self._pipes.get(pipe)
+        if found is None:
+            equal = self.rate_per_s / (len(self._pipes) + 1)
+            found = self._pipes[pipe] = Demand(), TokenBucket(equal, _BURST_S)
+        return found
+
+    def _share(self, now_s: float) -> None:
+        span_s, self._period_s = now_s - self._period_s, now_s
+        for demand, _ in self._pipes.values():
+            demand.end_period(span_s)
+        share = fair_share(self.rate_per_s, [demand.per_s for demand, _ in self._pipes.values()])
+        for _, bucket in self._pipes.values():
+            bucket.set_rate(min(share, self.rate_per_s))
 
 
 class BacklogLimit:
@@ -28,6 +73,7 @@ class BacklogLimit:
 
     def __init__(self) -> None:
         self._bucket: TokenBucket | None = None
+        self._shares: _PipeShares | None = None
         self.rate_per_s: float | None = None
         """None: no limit."""
         self.service = ""
@@ -35,19 +81,27 @@ class BacklogLimit:
         self.accepted = 0
         """Events that this process has accepted so far."""
 
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until events are accepted again; 0: now."""
-        return 0.0 if self._bucket is None else self._bucket.wait_s(now_s)
+    def wait_s(self, now_s: float, pipe: str) -> float:
+        """Seconds until events of a pipe are accepted again; 0: now. A request that has to wait counts as refused."""
+        if self._bucket is None or self._shares is None:
+            return 0.0
+        wait_s = self._bucket.wait_s(now_s)
+        if wait_s:
+            wait_s = min(wait_s, self._shares.wait_s(now_s, pipe))
+            if wait_s:
+                self._shares.refuse(now_s, pipe)
+        return wait_s
 
-    def take(self, now_s: float, events: int) -> None:
+    def take(self, now_s: float, pipe: str, events: int) -> None:
         """Count accepted events."""
         self.accepted += events
-        if self._bucket is not None and events:
+        if self._bucket is not None and self._shares is not None and events:
             self._bucket.take(now_s, events)
+            self._shares.take(now_s, pipe, events)
 
     def remove(self) -> None:
         """Accept everything: the stages are not known any more."""
-        self._bucket = self.rate_per_s = None
+        self._bucket = self._shares = self.rate_per_s = None
 
     def update(self, stages: Sequence[StageReading], accepted: int) -> None:
         """Set the limit.
@@ -82,10 +136,11 @@ class BacklogLimit:
 
     def _set(self, rate_per_s: float) -> None:
         self.rate_per_s = rate_per_s
-        if self._bucket is None:
-            self._bucket = TokenBucket(rate_per_s, _BURST_S)
+        if self._bucket is None or self._shares is None:
+            self._bucket, self._shares = TokenBucket(rate_per_s, _BURST_S), _PipeShares(rate_per_s)
         else:
             self._bucket.set_rate(rate_per_s)
+            self._shares.rate_per_s = rate_per_s
 
 
 def _rate_per_s(stage: StageReading, accepted: int) -> float:

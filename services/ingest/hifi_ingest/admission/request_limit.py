@@ -2,6 +2,9 @@
 
 A queue that empties within the bound is welcome, as it absorbs a burst. One that stays only makes every answer late, so
 the limit follows the shortest time of a period, as CoDel does (RFC 8289), and not the mean.
+
+The limit is shared by the pipes that have requests in progress (max-min): a pipe below its fair share is let in also
+when the limit is reached, so all pipes together have less than twice the limit.
 """
 
 import math
@@ -32,6 +35,7 @@ class RequestLimit:
         self.in_progress = 0
         self._most = float(max(most, _FLOOR))
         self._limit = self._most
+        self._by_pipe: dict[str, int] = {}
         self._due_s = math.inf
         self._ticks = 0
         self._peak = 0
@@ -42,23 +46,32 @@ class RequestLimit:
         """Whether the limit is below its upper bound."""
         return self._limit < self._most
 
-    def refuses(self, now_s: float) -> bool:
-        """Whether a request that arrives now would wait longer than the bound.
+    def refuses(self, now_s: float, pipe: str) -> bool:
+        """Whether a request that arrives now is one too many.
 
         Args:
             now_s: a monotonic clock that advances within a turn of the event loop, seconds.
+            pipe: of the request.
         """
         # A tick that is overdue shows how long this turn of the event loop has taken so far.
-        return self.bound_s > 0 and (self.in_progress >= self._limit or now_s - self._due_s > self.bound_s)
+        if not self.bound_s or (self.in_progress < self._limit and now_s - self._due_s <= self.bound_s):
+            return False
+        own = self._by_pipe.get(pipe, 0)
+        pipes = len(self._by_pipe) + (not own)
+        return own >= min(self._limit, self.in_progress) / pipes
 
-    def begin(self) -> None:
+    def begin(self, pipe: str) -> None:
         """The body of a request was received."""
         self.in_progress += 1
+        self._by_pipe[pipe] = self._by_pipe.get(pipe, 0) + 1
         self._peak = max(self._peak, self.in_progress)
 
-    def end(self, took_s: float | None) -> None:
+    def end(self, pipe: str, took_s: float | None) -> None:
         """A request was answered, after `took_s` seconds; None: with an error, whose time says nothing."""
         self.in_progress -= 1
+        left = self._by_pipe.pop(pipe) - 1
+        if left:
+            self._by_pipe[pipe] = left
         if took_s is not None and took_s < self._shortest_s:
             self._shortest_s = took_s
 

@@ -20,6 +20,8 @@ _RESERVED: Final = frozenset({"data", "data_base64"})
 # C0 and C1 control characters, surrogates and noncharacters.
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _NOT_URI: Final = re.compile(rb'[\x00-\x20<>"{}|\\^`\x7f]')
+_CACHED_BYTES: Final = 256
+"""Longer values are not kept in caches, which count their entries only."""
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:.")
 
 REQUIRED: Final = ("specversion", "id", "source", "type")
@@ -85,6 +87,7 @@ def encode_text(name: str, value: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _header(name: str) -> str:
+    # An error is not cached, so no name in the cache is longer than 128 characters.
     if name in _RESERVED or not _NAME.fullmatch(name):
         raise InvalidEvent(
             f"{_shown(name)} is not an attribute name: only lower-case letters and digits are allowed",
@@ -93,9 +96,13 @@ def _header(name: str) -> str:
     return CE_PREFIX + name
 
 
-@lru_cache(maxsize=4096)
 def is_uri_like(value: bytes) -> bool:
     """Whether a value has only characters that are allowed in a URI reference (or are outside ASCII)."""
+    return _is_short_uri_like(value) if len(value) <= _CACHED_BYTES else _NOT_URI.search(value) is None
+
+
+@lru_cache(maxsize=4096)
+def _is_short_uri_like(value: bytes) -> bool:
     return _NOT_URI.search(value) is None
 
 

@@ -14,7 +14,7 @@ from hifi.event import CE_PREFIX, CONTENT_TYPE
 from hifi_ingest.decode import json_slices, timestamps
 from hifi_ingest.decode.attributes import JSON_TYPE, is_uri_like
 from hifi_ingest.decode.cloudevents import is_clean
-from hifi_ingest.decode.event import DecodedEvent
+from hifi_ingest.decode.event import DecodedEvent, DecodeLimits
 
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -50,14 +50,14 @@ def clean_events(body: bytes) -> list[CleanEvent] | None:
     return found
 
 
-def decode(events: Sequence[CleanEvent], max_depth: int) -> list[DecodedEvent] | None:
+def decode(events: Sequence[CleanEvent], limits: DecodeLimits) -> list[DecodedEvent] | None:
     """Decode events; None: one of them needs `cloudevents`.
 
     Args:
         events: of `clean_events`.
-        max_depth: of nesting in data.
+        limits: of each event.
     """
-    decoded = []
+    decoded, most_bytes, max_depth = [], limits.event_bytes, limits.depth
     for event in events:
         identifier, source = event.id.encode(), event.source.encode()
         if not is_uri_like(source):
@@ -81,7 +81,7 @@ def decode(events: Sequence[CleanEvent], max_depth: int) -> list[DecodedEvent] |
         data = bytes(event.data)
         if data or event.datacontenttype is not None:
             headers.append(_JSON)
-        if not json_slices.is_within_depth(data, max_depth):
+        if len(data) > most_bytes or not json_slices.is_within_depth(data, max_depth):
             return None
         decoded.append(DecodedEvent(source, identifier, key, headers, data, time_us))
     return decoded

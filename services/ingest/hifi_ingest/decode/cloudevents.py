@@ -15,7 +15,7 @@ from hifi.http.media_type import is_json
 from hifi.pipe.json_pointer import json_pointer
 from hifi_ingest.decode import json_slices
 from hifi_ingest.decode.attributes import JSON_TYPE, assemble, encode_text
-from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
+from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
 
 STRUCTURED: Final = b"application/cloudevents+json"
 BATCHED: Final = b"application/cloudevents-batch+json"
@@ -31,17 +31,18 @@ _LITERAL: Final = re.compile(rb"[!#-$&-~](?:[ !#-$&-~]*[!#-$&-~])?")
 """A header value that needs no decoding: printable ASCII without quotation mark and percent sign."""
 
 
-def binary(headers: Iterable[tuple[bytes, bytes]], body: bytes, max_depth: int) -> DecodedEvent:
+def binary(headers: Iterable[tuple[bytes, bytes]], body: bytes, limits: DecodeLimits) -> DecodedEvent:
     """Decode the event of a request in binary mode.
 
     Args:
         headers: of the request, names in lower case.
         body: data of the event.
-        max_depth: of nesting in data with a JSON content type.
+        limits: of the event.
 
     Raises:
         InvalidEvent: the request is not a valid event.
     """
+    check_size(len(body), limits)
     values: dict[str, bytes] = {}
     for name, value in headers:
         if name.startswith(PREFIX):
@@ -57,7 +58,7 @@ def binary(headers: Iterable[tuple[bytes, bytes]], body: bytes, max_depth: int) 
     if content_type is not None and body and is_json(content_type):
         json_slices.check_utf8(body)
         json_slices.value_slice(body)
-        json_slices.check_depth(body, max_depth)
+        json_slices.check_data(body, limits)
     return assemble(values, body)
 
 
@@ -71,14 +72,14 @@ def _header_text(attribute: str, value: bytes) -> bytes:
         raise InvalidEvent(f"the header ce-{attribute[:40]} is not UTF-8") from None
 
 
-def structured(body: bytes, max_depth: int) -> DecodedEvent:
+def structured(body: bytes, limits: DecodeLimits) -> DecodedEvent:
     """Decode the event of a request in structured mode, JSON format.
 
     Raises:
         InvalidEvent: the body is not a valid event.
     """
     json_slices.check_utf8(body)
-    return event(json_slices.object_members(body), max_depth, clean=is_clean(body))
+    return event(json_slices.object_members(body), limits, clean=is_clean(body))
 
 
 def batched(body: bytes) -> list[json_slices.Members]:
@@ -96,12 +97,12 @@ def is_clean(body: bytes) -> bool:
     return body.isascii() and b"\\" not in body and b"\x7f" not in body
 
 
-def event(members: json_slices.Members, max_depth: int, *, clean: bool) -> DecodedEvent:
+def event(members: json_slices.Members, limits: DecodeLimits, *, clean: bool) -> DecodedEvent:
     """Decode an event from the members of its JSON object.
 
     Args:
         members: name to slice of the body.
-        max_depth: of nesting in JSON data.
+        limits: of the event.
         clean: `is_clean` of the whole body, which saves the check of each string.
 
     Raises:
@@ -118,10 +119,10 @@ def event(members: json_slices.Members, max_depth: int, *, clean: bool) -> Decod
             value = _value(name, slice_)
             if value is not None:
                 values[name] = value
-    return assemble(values, _data(members, values, max_depth))
+    return assemble(values, _data(members, values, limits))
 
 
-def _data(members: json_slices.Members, values: dict[str, bytes], max_depth: int) -> bytes:
+def _data(members: json_slices.Members, values: dict[str, bytes], limits: DecodeLimits) -> bytes:
     """The data of an event. Sets `datacontenttype` in `values` to JSON if data has no declared type."""
     encoded = members.get("data_base64")
     data = members.get("data")
@@ -135,7 +136,7 @@ def _data(members: json_slices.Members, values: dict[str, bytes], max_depth: int
     if not is_json(content_type):
         return _string_data(bytes(data))
     data_slice = bytes(data)
-    json_slices.check_depth(data_slice, max_depth)
+    json_slices.check_data(data_slice, limits)
     return data_slice
 
 

@@ -30,6 +30,17 @@ class DecodedEvent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeLimits:
+    """Limits of the events of one request."""
+
+    event_bytes: int
+    """Data and attributes of one event."""
+    batch_events: int
+    depth: int
+    """Nesting of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class InvalidEvent(Exception):
     """An event of a request cannot be accepted.
 
@@ -42,6 +53,12 @@ class InvalidEvent(Exception):
     detail: str
     pointer: str = ""
     status: int = 400
+
+
+def check_size(size_bytes: int, limits: DecodeLimits) -> None:
+    """Raises InvalidEvent (413) if an event, or a part of it, is larger than an event may be."""
+    if size_bytes > limits.event_bytes:
+        raise InvalidEvent(f"{size_bytes} bytes; the limit of an event is {limits.event_bytes}", status=413)
 
 
 def refusal(invalid: Mapping[int, InvalidEvent], total: int) -> Problem:

@@ -10,16 +10,21 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from hifi_ingest.decode.event import InvalidEvent
+from hifi_ingest.decode.event import DecodeLimits, InvalidEvent, check_size
 
 _VALUE: Final = msgspec.json.Decoder(Raw)
 _ARRAY: Final = msgspec.json.Decoder(list[Raw])
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _ARRAY_OF_OBJECTS: Final = msgspec.json.Decoder(list[dict[str, Raw]])
 _ANY: Final = msgspec.json.Decoder()
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"]*"')
+"""A string of a text without escapes."""
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_NOT_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_OPEN: Final = ord("[")
+_FLAT_PASSES: Final = 4
+"""Levels of nesting that are removed with the speed of bytes.replace; most data has no more."""
+_EXPLAINED_BYTES: Final = 64 * 1024
 _UNESCAPED: Final = re.compile(rb"[ !#-\[\]-~]*")
 _ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -86,22 +91,37 @@ def decode(text: bytes) -> Any:
     return _decode(_ANY, text)
 
 
-def check_depth(text: bytes, max_depth: int) -> None:
-    """Raises InvalidEvent if valid JSON nests arrays and objects deeper than `max_depth`."""
-    if not is_within_depth(text, max_depth):
-        raise InvalidEvent(f"nested deeper than {max_depth} levels")
+def check_data(text: bytes, limits: DecodeLimits) -> None:
+    """Raises InvalidEvent if valid JSON is larger than an event may be (413) or nested too deeply."""
+    check_size(len(text), limits)
+    if not is_within_depth(text, limits.depth):
+        raise InvalidEvent(f"nested deeper than {limits.depth} levels")
 
 
 def is_within_depth(text: bytes, max_depth: int) -> bool:
-    """Whether valid JSON nests arrays and objects at most `max_depth` deep."""
+    """Whether valid JSON nests arrays and objects at most `max_depth` deep; the time is linear in its size."""
     if text.count(b"{") + text.count(b"[") <= max_depth:
         return True
-    rest = _STRING.sub(b"", text).translate(_BRACKETS, _NOT_BRACKETS)
-    for _ in range(max_depth):
-        if not rest:
+    marks = _STRING.sub(b"", without_escapes(text).translate(_BRACKETS, _NOT_MARKS))
+    passes = min(_FLAT_PASSES, max_depth)
+    for _ in range(passes):
+        if not marks:
             return True
-        rest = rest.replace(b"[]", b"")
-    return not rest
+        marks = marks.replace(b"[]", b"")
+    most, depth = max_depth - passes, 0
+    for mark in marks:
+        if mark == _OPEN:
+            if depth >= most:
+                return False
+            depth += 1
+        else:
+            depth -= 1
+    return True
+
+
+def without_escapes(text: bytes) -> bytes:
+    """JSON without its escaped backslashes and quotation marks: every other quotation mark begins or ends a string."""
+    return text.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in text else text
 
 
 def is_unescaped(text: bytes) -> bool:
@@ -121,7 +141,9 @@ def _decode(decoder: Any, text: bytes) -> Any:
 
 
 def _lone_surrogate(text: bytes) -> str | None:
-    """Explain a lone surrogate, which msgspec reports as truncated input; None if there is none."""
+    """Explain a lone surrogate, which msgspec reports as truncated input; None if a short text has none."""
+    if len(text) > _EXPLAINED_BYTES:
+        return None
     for match in _ESCAPE.finditer(text):
         if match[1]:
             return f"the escape sequence at byte {match.start()} is half of a surrogate pair"

@@ -6,10 +6,12 @@ the fields that give id, time and partition key.
 
 import hashlib
 import re
-from collections.abc import Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
+import msgspec
+from msgspec import Raw
 from uuid_utils import uuid7
 
 from hifi.event import CONTENT_TYPE, Headers
@@ -18,10 +20,12 @@ from hifi.pipe.json_pointer import json_pointer
 from hifi.pipe.model import Source
 from hifi_ingest.decode import json_slices, timestamps
 from hifi_ingest.decode.attributes import JSON_TYPE, encode_text
-from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
+from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
 
 JSON_LINES: Final = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 _IDEMPOTENCY_KEY: Final = re.compile(rb'"?([!#-~]{1,200})"?')
+_LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
+_CONTAINERS: Final = (b"{", b"[")
 _UNPROCESSABLE: Final = 422
 """The JSON is valid, but not what the pipe needs (RFC 9110, 15.5.21)."""
 
@@ -33,30 +37,41 @@ def objects(body: bytes) -> list[bytes]:
         InvalidEvent: the body is not valid JSON.
     """
     json_slices.check_utf8(body)
-    if body.lstrip(b" \t\r\n")[:1] == b"[":
+    if is_array(body):
         return json_slices.array_elements(body)
     return [json_slices.value_slice(body)]
 
 
-def lines(body: bytes) -> list[bytes]:
-    """Split a body into its lines, without empty ones; `check_object` checks each."""
-    return [line for line in (each.strip(b" \t\r") for each in body.split(b"\n")) if line]
+def is_array(body: bytes) -> bool:
+    """Whether a body is an array, if it is JSON."""
+    return body.lstrip(b" \t\r\n")[:1] == b"["
 
 
-def check_object(element: bytes, max_depth: int, *, valid_json: bool) -> None:
-    """Raises InvalidEvent if an element is not a JSON object or is nested too deeply.
+def lines(body: bytes, most: int) -> list[bytes]:
+    """Split a body into its lines, without empty ones; `check_object` checks each.
+
+    Args:
+        body: of the request.
+        most: number of lines that are read and one more is returned, if there are more.
+    """
+    return [match[0].rstrip(b" \t\r") for match in islice(_LINE.finditer(body), most + 1)]
+
+
+def check_object(element: bytes, limits: DecodeLimits, *, valid_json: bool) -> None:
+    """Raises InvalidEvent if an element is not a JSON object, is too large or is nested too deeply.
 
     Args:
         element: slice of the body.
-        max_depth: of nesting.
+        limits: of the event.
         valid_json: the syntax has been checked.
     """
     if not valid_json:
+        check_size(len(element), limits)
         json_slices.check_utf8(element)
         json_slices.value_slice(element)
     if element[:1] != b"{":
         raise InvalidEvent("an event must be a JSON object")
-    json_slices.check_depth(element, max_depth)
+    json_slices.check_data(element, limits)
 
 
 def idempotency_key(value: bytes) -> str:
@@ -84,8 +99,9 @@ class PlainJsonDecoder:
             ("ce_type", source.type.encode()),
             (CONTENT_TYPE, JSON_TYPE),
         ]
-        self._id, self._time, self._key = source.id, source.time, source.partition_key
-        self._reads_data = bool(self._id or self._time or self._key)
+        self._id = _DeclaredField.of(source.id)
+        self._time = _DeclaredField.of(source.time)
+        self._key = _DeclaredField.of(source.partition_key)
 
     def decode(
         self, element: bytes, index: int, idempotency_key: str | None, accepted_us: int
@@ -101,66 +117,87 @@ class PlainJsonDecoder:
         Raises:
             InvalidEvent: 422, a field that the pipe declares is missing or has the wrong type.
         """
-        data = json_slices.decode(element) if self._reads_data else None
-        event_id = self._event_id(data, element, index, idempotency_key)
-        time_us, time = self._event_time(data, accepted_us)
+        event_id = self._event_id(element, index, idempotency_key)
+        time_us, time = self._event_time(element, accepted_us)
         headers = [*self._headers, ("ce_id", event_id), ("ce_time", time)]
-        partition_key = _text_at(data, self._key) if self._key else None
+        partition_key = self._key.text(element) if self._key else None
         if partition_key:
             headers.append(("ce_partitionkey", partition_key))
         return DecodedEvent(self._source, event_id, partition_key or event_id, headers, element, time_us)
 
-    def _event_id(self, data: Any, element: bytes, index: int, idempotency_key: str | None) -> bytes:
+    def _event_id(self, element: bytes, index: int, idempotency_key: str | None) -> bytes:
         if self._id is not None:
-            event_id = _text_at(data, self._id)
+            event_id = self._id.text(element)
             if not event_id:
-                raise InvalidEvent(
-                    f"the field {self._id}, which is the event id in this pipe, is missing or empty",
-                    _pointer(self._id),
-                    _UNPROCESSABLE,
-                )
+                raise self._id.invalid("which is the event id in this pipe, is missing or empty")
             return event_id
         if idempotency_key is not None:
             return f"{idempotency_key}-{index}-{hashlib.sha256(element).hexdigest()[:16]}".encode()
         return str(uuid7()).encode()
 
-    def _event_time(self, data: Any, accepted_us: int) -> tuple[int, bytes]:
-        value = _at(data, self._time) if self._time else None
-        if value is None:
+    def _event_time(self, element: bytes, accepted_us: int) -> tuple[int, bytes]:
+        value = self._time.value(element) if self._time else None
+        if self._time is None or value is None:
             return accepted_us, _format_us(accepted_us)
         try:
             time = value.encode("ascii")
             return timestamps.parse_us(time), time
         except (AttributeError, ValueError):
-            raise InvalidEvent(
-                f"the field {self._time}, which is the event time in this pipe, must be an RFC 3339 timestamp",
-                _pointer(self._time or ""),
-                _UNPROCESSABLE,
+            raise self._time.invalid(
+                "which is the event time in this pipe, must be an RFC 3339 timestamp"
             ) from None
 
 
 _format_us: Final = lru_cache(maxsize=8)(timestamps.format_us)
 
 
-def _at(data: Any, path: str) -> Any:
-    """The value at a dotted path, or None."""
-    for part in path.split("."):
-        if not isinstance(data, Mapping):
+class _DeclaredField:
+    """A field that a pipe declares, read without decoding the rest of the object."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._decoders = [_member_decoder(name) for name in path.split(".")]
+
+    @classmethod
+    def of(cls, path: str | None) -> "_DeclaredField | None":
+        """The field at a dotted path, if there is one."""
+        return None if path is None else cls(path)
+
+    def value(self, element: bytes) -> Any:
+        """The scalar at the path; None if there is none, and an empty dict for an object or array."""
+        slice_ = element
+        for decoder in self._decoders:
+            if slice_[:1] != b"{":
+                return None
+            slice_ = bytes(decoder.decode(slice_).value)
+        if not slice_:
             return None
-        data = data.get(part)
-    return data
+        return {} if slice_[:1] in _CONTAINERS else json_slices.decode(slice_)
+
+    def text(self, element: bytes) -> bytes | None:
+        """The string or integer at the path as text; None if there is none.
+
+        Raises:
+            InvalidEvent: 422, the value has another type.
+        """
+        value = self.value(element)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return encode_text(self._path, value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return b"%d" % value
+        raise self.invalid("must be a string or an integer")
+
+    def invalid(self, problem: str) -> InvalidEvent:
+        """422 that names the field."""
+        joint = ", " if problem.startswith("which") else " "
+        return InvalidEvent(
+            f"the field {self._path}{joint}{problem}", json_pointer(self._path.split(".")), _UNPROCESSABLE
+        )
 
 
-def _text_at(data: Any, path: str) -> bytes | None:
-    value = _at(data, path)
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return encode_text(path, value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return b"%d" % value
-    raise InvalidEvent(f"the field {path} must be a string or an integer", _pointer(path), _UNPROCESSABLE)
-
-
-def _pointer(path: str) -> str:
-    return json_pointer(path.split("."))
+def _member_decoder(name: str) -> Any:
+    """Decodes one member of an object as a slice, and skips the others."""
+    member = msgspec.defstruct("Member", [("value", Raw, Raw())], rename={"value": name}, gc=False)
+    return msgspec.json.Decoder(member)

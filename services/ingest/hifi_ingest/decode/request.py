@@ -8,33 +8,32 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from hifi.clock import monotonic_s
 from hifi.http.media_type import is_json, is_utf8, media_type
 from hifi.http.problem import Problem
 from hifi.pipe.model import Format, Source
 from hifi_ingest.decode import clean_batches, cloudevents, plain_json
 from hifi_ingest.decode.attributes import JSON_TYPE
-from hifi_ingest.decode.event import DecodedEvent, InvalidEvent, refusal
+from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, refusal
+from hifi_ingest.decode.shape import Shape, pieces
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace
 
 T = TypeVar("T")
 
-_EVENTS_PER_TURN: Final = 250
-"""Events decoded before other requests get a turn of the event loop."""
+_TURN_S: Final = 0.005
+"""Time that a request decodes before others get a turn of the event loop, seconds."""
+_LARGE_BYTES: Final = 256 * 1024
+"""A smaller body is decoded within a turn."""
+_EVENTS_PER_STEP: Final = 100
+_EVENT_MEMORY_BYTES: Final = 1200
+"""What an event takes until Kafka has acknowledged it, besides its data: its record with 7 to 11 headers."""
+_MEMBER_MEMORY_BYTES: Final = 200
+_MEMBERS_PER_EVENT: Final = 16
+"""Attributes that the events of the largest batch may have on average."""
 _CLOUDEVENTS: Final = b"application/cloudevents"
 _ACCEPTED_TYPES: Final = (
     "application/cloudevents+json, application/cloudevents-batch+json, application/json, application/x-ndjson"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeLimits:
-    """Limits of the events of one request."""
-
-    event_bytes: int
-    """Data and attributes of one event."""
-    batch_events: int
-    depth: int
-    """Nesting of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,23 @@ class EventRequest:
     """Without its content coding."""
     accepted_us: int
     """Microseconds since 1970 UTC."""
+    reserve: Callable[[int], None] = lambda _: None
+    """Called with the bytes of memory that decoding will use, before it does; it may raise Problem."""
+
+
+class _Turn:
+    """A turn of the event loop, which a request that decodes for long ends again and again."""
+
+    __slots__ = ("_end_s",)
+
+    def __init__(self) -> None:
+        self._end_s = monotonic_s() + _TURN_S
+
+    async def end_if_over(self) -> None:
+        """Let other requests run if this turn has lasted long enough."""
+        if monotonic_s() >= self._end_s:
+            await asyncio.sleep(0)
+            self._end_s = monotonic_s() + _TURN_S
 
 
 async def decode_request(
@@ -93,7 +109,7 @@ async def _decode(
         return await _decode_json_cloudevents(kind, request, limits)
     if any(name.startswith(cloudevents.PREFIX) for name, _ in request.headers):
         _require_format(Format.CLOUDEVENTS, pipe)
-        return _decode_one(lambda: cloudevents.binary(request.headers, request.body, limits.depth), limits)
+        return _decode_one(lambda: cloudevents.binary(request.headers, request.body, limits), limits)
     if not allow_plain_json:
         raise Problem(
             415,
@@ -112,13 +128,15 @@ async def _decode_json_cloudevents(
     kind: bytes, request: EventRequest, limits: DecodeLimits
 ) -> list[DecodedEvent]:
     if kind == cloudevents.STRUCTURED:
-        return _decode_one(lambda: cloudevents.structured(request.body, limits.depth), limits)
+        await _check_shape(request, limits, is_batch=False)
+        return _decode_one(lambda: cloudevents.structured(request.body, limits), limits)
     if kind != cloudevents.BATCHED:
         raise Problem(
             415,
             f"CloudEvents are accepted in JSON format only: {_ACCEPTED_TYPES}",
             [("accept", _ACCEPTED_TYPES)],
         )
+    await _check_shape(request, limits, is_batch=True)
     events = await _decode_clean(request, limits)
     if events is not None:
         return events
@@ -126,10 +144,41 @@ async def _decode_json_cloudevents(
     clean = cloudevents.is_clean(request.body)
     return await _decode_each(
         len(members),
-        lambda index: cloudevents.event(members[index], limits.depth, clean=clean),
+        lambda index: cloudevents.event(members[index], limits, clean=clean),
         request,
         limits,
     )
+
+
+async def _check_shape(
+    request: EventRequest, limits: DecodeLimits, *, is_batch: bool, has_members: bool = True
+) -> None:
+    """Refuse a body with too many events or members, and reserve memory for members, before they are decoded.
+
+    Args:
+        request: with a JSON body.
+        limits: of its events.
+        is_batch: the body is an array of events, and not one.
+        has_members: the members of the events are decoded one by one.
+
+    Raises:
+        Problem: 413, or what `reserve` raises.
+    """
+    body, most_events = request.body, limits.batch_events
+    if len(body) < 2 * most_events or body.count(b",") < most_events:
+        return
+    most_members = most_events * _MEMBERS_PER_EVENT
+    members, shape = 0, Shape()
+    for piece in pieces(body):
+        shape.add(piece)
+        if is_batch and shape.outer >= most_events:
+            raise _too_many_events(limits)
+        if has_members:
+            members = shape.inner if is_batch else shape.outer
+            if members > most_members:
+                raise Problem(413, f"the events have more than {most_members} attributes together")
+        await asyncio.sleep(0)
+    request.reserve(members * _MEMBER_MEMORY_BYTES)
 
 
 async def _decode_clean(request: EventRequest, limits: DecodeLimits) -> list[DecodedEvent] | None:
@@ -137,11 +186,15 @@ async def _decode_clean(request: EventRequest, limits: DecodeLimits) -> list[Dec
     found = clean_batches.clean_events(request.body)
     if found is None or len(found) > limits.batch_events:
         return None
+    request.reserve(len(found) * _EVENT_MEMORY_BYTES)
     events: list[DecodedEvent] = []
-    for start in range(0, len(found), _EVENTS_PER_TURN):
-        if start:
-            await asyncio.sleep(0)
-        decoded = clean_batches.decode(found[start : start + _EVENTS_PER_TURN], limits.depth)
+    turn, size_bytes = _Turn(), len(request.body)
+    step = len(found) or 1
+    if size_bytes > _LARGE_BYTES:
+        step = max(1, _EVENTS_PER_STEP * _LARGE_BYTES // size_bytes)
+    for start in range(0, len(found), step):
+        await turn.end_if_over()
+        decoded = clean_batches.decode(found[start : start + step], limits)
         if decoded is None:
             return None
         events += decoded
@@ -162,13 +215,18 @@ async def _decode_plain_json(
     kind: bytes, request: EventRequest, decoder: plain_json.PlainJsonDecoder, limits: DecodeLimits
 ) -> list[DecodedEvent]:
     by_line = kind in plain_json.JSON_LINES
-    elements = plain_json.lines(request.body) if by_line else _split(lambda: plain_json.objects(request.body))
+    if by_line:
+        elements = plain_json.lines(request.body, limits.batch_events)
+    else:
+        if plain_json.is_array(request.body):
+            await _check_shape(request, limits, is_batch=True, has_members=False)
+        elements = _split(lambda: plain_json.objects(request.body))
     value = next((value for name, value in request.headers if name == b"idempotency-key"), None)
     key = None if value is None else plain_json.idempotency_key(value)
 
     def decode(index: int) -> DecodedEvent:
         element = elements[index]
-        plain_json.check_object(element, limits.depth, valid_json=not by_line)
+        plain_json.check_object(element, limits, valid_json=not by_line)
         return decoder.decode(element, index, key, request.accepted_us)
 
     return await _decode_each(len(elements), decode, request, limits)
@@ -178,17 +236,18 @@ async def _decode_each(
     total: int, decode: Callable[[int], DecodedEvent], request: EventRequest, limits: DecodeLimits
 ) -> list[DecodedEvent]:
     if total > limits.batch_events:
-        raise Problem(413, f"the request has {total} events; the limit is {limits.batch_events}")
+        raise _too_many_events(limits)
+    request.reserve(total * _EVENT_MEMORY_BYTES)
     events: list[DecodedEvent] = []
     invalid: dict[int, InvalidEvent] = {}
-    for start in range(0, total, _EVENTS_PER_TURN):
-        if start:
-            await asyncio.sleep(0)
-        for index in range(start, min(start + _EVENTS_PER_TURN, total)):
-            try:
-                events.append(decode(index))
-            except InvalidEvent as error:
-                invalid[index] = error
+    turn, is_large = _Turn(), len(request.body) > _LARGE_BYTES
+    for index in range(total):
+        if is_large:
+            await turn.end_if_over()
+        try:
+            events.append(decode(index))
+        except InvalidEvent as error:
+            invalid[index] = error
     invalid = invalid or _invalid_together(request, events, limits)
     if invalid:
         raise refusal(invalid, total)
@@ -203,6 +262,10 @@ def _decode_one(decode: Callable[[], DecodedEvent], limits: DecodeLimits) -> lis
     if invalid := dict(_oversized([event], limits)):
         raise refusal(invalid, 1)
     return [event]
+
+
+def _too_many_events(limits: DecodeLimits) -> Problem:
+    return Problem(413, f"the request has too many events; the limit is {limits.batch_events}")
 
 
 def _split(split: Callable[[], T]) -> T:

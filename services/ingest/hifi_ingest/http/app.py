@@ -13,10 +13,11 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from hifi import log, metrics
-from hifi.clock import MICROSECONDS, now_us
+from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.health import Health
 from hifi.http.problem import Problem, ResponseParts, retry_later
 from hifi.pipe.registry import PipeVersion
+from hifi_ingest.admission.quotas import KeyQuota, QuotaExceeded
 from hifi_ingest.decode.request import EventRequest, decode_request
 from hifi_ingest.http.body_limits import ClientDisconnected
 from hifi_ingest.http.context import IngestContext
@@ -69,6 +70,9 @@ class App:
             response = await self._handle_events(scope, receive, pipe)
         except ClientDisconnected:
             return
+        except QuotaExceeded as problem:
+            self._count_refused(problem)
+            response = problem.parts()
         except Problem as problem:
             response = problem.parts()
         except Exception:
@@ -84,36 +88,46 @@ class App:
         if context is None:
             raise retry_later("ingest is not ready yet; /readyz shows what it is waiting for")
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        pipe = _authorized_pipe(context, headers, pipe_name)
+        pipe, key_quota = _authorized_pipe(context, headers, pipe_name)
+        name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
         context.acceptor.check()
-        admission = context.admission
-        admission.check()
+        now_s = monotonic_s()
+        admission.check(name, now_s)
+        limits = quotas.of(name, pipe.pipe.source.quota, key_quota, now_s)
+        if limits:
+            quotas.check(name, limits, now_s)
         reader = context.body_reader()
         try:
             body = await reader.read(headers, receive)
-            admission.requests.begin()
+            admission.requests.begin(name)
             in_us, took_s = now_us(), None
             try:
                 body = await reader.decompress(headers, body)
                 accepted_us = now_us()
-                request = EventRequest(scope["headers"], body, accepted_us)
+                request = EventRequest(scope["headers"], body, accepted_us, reader.reserve)
                 events = await decode_request(
                     request,
                     context.formats(pipe),
                     context.decode_limits,
                     allow_plain_json=pipe_name is not None,
                 )
-                context.rate_limits.take(pipe.pipe.pipe, len(events))
+                if limits:
+                    quotas.take(name, limits, len(events), len(body), monotonic_s())
                 await context.acceptor.accept(pipe, events, in_us, accepted_us)
                 took_s = (now_us() - in_us) / MICROSECONDS
             finally:
-                admission.requests.end(took_s)
+                admission.requests.end(name, took_s)
         finally:
             reader.release()
         metrics.INGEST_SECONDS.observe(took_s)
-        admission.accepted(len(events))
-        context.accepted_events(pipe.pipe.pipe).inc(len(events))
+        admission.accepted(name, len(events))
+        context.accepted_events(name).inc(len(events))
         return _accepted([event.id for event in events])
+
+    def _count_refused(self, problem: QuotaExceeded) -> None:
+        metrics.QUOTA_REFUSED.labels(problem.pipe, problem.limit.subject, problem.limit.unit).inc()
+        if self.context is not None:
+            self.context.reporter.refused[problem.pipe] += 1
 
     async def _http_problem(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -124,8 +138,8 @@ class App:
 
 def _authorized_pipe(
     context: IngestContext, headers: Mapping[bytes, bytes], pipe_name: str | None
-) -> PipeVersion:
-    """The pipe that the request writes to.
+) -> tuple[PipeVersion, KeyQuota | None]:
+    """The pipe that the request writes to, and the quota of its key there.
 
     The response never reveals pipes that the key may not write to: without a valid key it is always 401, and with one
     any other pipe is 404, whether it exists or not.
@@ -133,8 +147,8 @@ def _authorized_pipe(
     Raises:
         Problem: 401 or 404.
     """
-    names = context.keys.pipes(headers.get(b"authorization"))
-    pipes = [each for each in (context.registry.get(name) for name in names) if each is not None]
+    granted = context.keys.pipes(headers.get(b"authorization"))
+    pipes = [each for each in (context.registry.get(name) for name in granted) if each is not None]
     if not pipes:
         raise Problem(401, "send a valid write key as Bearer token or as user name of Basic", [_CHALLENGE])
     if pipe_name is not None:
@@ -143,7 +157,7 @@ def _authorized_pipe(
             raise Problem(404, "this write key has no pipe of that name")
     if len(pipes) > 1:
         raise Problem(404, "this write key has several pipes: send to /v1/pipes/{pipe}/events")
-    return pipes[0]
+    return pipes[0], granted[pipes[0].pipe.pipe]
 
 
 def _accepted(ids: Sequence[bytes]) -> ResponseParts:

@@ -66,7 +66,7 @@ class BodyReader:
         if message["type"] != "http.request":
             raise ClientDisconnected
         body: bytes = message.get("body", b"")
-        self._reserve(len(body))
+        self.reserve(len(body))
         if message.get("more_body", False):
             body = await self._read_rest(body, receive)
         if len(body) > self._limits.sent_bytes:
@@ -84,7 +84,7 @@ class BodyReader:
             return body
         pieces = []
         for piece in decompress(coding, body, self._limits.decompressed_bytes):
-            self._reserve(len(piece))
+            self.reserve(len(piece))
             pieces.append(piece)
             await asyncio.sleep(0)
         return b"".join(pieces)
@@ -107,11 +107,16 @@ class BodyReader:
             size += len(piece)
             if size > self._limits.sent_bytes:
                 raise self._too_large()
-            self._reserve(len(piece))
+            self.reserve(len(piece))
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _reserve(self, size_bytes: int) -> None:
+    def reserve(self, size_bytes: int) -> None:
+        """Reserve memory until `release`, beyond that of the body.
+
+        Raises:
+            Problem: 503.
+        """
         self._memory.reserve(size_bytes)
         self._reserved_bytes += size_bytes
 

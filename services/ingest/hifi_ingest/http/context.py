@@ -5,17 +5,17 @@ from functools import lru_cache
 from prometheus_client import Counter
 
 from hifi import metrics
-from hifi.clock import monotonic_s
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry, PipeVersion
 from hifi_ingest.accept.acceptor import Acceptor
 from hifi_ingest.accept.ack_report import AckReporter
 from hifi_ingest.admission.admission import Admission
 from hifi_ingest.admission.backlog_limit import BacklogLimit
+from hifi_ingest.admission.quotas import Quotas
 from hifi_ingest.admission.request_limit import RequestLimit
-from hifi_ingest.decode.request import DecodeLimits, PipeFormats
+from hifi_ingest.decode.event import DecodeLimits
+from hifi_ingest.decode.request import PipeFormats
 from hifi_ingest.http.body_limits import BodyLimits, BodyMemory, BodyReader
-from hifi_ingest.http.rate_limits import PipeRateLimits
 from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
 
@@ -30,7 +30,8 @@ class IngestContext:
         topics = settings.topics
         self.registry = registry
         self.keys = keys
-        self.reporter = AckReporter(producer, topics.accepted, registry.partitions)
+        self.quotas = Quotas(settings.ingest_pipe_rate)
+        self.reporter = AckReporter(producer, topics.accepted, registry.partitions, self.quotas.report)
         self.acceptor = Acceptor(
             producer,
             topics.raw,
@@ -41,7 +42,6 @@ class IngestContext:
         self.admission = Admission(
             RequestLimit(settings.ingest_max_queue_s, settings.ingest_max_connections), BacklogLimit()
         )
-        self.rate_limits = PipeRateLimits(settings.ingest_pipe_rate, monotonic_s)
         self.decode_limits = DecodeLimits(
             settings.ingest_max_event_bytes, settings.ingest_max_batch_events, settings.ingest_max_depth
         )

@@ -115,6 +115,15 @@ _SCHEMAS: Final[dict[str, Any]] = {
             "accepted": {"type": "integer"},
             "refused": {"type": "integer"},
             "unknown": {"type": "integer"},
+            "quota": {
+                "type": "object",
+                "description": "The quota that is used up.",
+                "properties": {
+                    "of": {"enum": ["pipe", "key"]},
+                    "unit": {"enum": ["events", "bytes"]},
+                    "per_second": {"type": "number"},
+                },
+            },
             "events": {"type": "array", "items": {"$ref": "#/components/schemas/EventProblem"}},
         },
     },

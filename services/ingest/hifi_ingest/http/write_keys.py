@@ -9,15 +9,22 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
+from typing import Final
 
 from hifi import log
 from hifi.cache import Cache
 from hifi.errors import Misconfigured
 from hifi.health import Health
 from hifi.pipe.registry import PipeRegistry
+from hifi_ingest.admission.quotas import KeyQuota
 
-PipesByDigest = Mapping[str, frozenset[str]]
-"""SHA-256 of a key (hex) to the names of the pipes that it may write to."""
+PipesByKey = Mapping[str, KeyQuota | None]
+"""Names of the pipes that a key may write to, and its quota there."""
+KeysByDigest = Mapping[str, PipesByKey]
+"""SHA-256 of a key (hex) to its pipes."""
+
+_NO_PIPES: Final[PipesByKey] = {}
+_NAME_DIGITS: Final = 8
 
 logger = log.get(__name__)
 
@@ -29,7 +36,7 @@ class WriteKeys:
         self._registry = registry
         self._health = health
         self._unreadable: dict[str, str] = {}
-        self._cache: Cache[PipesByDigest] = Cache("write keys", self._load, refresh_s=refresh_s)
+        self._cache: Cache[KeysByDigest] = Cache("write keys", self._load, refresh_s=refresh_s)
         self._refreshing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -41,33 +48,36 @@ class WriteKeys:
         """Stop reading."""
         await self._cache.stop()
 
-    def pipes(self, authorization: bytes | None) -> frozenset[str]:
-        """Names of the pipes that the key in an Authorization header may write to; empty if it is unknown."""
+    def pipes(self, authorization: bytes | None) -> PipesByKey:
+        """The pipes that the key in an Authorization header may write to; empty if it is unknown."""
         key = None if authorization is None else key_from_header(authorization)
         if key is None:
-            return frozenset()
-        return self._cache.get().get(hashlib.sha256(key).hexdigest(), frozenset())
+            return _NO_PIPES
+        return self._cache.get().get(hashlib.sha256(key).hexdigest(), _NO_PIPES)
 
     def _on_registry_change(self) -> None:
         task = asyncio.ensure_future(self._cache.refresh())
         self._refreshing.add(task)
         task.add_done_callback(self._refreshing.discard)
 
-    async def _load(self) -> PipesByDigest:
+    async def _load(self) -> KeysByDigest:
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> PipesByDigest:
-        found: dict[str, set[str]] = {}
+    def _read(self) -> KeysByDigest:
+        found: dict[str, dict[str, KeyQuota | None]] = {}
         unreadable: dict[str, str] = {}
         for published in self._registry.all():
             name = published.pipe.pipe
             for index, key in enumerate(published.pipe.source.keys):
                 try:
-                    found.setdefault(key.digest(), set()).add(name)
+                    digest = key.digest()
                 except Misconfigured as error:
                     unreadable[f"write key {index} of {name}"] = str(error)
+                else:
+                    quota = KeyQuota(digest[:_NAME_DIGITS], key.quota) if key.quota else None
+                    found.setdefault(digest, {})[name] = quota
         self._report(unreadable)
-        return {digest: frozenset(names) for digest, names in found.items()}
+        return found
 
     def _report(self, unreadable: dict[str, str]) -> None:
         for subject, reason in unreadable.items():

@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from hifi_ingest.admission.backlog_limit import BacklogLimit
-from hifi_ingest.admission.stage_lag import StageLag
+from hifi_ingest.admission.stage_lag import StageLag, StageReading
 
 READ_S = 0.5
 
@@ -30,8 +30,8 @@ class Simulation:
             self.now_s += step_s
             mine = round(offered_per_s * self.share * step_s)
             self.end += offered_per_s * (1 - self.share) * step_s
-            if self.limit.wait_s(self.now_s) == 0:
-                self.limit.take(self.now_s, mine)
+            if self.limit.wait_s(self.now_s, "a") == 0:
+                self.limit.take(self.now_s, "a", mine)
                 self.end += mine
             else:
                 refused += mine
@@ -105,4 +105,29 @@ def test_when_the_stages_are_unknown_everything_is_accepted() -> None:
     one = Simulation(BacklogLimit())
     one.run(2000, 1000, 60)
     one.limit.remove()
-    assert one.limit.wait_s(one.now_s) == 0
+    assert one.limit.wait_s(one.now_s, "a") == 0
+
+
+def test_a_greedy_pipe_is_limited_first() -> None:
+    limit = BacklogLimit()
+    reading = StageReading("enrich", 5, 6, 6000, 1250 * 6, 6, steady=True)
+    accepted = {"greedy": 0, "small": 0, "smaller": 0}
+    refused = dict.fromkeys(accepted, 0)
+    for step in range(4000):
+        now_s = step / 200
+        if step % 100 == 0:
+            limit.update([reading._replace(arrived=8000)], 8000)
+        offers = {"greedy": 20, "small": step % 2, "smaller": step % 4 == 0}
+        for pipe, events in offers.items():
+            if not events:
+                continue
+            if limit.wait_s(now_s, pipe) == 0:
+                limit.take(now_s, pipe, int(events))
+                accepted[pipe] += int(events)
+            else:
+                refused[pipe] += 1
+    assert refused["small"] == refused["smaller"] == 0
+    assert refused["greedy"] > 0
+    assert sum(accepted.values()) / 20 == pytest.approx(1000, rel=0.1), (
+        "the capacity is used and not exceeded"
+    )

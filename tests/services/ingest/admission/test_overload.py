@@ -4,15 +4,14 @@ import asyncio
 import contextlib
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
 
-import aiohttp
-import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from ingest_harness import KEY, Ingest, Stream, ingest, new_stream, pipe
+from ingest_harness import Ingest, Stream, ingest, new_stream, pipe
+from sender import Sender, told, until
 from tests.stream_process import PARTITIONS
 
 from hifi.event import Record
@@ -21,52 +20,6 @@ from hifi.kafka.producer import Producer
 from hifi_ingest.admission import backlog_monitor
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.backlog_monitor import BacklogMonitor
-
-BEARER = {"authorization": f"Bearer {KEY}"}
-PLAIN = "/v1/pipes/flights/events"
-BATCH = 40
-
-
-class Sender:
-    """Posts batches, one after the other, over many connections, and notes every answer."""
-
-    def __init__(self, one: Ingest, batch: int = BATCH) -> None:
-        self.url = one.url + PLAIN
-        self.body = orjson.dumps([{"n": n} for n in range(batch)])
-        self.statuses: Counter[int] = Counter()
-        self.accepted: list[str] = []
-        self.refusals: list[tuple[str | None, Any]] = []
-
-    async def post(self, client: aiohttp.ClientSession) -> int:
-        async with client.post(
-            self.url, data=self.body, headers={"content-type": "application/json"}
-        ) as answer:
-            body = await answer.json(content_type=None)
-            self.statuses[answer.status] += 1
-            if answer.status == 202:
-                self.accepted += body["ids"]
-            else:
-                self.refusals.append((answer.headers.get("retry-after"), body))
-            return answer.status
-
-    @contextlib.asynccontextmanager
-    async def sending(self, connections: int, pause_s: float = 0) -> AsyncIterator[aiohttp.ClientSession]:
-        """Post over and over on each connection while the block runs."""
-
-        async def loop(client: aiohttp.ClientSession) -> None:
-            while not ended.is_set():
-                await self.post(client)
-                await asyncio.sleep(pause_s)
-
-        ended = asyncio.Event()
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(headers=BEARER, connector=connector) as client:
-            tasks = [asyncio.create_task(loop(client)) for _ in range(connections)]
-            try:
-                yield client
-            finally:
-                ended.set()
-                await asyncio.gather(*tasks)
 
 
 class Stages:
@@ -136,21 +89,6 @@ def overloaded(one: Ingest, cause: str) -> float:
         lines = answer.read().decode().splitlines()
     name = f'hifi_ingest_overloaded_requests_total{{cause="{cause}"}}'
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
-
-
-async def until(condition: Callable[[], bool], bound_s: float = 60) -> None:
-    async with asyncio.timeout(bound_s):
-        while not condition():
-            await asyncio.sleep(0.05)
-
-
-async def told(stream: Stream) -> Counter[int]:
-    """HTTP statuses by number, as the reports tell observe."""
-    counts: Counter[int] = Counter()
-    for record in await stream.accepted():
-        for status, count in orjson.loads(record.value)["answers"].items():
-            counts[int(status)] += count
-    return counts
 
 
 async def test_more_requests_than_ingest_can_answer_are_refused_and_the_accepted_ones_are_written(

@@ -29,15 +29,15 @@ class Simulation:
             self.now_s += step_s
             while self.waiting and self.waiting[0][1] <= self.now_s:
                 begun_s, ended_s = self.waiting.pop(0)
-                self.limit.end(ended_s - begun_s)
+                self.limit.end("a", ended_s - begun_s)
                 took.append(ended_s - begun_s)
             if self.now_s >= next_tick_s:
                 self.limit.tick(self.now_s)
                 next_tick_s = self.now_s + TICK_S
-            if self.limit.refuses(self.now_s):
+            if self.limit.refuses(self.now_s, "a"):
                 refused += 1
                 continue
-            self.limit.begin()
+            self.limit.begin("a")
             taken += 1
             self.free_s = max(self.free_s, self.now_s) + 1 / self.per_s
             self.waiting.append((self.now_s, self.free_s + self.kafka_s))
@@ -79,10 +79,10 @@ def test_a_slow_kafka_leaves_enough_requests_for_the_usual_throughput() -> None:
 def test_a_turn_of_the_event_loop_that_takes_longer_than_the_bound_refuses_what_waited_in_it() -> None:
     limit = RequestLimit(BOUND_S, MOST)
     limit.tick(10.0)
-    assert not limit.refuses(10.0 + TICK_S + BOUND_S - 0.01)
-    assert limit.refuses(10.0 + TICK_S + BOUND_S + 0.01)
+    assert not limit.refuses(10.0 + TICK_S + BOUND_S - 0.01, "a")
+    assert limit.refuses(10.0 + TICK_S + BOUND_S + 0.01, "a")
     limit.tick(10.0 + TICK_S + BOUND_S + 0.02)
-    assert not limit.refuses(10.0 + TICK_S + BOUND_S + 0.03)
+    assert not limit.refuses(10.0 + TICK_S + BOUND_S + 0.03, "a")
 
 
 def test_without_a_bound_nothing_is_refused() -> None:
@@ -93,8 +93,29 @@ def test_without_a_bound_nothing_is_refused() -> None:
 def test_errors_do_not_count_as_answers() -> None:
     limit = RequestLimit(BOUND_S, MOST)
     for tick in range(100):
-        limit.begin()
-        limit.end(None)
+        limit.begin("a")
+        limit.end("a", None)
         limit.tick(10 + tick * TICK_S)
     assert not limit.limited
     assert limit.in_progress == 0
+
+
+def test_a_pipe_below_its_share_is_let_in_while_a_greedy_one_is_refused() -> None:
+    limit = RequestLimit(BOUND_S, 100)
+    limit.tick(10.0)
+    for _ in range(100):
+        assert not limit.refuses(10.0, "greedy")
+        limit.begin("greedy")
+    assert limit.refuses(10.0, "greedy")
+    let_in = 0
+    while not limit.refuses(10.0, "small"):
+        limit.begin("small")
+        let_in += 1
+    assert let_in == 50
+    for _ in range(60):
+        limit.end("greedy", 0.01)
+    assert not limit.refuses(10.0, "greedy")
+    for _ in range(10):
+        limit.begin("greedy")
+    assert limit.refuses(10.0, "greedy")
+    assert limit.refuses(10.0, "small"), "it has its share"

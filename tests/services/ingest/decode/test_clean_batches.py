@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from hifi.pipe.model import Source
 from hifi_ingest.decode import clean_batches, cloudevents
-from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
-from hifi_ingest.decode.request import DecodeLimits, EventRequest, PipeFormats, decode_request
+from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 
-DEPTH = 5
+LIMITS = DecodeLimits(event_bytes=10_000, batch_events=100, depth=5)
 EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"n": 1}}
 CLEAN = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters='"\\'), max_size=8)
 VALUE = CLEAN | st.sampled_from(["1.0", "", "/s", "2026-01-31T23:59:59.5Z", "application/json", "text/plain"])
@@ -43,14 +43,14 @@ def general(body: bytes) -> list[DecodedEvent] | None:
     """What the general decoder makes of a batch; None: it refuses it."""
     clean = cloudevents.is_clean(body)
     try:
-        return [cloudevents.event(each, DEPTH, clean=clean) for each in cloudevents.batched(body)]
+        return [cloudevents.event(each, LIMITS, clean=clean) for each in cloudevents.batched(body)]
     except InvalidEvent:
         return None
 
 
 def fast(body: bytes) -> list[DecodedEvent] | None:
     found = clean_batches.clean_events(body)
-    return None if found is None else clean_batches.decode(found, DEPTH)
+    return None if found is None else clean_batches.decode(found, LIMITS)
 
 
 def in_order(events: list[DecodedEvent]) -> list[DecodedEvent]:
@@ -107,7 +107,7 @@ def test_anything_else_is_left_to_the_general_decoder(changes: dict[str, Any]) -
 @pytest.mark.parametrize("fast_one", [True, False])
 async def test_the_limits_of_a_batch_hold_either_way(fast_one: bool) -> None:
     formats = PipeFormats.of("flights", Source.model_validate({"keys": [{"sha256": "0" * 64}]}))
-    limits = DecodeLimits(event_bytes=200, batch_events=300, depth=DEPTH)
+    limits = DecodeLimits(event_bytes=200, batch_events=300, depth=LIMITS.depth)
 
     async def statuses(events: list[dict[str, Any]]) -> int:
         more = {} if fast_one else {"my": "extension"}

@@ -10,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hifi_ingest.decode import cloudevents
-from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
+from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent
+
+LIMITS = DecodeLimits(event_bytes=1_000_000, batch_events=100, depth=64)
 
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs", "Cn", "Co"]), min_size=1, max_size=30)
 
@@ -91,14 +93,14 @@ def check(event: CloudEvent, read: DecodedEvent) -> None:
 def test_what_the_sdk_sends_in_binary_mode_is_read_the_same(event: CloudEvent) -> None:
     message = to_binary_event(event)
     headers = [(name.lower().encode(), value.encode()) for name, value in message.headers.items()]
-    read = cloudevents.binary(headers, message.body, 64)
+    read = cloudevents.binary(headers, message.body, LIMITS)
     check(event, read)
     assert read.data == message.body
 
 
 @given(EVENT)
 def test_what_the_sdk_sends_in_structured_mode_is_read_the_same(event: CloudEvent) -> None:
-    check(event, cloudevents.structured(to_structured_event(event).body, 64))
+    check(event, cloudevents.structured(to_structured_event(event).body, LIMITS))
 
 
 @given(st.lists(EVENT, max_size=5))
@@ -106,8 +108,8 @@ def test_a_batch_reads_as_its_events_alone(events: list[CloudEvent]) -> None:
     bodies = [to_structured_event(event).body for event in events]
     body = b"[" + b" , ".join(bodies) + b"]"
     clean = cloudevents.is_clean(body)
-    read = [cloudevents.event(members, 64, clean=clean) for members in cloudevents.batched(body)]
-    assert read == [cloudevents.structured(each, 64) for each in bodies]
+    read = [cloudevents.event(members, LIMITS, clean=clean) for members in cloudevents.batched(body)]
+    assert read == [cloudevents.structured(each, LIMITS) for each in bodies]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=12))), st.binary(max_size=200))
@@ -119,14 +121,14 @@ def test_the_decoders_raise_nothing_but_invalid_event_for_any_bytes(
     named = [(b"ce-" + name, value) for name, value in headers] + headers
     required = [(b"ce-" + name, b"1.0") for name in (b"specversion", b"id", b"type", b"source")]
     for read in (
-        lambda: cloudevents.binary(named, body, 64),
-        lambda: cloudevents.binary([*required, *named], body, 64),
-        lambda: cloudevents.structured(body, 64),
+        lambda: cloudevents.binary(named, body, LIMITS),
+        lambda: cloudevents.binary([*required, *named], body, LIMITS),
+        lambda: cloudevents.structured(body, LIMITS),
         lambda: cloudevents.structured(
-            b'{"specversion":"1.0","id":"1","source":"s","type":"t",' + body + b"}", 64
+            b'{"specversion":"1.0","id":"1","source":"s","type":"t",' + body + b"}", LIMITS
         ),
         lambda: [
-            cloudevents.event(m, 64, clean=cloudevents.is_clean(body)) for m in cloudevents.batched(body)
+            cloudevents.event(m, LIMITS, clean=cloudevents.is_clean(body)) for m in cloudevents.batched(body)
         ],
     ):
         with contextlib.suppress(InvalidEvent):
@@ -140,21 +142,21 @@ def test_quoted_and_percent_encoded_headers_are_decoded_once() -> None:
         (b"ce-source", b"/s"),
         (b"ce-type", b"%E2%82%AC%2520"),
     ]
-    read = cloudevents.binary(headers, b"", 64)
+    read = cloudevents.binary(headers, b"", LIMITS)
     assert read.id == b'a "b" %'
     assert dict(read.headers)["ce_type"] == "€%20".encode()
 
 
 def test_text_data_is_taken_from_its_json_string() -> None:
     body = b'{"specversion":"1.0","id":"1","source":"s","type":"t","datacontenttype":"text/plain","data":"a\\nb"}'
-    assert cloudevents.structured(body, 64).data == b"a\nb"
+    assert cloudevents.structured(body, LIMITS).data == b"a\nb"
 
 
 def test_null_attributes_are_absent_and_numbers_are_canonical() -> None:
     body = (
         b'{"specversion":"1.0","id":"1","source":"s","type":"t","subject":null,"time":null,"n":-0,"b":false}'
     )
-    assert dict(cloudevents.structured(body, 64).headers) == {
+    assert dict(cloudevents.structured(body, LIMITS).headers) == {
         "ce_specversion": b"1.0",
         "ce_id": b"1",
         "ce_source": b"s",

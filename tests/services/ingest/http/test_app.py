@@ -34,7 +34,7 @@ class FakeRegistry:
 class FakeKeys(WriteKeys):
     def __init__(self) -> None:
         self._digests = {
-            hashlib.sha256((KEY + end).encode()).hexdigest(): frozenset({name})
+            hashlib.sha256((KEY + end).encode()).hexdigest(): {name: None}
             for end, name in (("", "flights"), ("2", "orders"))
         }
         self._cache = self  # type: ignore[assignment]

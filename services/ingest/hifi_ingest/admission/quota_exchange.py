@@ -1,0 +1,72 @@
+"""Read what the other processes of ingest report of the demand for quotas, from partition 0 of the topic `accepted`."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.clock import monotonic_s
+from hifi.kafka.clients import topic_consumer
+from hifi_ingest.admission.quotas import Quotas
+
+_PAUSE_S: Final = 1.0
+_WAIT_MS: Final = 1000
+
+logger = log.get(__name__)
+
+
+class QuotaExchange:
+    """Follows the reports while senders use a quota; without quotas it reads nothing."""
+
+    def __init__(self, bootstrap: str, topic: str, own_epoch: str, quotas: Quotas) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            bootstrap: `HOST:PORT,…`.
+            topic: `accepted`.
+            own_epoch: of this process in partition 0, whose reports are skipped.
+            quotas: to tell.
+        """
+        self._bootstrap = bootstrap
+        self._partition = TopicPartition(topic, 0)
+        self._own_epoch = own_epoch
+        self._quotas = quotas
+
+    async def run(self) -> None:
+        """Read until cancelled. While Kafka does not answer, the others are forgotten after 5 s."""
+        while True:
+            await asyncio.sleep(_PAUSE_S)
+            if not self._quotas.used:
+                continue
+            try:
+                await self._follow()
+            except (KafkaError, OSError) as error:
+                logger.warning("quota-reports-unreadable", error=repr(error))
+
+    async def _follow(self) -> None:
+        async with topic_consumer(self._bootstrap, fetch_max_wait_ms=_WAIT_MS) as consumer:
+            consumer.assign([self._partition])
+            await consumer.seek_to_end(self._partition)
+            while self._quotas.used:
+                found = await consumer.getmany(self._partition, timeout_ms=_WAIT_MS)
+                now_s = monotonic_s()
+                for record in found.get(self._partition, ()):
+                    self._hear(record.value, now_s)
+
+    def _hear(self, value: bytes | None, now_s: float) -> None:
+        try:
+            report: Mapping[str, Any] = orjson.loads(value or b"{}")
+            process, demand, closed = str(report["epoch"]), report.get("demand") or {}, report.get("closed")
+            if process == self._own_epoch:
+                return
+            if closed:
+                self._quotas.forget(process)
+            else:
+                rates = {str(name): float(per_s) for name, per_s in demand.items()}
+                self._quotas.hear(process, rates, now_s)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning("quota-report-invalid", error=repr(error))

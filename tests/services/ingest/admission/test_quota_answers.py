@@ -1,0 +1,75 @@
+"""A quota of a pipe or key is answered with 429 and holds over all processes; real HTTP, real Kafka."""
+
+import urllib.request
+from pathlib import Path
+
+import orjson
+import pytest
+from ingest_harness import KEY, Ingest, ingest, new_stream, pipe
+from sender import Sender, told, until
+
+from hifi.clock import monotonic_s
+from hifi.pipe.secret import Quota, WriteKey
+
+
+def refused(one: Ingest, labels: str) -> float:
+    """The number of requests that were refused because of a quota, by the metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{one.admin}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    name = f"hifi_ingest_quota_refused_requests_total{{{labels}}}"
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+async def test_a_quota_holds_over_two_processes_and_touches_no_other_pipe(kafka: str, tmp_path: Path) -> None:
+    limited = pipe(quota={"events": "400/s"})
+    stream = await new_stream(kafka, limited, pipe("orders", "orders-key"))
+    with (
+        ingest(kafka, stream.name, tmp_path / "a") as first,
+        ingest(kafka, stream.name, tmp_path / "b") as second,
+    ):
+        much, little = Sender(first, 20), Sender(second, 5)
+        other = Sender(first, 5, pipe_name="orders", key="orders-key")
+        async with (
+            much.sending(connections=4, pause_s=0.02),
+            little.sending(connections=2, pause_s=0.05),
+            other.sending(connections=1, pause_s=0.05),
+        ):
+            settled_s = monotonic_s() + 6
+            await until(lambda: monotonic_s() >= settled_s)
+            before, begun_s = len(much.accepted) + len(little.accepted), monotonic_s()
+            await until(lambda: monotonic_s() >= begun_s + 10)
+            per_s = (len(much.accepted) + len(little.accepted) - before) / (monotonic_s() - begun_s)
+        assert per_s == pytest.approx(400, rel=0.2)
+        assert set(much.statuses) == set(little.statuses) == {202, 429}
+        assert set(other.statuses) == {202}
+        after, problem = much.refusals[-1]
+        assert int(after or 0) >= 1
+        assert problem["quota"] == {"of": "pipe", "unit": "events", "per_second": 400}
+        labels = 'of="pipe",pipe="flights",unit="events"'
+        assert refused(first, labels) == much.statuses[429]
+        assert refused(second, labels) == little.statuses[429]
+        assert first.stop() == second.stop() == 0
+    reports = [orjson.loads(record.value) for record in await stream.accepted()]
+    told_refused = sum(report["refused"].get("flights", 0) for report in reports)
+    assert told_refused == much.statuses[429] + little.statuses[429]
+    assert await told(stream) == much.statuses + little.statuses + other.statuses
+    raw = [dict(record.headers)["ce_id"].decode() for record in await stream.raw()]
+    assert sorted(raw) == sorted(much.accepted + little.accepted + other.accepted)
+
+
+async def test_a_key_above_its_bytes_is_refused_and_the_pipes_other_key_is_not(
+    kafka: str, tmp_path: Path
+) -> None:
+    flights = pipe()
+    own = flights.source.keys[0].model_copy(update={"quota": Quota(bytes=1000)})
+    flights.source.keys[:] = [own, WriteKey(sha256=pipe(key="second").source.keys[0].sha256)]
+    stream = await new_stream(kafka, flights)
+    with ingest(kafka, stream.name, tmp_path / "log") as one:
+        first, second = Sender(one, 1, pad=5000), Sender(one, 1, pad=5000, key="second")
+        async with first.sending(connections=1), second.sending(connections=1):
+            await until(lambda: first.statuses[429] > 3 and second.statuses[202] > 3)
+        assert first.statuses[202] >= 1
+        assert set(second.statuses) == {202}
+        assert first.refusals[0][1]["quota"] == {"of": "key", "unit": "bytes", "per_second": 1000}
+        assert "a-write-key" not in str(first.refusals), KEY
+        assert refused(one, 'of="key",pipe="flights",unit="bytes"') == first.statuses[429]
