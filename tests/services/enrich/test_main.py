@@ -14,6 +14,8 @@ import pytest
 from running_instance import TIMEOUT_S, LiveStream
 from spark_bench import make_pipe
 
+from hifi_enrich.query.warm_up import WARM_UP_TIMEOUT_S
+
 
 async def start(stream: LiveStream, port: int, **settings: str) -> asyncio.subprocess.Process:
     own = {
@@ -49,9 +51,10 @@ async def test_it_reports_what_it_waits_for_then_runs_and_drains_on_sigterm(
         status = 0
         while status != 200:
             status, body = await asyncio.to_thread(readyz, unused_tcp_port)
-            seen.update(body.get("waiting", {}))  # type: ignore[call-overload]
+            seen.update(body.get("waiting", {}).values())  # type: ignore[attr-defined]
             await asyncio.sleep(0.05)
-    assert (body["state"], "query" in seen) == ("running", True)
+    assert body["state"] == "running"
+    assert f"Spark is warming up, for at most {WARM_UP_TIMEOUT_S:g} s" in seen
     numbers = await stream.send(*[b'{"n":1}'] * 10)
     found = await stream.outcomes(numbers)
     await stream.caught_up()

@@ -8,6 +8,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service
 from hifi.topics import Topics
 from hifi_enrich.query.engine import SparkEngine
+from hifi_enrich.query.warm_up import WARM_UP_TIMEOUT_S
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.supervision.leader_election import LeaderElection
 from hifi_enrich.supervision.plan_updater import PlanUpdater
@@ -50,7 +51,7 @@ class Supervisor:
         """
         if not await self._plans.make_first():
             return
-        self._status.starting("Spark is warming up")
+        self._status.starting(f"Spark is warming up, for at most {WARM_UP_TIMEOUT_S:g} s")
         try:
             await self._engine.warm_up()
         except Exception as error:  # noqa: BLE001 - Kafka's or Spark's; without it only the first events are slower
