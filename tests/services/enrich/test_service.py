@@ -100,6 +100,30 @@ async def test_a_pipe_that_ends_the_query_of_the_warm_up_does_not_hold_up_the_st
     assert json.loads(found[number][0].value) == {"n": 2, "kind": "real", "twice": 4}
 
 
+async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_ready_to_take_over(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await LiveStream(kafka).create(PIPE)
+    first, second = (EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second"))
+    await first.start()
+    await first.until_state("running")
+    await second.start()
+    await second.until_state("standby")
+    version = await stream.publish(
+        pipe_record(make_pipe("p", fields={"n": "int"}, derive={"triple": "n * 3"}))
+    )
+    async with asyncio.timeout(TIMEOUT_S):
+        while b'"triple":' not in b"".join(
+            record.value for record in await stream.read(stream.topics.enrich_warm_up)
+        ):
+            await asyncio.sleep(0.1)
+    await first.stop()  # in the middle of the warm-up
+    [number] = await stream.send(b'{"n":1}', version=version)
+    found = await stream.outcomes([number])
+    await second.stop()
+    assert [record.value for record in found[number]] == [b'{"n":1,"triple":3}']
+
+
 async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:

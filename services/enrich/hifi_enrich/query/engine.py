@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +88,8 @@ class SparkEngine:
         self._inputs: PlanInputs | None = None
         self._plan: QueryPlan | None = None
         self._own_session: SparkSession | None = None
+        self._needed = Event()
+        """Ends the warm-up."""
 
     @property
     def version(self) -> int:
@@ -180,6 +183,7 @@ class SparkEngine:
             KafkaError, TimeoutError: Kafka does not answer.
             Py4JError: Spark had no executor in time, as for a standby while the leader uses all of a cluster's.
         """
+        self._needed.clear()
         topic = self._topics.enrich_warm_up
         async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
             end = await offsets.end()
@@ -190,6 +194,10 @@ class SparkEngine:
         if not done:
             await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
         await warming
+
+    def end_warm_up(self) -> None:
+        """Have the warm-up end now, since this instance is needed."""
+        self._needed.set()
 
     async def _write_warm_up_records(self) -> None:
         pipes = [known.pipe for known in self._registry.all()]
@@ -267,8 +275,9 @@ class SparkEngine:
         records = read_stream(self._session, settings, topic, start, trigger)
         looped = self._enriched(records).withColumn("topic", F.lit(topic))
         interval_ms = REAL_TIME_BATCH_MS if trigger == "real-time" else 0
-        query = QueryRun(looped, settings, self._scratch / "checkpoint-warm-up", trigger, interval_ms)
-        batches = run_until_steady(query, self._catalyst.jvm)
+        checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
+        query = QueryRun(looped, settings, checkpoint, trigger, interval_ms)
+        batches = run_until_steady(query, self._catalyst.jvm, self._needed)
         error = query.error()
         query.stop()
         seconds = round(monotonic_s() - started_s, 1)

@@ -1,6 +1,6 @@
 """Decides when a warm-up has done its work: when Java's JIT compiler has hardly anything left to compile."""
 
-import time
+from threading import Event
 from typing import Final
 
 from hifi.clock import monotonic_s
@@ -23,12 +23,13 @@ _WINDOW_S: Final = 1.0
 _POLL_S: Final = 0.02
 
 
-def run_until_steady(query: QueryRun, jvm: JavaObject) -> int:
+def run_until_steady(query: QueryRun, jvm: JavaObject, needed: Event) -> int:
     """Wait until the code that a query runs is compiled, at most `MAX_S` seconds, or until the query has failed.
 
     Args:
         query: a running query.
         jvm: the virtual machine that runs it.
+        needed: ends the warm-up when it is set.
 
     Returns:
         Number of batches that it finished.
@@ -37,7 +38,7 @@ def run_until_steady(query: QueryRun, jvm: JavaObject) -> int:
     batches = 0
     began_s = window_s = monotonic_s()
     compiled_ms = compiler.getTotalCompilationTime()
-    while query.active and (now_s := monotonic_s()) - began_s < MAX_S:
+    while query.active and not needed.is_set() and (now_s := monotonic_s()) - began_s < MAX_S:
         batches += query.finished_batch() is not None
         if now_s - window_s >= _WINDOW_S:
             before_ms, compiled_ms = compiled_ms, compiler.getTotalCompilationTime()
@@ -45,5 +46,5 @@ def run_until_steady(query: QueryRun, jvm: JavaObject) -> int:
             window_s = now_s
             if share < _STEADY_SHARE and batches > 0:
                 break
-        time.sleep(_POLL_S)
+        needed.wait(_POLL_S)
     return batches
