@@ -205,7 +205,8 @@ class Udf(StrictModel):
     """A Python function on pandas data, for logic that SQL cannot express. The stream then runs in micro-batches."""
 
     function: PythonPath = Field(
-        description="Function from a pandas DataFrame with the columns `args` to one with the columns `returns`."
+        description="Function from a pandas DataFrame with the columns `args` to one with the columns `returns`. "
+        "enrich also calls it with made-up values when it starts."
     )
     args: list[FieldName] = Field(min_length=1, description="Fields passed to the function.")
     returns: dict[FieldName, SqlType] = Field(

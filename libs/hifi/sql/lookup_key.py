@@ -24,6 +24,18 @@ def key_text(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else "".join(f"{len(part)}:{part}" for part in parts)
 
 
+def key_parts(text: str, count: int) -> list[str]:
+    """The parts of a key: the opposite of `key_text`."""
+    if count == 1:
+        return [text]
+    parts = []
+    while text:
+        length, _, rest = text.partition(":")
+        parts.append(rest[: int(length)])
+        text = rest[int(length) :]
+    return parts
+
+
 def key_part(value: Any, kind: SqlType) -> str | None:
     """A part of a key, as Spark casts it to text. None: a null, which matches nothing.
 

@@ -58,6 +58,7 @@ _TUNING: Final = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.pollingDelay": "20",
+    "spark.sql.streaming.realTimeMode.minBatchDuration": "1000",  # for the warm-up of enrich
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

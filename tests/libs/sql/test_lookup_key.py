@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi.pipe.model import Lookup, SqlType
-from hifi.sql.lookup_key import key_text, table_id, typed
+from hifi.sql.lookup_key import key_parts, key_text, table_id, typed
 
 
 def lookup(file: Path | str = "/x.csv", **more: Any) -> Lookup:
@@ -20,6 +20,11 @@ def lookup(file: Path | str = "/x.csv", **more: Any) -> Lookup:
 @given(st.lists(st.lists(st.text(max_size=4), min_size=2, max_size=2), min_size=2, max_size=2))
 def test_different_composite_keys_never_look_alike(keys: list[list[str]]) -> None:
     assert (key_text(keys[0]) == key_text(keys[1])) == (keys[0] == keys[1])
+
+
+@given(st.lists(st.text(max_size=4), min_size=1, max_size=3))
+def test_a_key_can_be_taken_apart(parts: list[str]) -> None:
+    assert key_parts(key_text(parts), len(parts)) == parts
 
 
 @pytest.mark.parametrize(

@@ -1,40 +1,18 @@
 """The program `hifi-enrich`: exit codes, readiness, SIGTERM."""
 
 import asyncio
-import json
 import os
 import signal
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 
 import psutil
 import pytest
+from enrich_process import readyz, start
 from running_instance import TIMEOUT_S, LiveStream
 from spark_bench import make_pipe
 
-
-async def start(stream: LiveStream, port: int, **settings: str) -> asyncio.subprocess.Process:
-    own = {
-        "HIFI_KAFKA": stream.kafka,
-        "HIFI_STREAM": stream.topics.stream,
-        "HIFI_PORT": str(port),
-        **settings,
-    }
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "hifi_enrich", env=os.environ | own, stderr=asyncio.subprocess.PIPE
-    )
-
-
-def readyz(port: int) -> tuple[int, dict[str, object]]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-    except OSError:
-        return 0, {}
+from hifi_enrich.query.warm_up import WARM_UP_TIMEOUT_S
+from hifi_infra.kafka.group_members import remove_group_members
 
 
 @pytest.mark.timeout(200)
@@ -49,9 +27,10 @@ async def test_it_reports_what_it_waits_for_then_runs_and_drains_on_sigterm(
         status = 0
         while status != 200:
             status, body = await asyncio.to_thread(readyz, unused_tcp_port)
-            seen.update(body.get("waiting", {}))  # type: ignore[call-overload]
+            seen.update(body.get("waiting", {}).values())  # type: ignore[attr-defined]
             await asyncio.sleep(0.05)
-    assert (body["state"], "query" in seen) == ("running", True)
+    assert body["state"] == "running"
+    assert f"Spark is warming up, for at most {WARM_UP_TIMEOUT_S:g} s" in seen
     numbers = await stream.send(*[b'{"n":1}'] * 10)
     found = await stream.outcomes(numbers)
     await stream.caught_up()
@@ -85,6 +64,38 @@ async def test_a_standby_whose_spark_exited_exits_so_that_a_new_one_can_start(
             if process.returncode is None:
                 process.kill()
                 await process.communicate()
+
+
+@pytest.mark.timeout(300)
+async def test_a_standby_follows_a_killed_process_long_before_its_session_expires(
+    kafka: str, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    """The supervisor of a mesh removes the group members of a process that has ended; so does this test."""
+    session_s = 120
+    stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int"}, derive={"m": "n + 1"}))
+    processes = []
+    try:
+        for state in ("running", "standby"):
+            port = unused_tcp_port_factory()
+            own = {"HIFI_INSTANCE": state, "HIFI_SESSION_TIMEOUT_S": str(session_s)}
+            processes.append(await start(stream, port, **own, HIFI_ENRICH_TRIGGER="real-time"))
+            async with asyncio.timeout(TIMEOUT_S):
+                while (await asyncio.to_thread(readyz, port))[1].get("state") != state:
+                    await asyncio.sleep(0.1)
+        numbers = await stream.send(*[b'{"n":1}'] * 40)
+        await stream.outcomes(numbers)
+        os.killpg(processes[0].pid, signal.SIGKILL)
+        await processes[0].wait()
+        assert await remove_group_members(kafka, stream.topics.stream, "running") == 1
+        numbers += await stream.send(*[b'{"n":1}'] * 40)
+        async with asyncio.timeout(session_s / 2):
+            found = await stream.outcomes(numbers)
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                await process.communicate()
+    assert sorted(found) == numbers
 
 
 @pytest.mark.timeout(60)

@@ -74,6 +74,56 @@ async def test_a_udf_with_the_real_time_trigger_affects_its_own_pipe_only(
     assert (reason(found[refused][0]), reason(found[passed][0])) == ("pipe-broken", None)
 
 
+async def test_the_warm_up_runs_events_of_the_pipes_in_force_with_their_fields(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await LiveStream(kafka).create(PIPE, make_pipe("q", derive={"one": "1"}))
+    async with running_enrich(stream, spark, tmp_path) as one:
+        await one.until_state("running")
+    added: dict[str, set[str]] = {}
+    for record in await stream.read(stream.topics.enrich_warm_up):
+        pipe = event.fields(record.headers)[event.PIPE].decode()
+        added.setdefault(pipe, set()).update(json.loads(record.value))
+    assert added == {"p": {"n", "padding", "double"}, "q": {"padding", "one"}}
+    assert not await stream.read(stream.topics.enriched) + await stream.read(stream.topics.dead_letter)
+
+
+async def test_a_pipe_that_ends_the_query_of_the_warm_up_does_not_hold_up_the_start(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    udf = {"function": "udfs:exit_unless_real", "args": ["n", "kind"], "returns": {"twice": "int"}}
+    stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int", "kind": "string"}, udf=udf))
+    async with running_enrich(stream, spark, tmp_path) as one:
+        await one.until_state("running")
+        [number] = await stream.send(b'{"n":2,"kind":"real"}')
+        found = await stream.outcomes([number])
+    assert json.loads(found[number][0].value) == {"n": 2, "kind": "real", "twice": 4}
+
+
+async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_ready_to_take_over(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    stream = await LiveStream(kafka).create(PIPE)
+    first, second = (EnrichInstance(stream, spark, tmp_path, name) for name in ("first", "second"))
+    await first.start()
+    await first.until_state("running")
+    await second.start()
+    await second.until_state("standby")
+    version = await stream.publish(
+        pipe_record(make_pipe("p", fields={"n": "int"}, derive={"triple": "n * 3"}))
+    )
+    async with asyncio.timeout(TIMEOUT_S):
+        while b'"triple":' not in b"".join(
+            record.value for record in await stream.read(stream.topics.enrich_warm_up)
+        ):
+            await asyncio.sleep(0.1)
+    await first.stop()  # in the middle of the warm-up
+    [number] = await stream.send(b'{"n":1}', version=version)
+    found = await stream.outcomes([number])
+    await second.stop()
+    assert [record.value for record in found[number]] == [b'{"n":1,"triple":3}']
+
+
 async def test_auto_changes_the_trigger_while_a_pipe_has_a_udf_and_loses_nothing(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -1,5 +1,7 @@
 """Functions that pipes in the tests name."""
 
+import os
+
 import pandas as pd
 
 
@@ -24,3 +26,10 @@ def kinds(frame: pd.DataFrame) -> pd.DataFrame:
 
 def too_few(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"twice": frame["n"].head(0)})
+
+
+def exit_unless_real(frame: pd.DataFrame) -> pd.DataFrame:
+    """End the Python worker, and with it the query, on made-up events."""
+    if (frame["kind"] != "real").any():
+        os._exit(1)
+    return pd.DataFrame({"twice": frame["n"] * 2})

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 
 from hifi import log
 from hifi.clock import monotonic_s
+from hifi.kafka.producer import Producer
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry, PipeVersion
 from hifi.sql.catalyst import Catalyst, JavaObject
@@ -28,7 +30,14 @@ from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.query.group_offsets import GroupOffsets
 from hifi_enrich.query.kafka_io import PartitionOffsets, read_range, read_stream, write_records
-from hifi_enrich.query.query_run import QueryRun
+from hifi_enrich.query.query_run import BATCH_INTERVAL_MS, QueryRun
+from hifi_enrich.query.warm_up import (
+    REAL_TIME_BATCH_MS,
+    RECORDS,
+    RECORDS_PER_BATCH,
+    WARM_UP_TIMEOUT_S,
+    run_until_steady,
+)
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.session import (
     choose_trigger,
@@ -39,10 +48,6 @@ from hifi_enrich.spark.session import (
 )
 from hifi_enrich.spark.warm_up_records import warm_up_records
 
-WARM_UP_BATCHES: Final = 20
-WARM_UP_S: Final = 4.0
-WARM_UP_TIMEOUT_S: Final = 45.0
-"""Bound on the whole warm-up, with its first job. After it the service starts without."""
 _TASKS_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.02
 
@@ -83,6 +88,8 @@ class SparkEngine:
         self._inputs: PlanInputs | None = None
         self._plan: QueryPlan | None = None
         self._own_session: SparkSession | None = None
+        self._needed = Event()
+        """Ends the warm-up."""
 
     @property
     def version(self) -> int:
@@ -170,20 +177,39 @@ class SparkEngine:
         return dict.fromkeys(with_udf, "a UDF needs the micro-batch trigger")
 
     async def warm_up(self) -> None:
-        """Run synthetic records through a query so that its code is loaded and compiled before the first event.
+        """Run made-up events of the pipes in force through a query, until its code is loaded and compiled.
 
         Raises:
             KafkaError, TimeoutError: Kafka does not answer.
             Py4JError: Spark had no executor in time, as for a standby while the leader uses all of a cluster's.
         """
+        self._needed.clear()
         topic = self._topics.enrich_warm_up
         async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
             end = await offsets.end()
+        async with asyncio.timeout(WARM_UP_TIMEOUT_S):
+            await self._write_warm_up_records()
         warming = asyncio.ensure_future(asyncio.to_thread(self._run_warm_up, end))
         done, _ = await asyncio.wait({warming}, timeout=WARM_UP_TIMEOUT_S)
         if not done:
             await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
         await warming
+
+    def end_warm_up(self) -> None:
+        """Have the warm-up end now, since this instance is needed."""
+        self._needed.set()
+
+    async def _write_warm_up_records(self) -> None:
+        pipes = [known.pipe for known in self._registry.all()]
+        records = warm_up_records(pipes, self._tables.current(), RECORDS)
+        producer = Producer(self._settings.kafka, f"{self._settings.instance}-warm-up")
+        await producer.start()
+        try:
+            for partition in range(self.partitions):
+                own = records[partition :: self.partitions]
+                await producer.send_and_wait(self._topics.enrich_warm_up, partition, own)
+        finally:
+            await producer.stop()
 
     async def start_query(self, start: PartitionOffsets) -> QueryRun:
         """Start the query at these offsets, with the newest plan."""
@@ -214,7 +240,10 @@ class SparkEngine:
         self._configure(trigger)
         records = read_stream(self._session, self._settings, self._topics.normalized, start, trigger)
         checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
-        query = QueryRun(self._enriched(records), self._settings, checkpoint, trigger)
+        interval_ms = (
+            round(self._settings.enrich_batch_s * 1000) if trigger == "real-time" else BATCH_INTERVAL_MS
+        )
+        query = QueryRun(self._enriched(records), self._settings, checkpoint, trigger, interval_ms)
         if trigger == "real-time":
             self._wait_for_tasks(query)
         return query
@@ -237,23 +266,22 @@ class SparkEngine:
         write_records(self._enriched(records), self._settings)
 
     def _run_warm_up(self, start: PartitionOffsets) -> None:
-        """Run records in a loop: the query writes what it reads to the topic that it reads from."""
+        """Run a query that writes what it reads to the topic that it reads from."""
         started_s = monotonic_s()
         trigger = self.trigger
         self._configure(trigger)
-        topic = F.lit(self._topics.enrich_warm_up)
-        pipes = [known.pipe.pipe for known in self._registry.all()] or ["none"]
-        records = warm_up_records(self._session, pipes, self.partitions).withColumn("topic", topic)
-        write_records(records, self._settings)
-        records = read_stream(self._session, self._settings, self._topics.enrich_warm_up, start, trigger)
-        looped = self._enriched(records).withColumn("topic", topic)
-        query = QueryRun(looped, self._settings, self._scratch / "checkpoint-warm-up", trigger, interval_ms=0)
-        batches = 0
-        while batches < WARM_UP_BATCHES and query.active and monotonic_s() - started_s < WARM_UP_S:
-            time.sleep(_POLL_S)
-            batches += query.finished_batch() is not None
+        topic = self._topics.enrich_warm_up
+        settings = self._settings.model_copy(update={"enrich_max_offsets_per_trigger": RECORDS_PER_BATCH})
+        records = read_stream(self._session, settings, topic, start, trigger)
+        looped = self._enriched(records).withColumn("topic", F.lit(topic))
+        interval_ms = REAL_TIME_BATCH_MS if trigger == "real-time" else 0
+        checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
+        query = QueryRun(looped, settings, checkpoint, trigger, interval_ms)
+        batches = run_until_steady(query, self._catalyst.jvm, self._needed)
+        error = query.error()
         query.stop()
-        logger.info("warm-up-finished", seconds=round(monotonic_s() - started_s, 1), batches=batches)
+        seconds = round(monotonic_s() - started_s, 1)
+        logger.info("warm-up-finished", seconds=seconds, batches=batches, error=error)
 
     def _enriched(self, records: DataFrame) -> DataFrame:
         assert self._plan is not None

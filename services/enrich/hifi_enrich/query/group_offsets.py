@@ -52,26 +52,41 @@ class GroupOffsets:
         self._consumer: Any = None
 
     async def __aenter__(self) -> Self:
-        """Connect."""
-        self._consumer = AIOKafkaConsumer(
-            **client_options(self._bootstrap), **self._options, request_timeout_ms=10_000
-        )
-        await asyncio.wait_for(self._consumer.start(), _TIMEOUT_S)
-        self._consumer.assign(list(self._parts))
-        self._consumer.pause(*self._parts)  # it fetches no records
+        """Connect, unless it is connected."""
+        await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
-        await self._consumer.stop()
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect, unless it is connected."""
+        if self._consumer is not None:
+            return
+        consumer = AIOKafkaConsumer(
+            **client_options(self._bootstrap), **self._options, request_timeout_ms=10_000
+        )
+        await asyncio.wait_for(consumer.start(), _TIMEOUT_S)
+        consumer.assign(list(self._parts))
+        consumer.pause(*self._parts)  # it fetches no records
+        self._consumer = consumer
+
+    async def close(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
 
     async def start(self) -> StartOffsets:
         """Where to start. Records that retention deleted before they were read are counted and logged as lost."""
         async with asyncio.timeout(_TIMEOUT_S):
-            known = {part: await self._consumer.committed(part) for part in self._parts}
-            first, end = await self._bounds()
-            notes = await self._notes()
-        committed = {self._parts[part]: offset for part, offset in known.items()}
+            fetched, (first, end) = await asyncio.gather(self._fetch_committed(), self._bounds())
+        committed = {
+            partition: fetched[part].offset if part in fetched else None
+            for part, partition in self._parts.items()
+        }
+        notes = {self._parts[part]: one.metadata for part, one in fetched.items() if one.metadata}
         offsets = starting_offsets(committed, first, end)
         for partition, offset in offsets.items():
             before = committed[partition]
@@ -85,6 +100,12 @@ class GroupOffsets:
                 if offsets[partition] == committed[partition]
             },
         )
+
+    async def rehearse(self) -> None:
+        """Connect and make every request of `start`, so that its connections are open when it is called."""
+        await self.open()
+        async with asyncio.timeout(_TIMEOUT_S):
+            await asyncio.gather(self._fetch_committed(), self._bounds())
 
     async def end(self) -> dict[int, int]:
         """The offset after the last record of each partition."""
@@ -105,16 +126,22 @@ class GroupOffsets:
             )
 
     async def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
-        first = await self._consumer.beginning_offsets(list(self._parts))
-        end = await self._consumer.end_offsets(list(self._parts))
+        first, end = await asyncio.gather(
+            self._consumer.beginning_offsets(list(self._parts)),
+            self._consumer.end_offsets(list(self._parts)),
+        )
         return (
             {self._parts[part]: offset for part, offset in first.items()},
             {self._parts[part]: offset for part, offset in end.items()},
         )
 
-    async def _notes(self) -> dict[int, str]:
-        fetched = await self._consumer._coordinator.fetch_committed_offsets(list(self._parts))  # noqa: SLF001 - the only access to the metadata
-        return {self._parts[part]: one.metadata for part, one in fetched.items() if one.metadata}
+    async def _fetch_committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets with their metadata, of the partitions that have one, in one request."""
+        coordinator: Any = self._consumer._coordinator  # noqa: SLF001 - the only access to the metadata
+        fetched: dict[TopicPartition, OffsetAndMetadata] = await coordinator.fetch_committed_offsets(
+            list(self._parts)
+        )
+        return fetched
 
     def _report_lost(self, partition: int, committed: int, start: int, end: int) -> None:
         if committed > end:

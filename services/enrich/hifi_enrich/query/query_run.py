@@ -43,8 +43,7 @@ class QueryRun:
         settings: EnrichSettings,
         checkpoint: Path,
         trigger: QueryTrigger,
-        *,
-        interval_ms: int = BATCH_INTERVAL_MS,
+        interval_ms: int,
     ) -> None:
         """Start the query.
 
@@ -53,7 +52,8 @@ class QueryRun:
             settings: of the service.
             checkpoint: a folder that does not exist yet.
             trigger: of the query.
-            interval_ms: time between starts of micro-batches, milliseconds; a longer batch delays the next one.
+            interval_ms: length of a real-time batch, or time between starts of micro-batches, milliseconds; a
+                longer micro-batch delays the next one.
         """
         self.trigger: Final[QueryTrigger] = trigger
         self._checkpoint = checkpoint
@@ -61,7 +61,7 @@ class QueryRun:
         writer = writer.option("checkpointLocation", str(checkpoint))
         if trigger == "real-time":
             writer = writer.outputMode("update").trigger(  # type: ignore[call-overload] # missing in its overloads
-                realTime=f"{round(settings.enrich_batch_s * 1000)} milliseconds"
+                realTime=f"{interval_ms} milliseconds"
             )
         else:
             writer = writer.outputMode("append").trigger(processingTime=f"{interval_ms} milliseconds")

@@ -12,6 +12,7 @@ from typing import Final, get_args
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.pipe.registry import PipeVersion
@@ -26,6 +27,7 @@ from hifi_enrich.spark.session import connector_jars, evaluation_conf, start_ses
 from hifi_enrich.spark.warm_up_records import warm_up_records
 
 _NO_BROKER: Final = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+_COLUMNS: Final = "key binary, value binary, headers array<struct<key string, value binary>>"
 _EXAMPLE: Final = {
     "pipe": "example",
     "source": {"keys": [{"env": "NONE"}]},
@@ -74,8 +76,10 @@ def _load_classes(spark: SparkSession, scratch: Path) -> None:
     spark.sparkContext.setLogLevel("OFF")
     catalyst = Catalyst(spark)
     lookups = LookupBroadcasts(catalyst.broadcast(catalyst.jvm.java.util.HashMap()), frozenset())
-    plan = PipeCompiler(catalyst).plan([PipeVersion(Pipe.model_validate(_EXAMPLE), 0)], 0, lookups, 2, {})
-    records = warm_up_records(spark, ["example"], 2)
+    pipe = Pipe.model_validate(_EXAMPLE)
+    plan = PipeCompiler(catalyst).plan([PipeVersion(pipe, 0)], 0, lookups, 2, {})
+    made_up = [(one.key, one.value, one.headers) for one in warm_up_records([pipe], {}, 200)]
+    records = spark.createDataFrame(made_up, _COLUMNS).withColumn("partition", F.lit(0))
     frame = DataFrameBuilder(catalyst, "enriched", "dead-letter", 1 << 20, 2).build(records, plan)
     for trigger in get_args(QueryTrigger):
         for name, value in evaluation_conf(trigger).items():

@@ -1,38 +1,96 @@
-"""Synthetic records that look like events, for warming Spark up before the first real one."""
+"""Made-up events of the pipes in force, for warming Spark up before the first real one."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import cycle, islice
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import orjson
 
 from hifi import event
+from hifi.event import Record
+from hifi.pipe.model import Lookup, Pipe, SqlType
+from hifi.sql.lookup_key import key_parts, table_id
+from hifi_enrich.lookup.table import LookupTable
 
-RECORDS: Final = 200
-_VALUE: Final = b'{"text":"warm up","number":1,"nested":{"list":[1,2,3]},"more":"' + b"x" * 200 + b'"}'
+MAX_PIPES: Final = 50
+"""Pipes of which events are made up."""
+_VARIANTS: Final = 8
+"""Different events of a pipe, so that its conditions hold for some of them and not for others."""
+_PADDING: Final = "x" * 200
+_NUMBERS: Final = (0, 1, 5, 20, 75, 300, 5000, -1)
+_DAY: Final = date(2024, 1, 31)
+_MOMENT: Final = datetime(2024, 1, 31, 12, 30, tzinfo=UTC)
 
 
-def warm_up_records(spark: SparkSession, pipes: Sequence[str], partitions: int) -> DataFrame:
-    """`RECORDS` records with the columns of Spark's Kafka source, spread over the pipes and the partitions.
+def warm_up_records(pipes: Sequence[Pipe], tables: Mapping[str, LookupTable], count: int) -> list[Record]:
+    """Make up events that have the declared fields of their pipes, and keys that the pipes' lookups find.
 
     Args:
-        spark: the session.
-        pipes: names; the first 50 are used.
-        partitions: of the stream.
+        pipes: those in force; events of the first `MAX_PIPES` are made up.
+        tables: rows of the lookups, by `table_id`.
+        count: number of events, which take turns through the pipes.
+
+    Returns:
+        Records as normalize writes them. Without a pipe they are events of a pipe that does not exist.
     """
-    names = F.array(*[F.lit(name) for name in pipes[:50]])
-    pipe = names[(F.col("id") % min(len(pipes), 50)).cast("int")]
-    identity = F.concat(F.lit(f"{event.FORMAT};"), pipe, F.lit(";0;0;0;0;" + event.seq_text(0, 0).decode()))
-    headers = [
-        (event.IDENTITY, identity.cast("binary")),
-        (event.HOP, F.lit(b"0;0")),
-        ("ce_id", F.lit(b"1")),
-        (event.CONTENT_TYPE, F.lit(b"application/json")),
+    values = [
+        (pipe.pipe, orjson.dumps(_fields(pipe, tables, variant)))
+        for variant in range(_VARIANTS)
+        for pipe in pipes[:MAX_PIPES]
+    ] or [("none", b"{}")]
+    return [Record(b"key", value, _headers(pipe)) for pipe, value in islice(cycle(values), count)]
+
+
+def _headers(pipe: str) -> event.Headers:
+    identity = f"{event.FORMAT};{pipe};0;0;0;0;{event.seq_text(0, 0).decode()}"
+    return [
+        (event.IDENTITY, identity.encode()),
+        (event.HOP, b"0;0"),
+        ("ce_id", b"1"),
+        (event.CONTENT_TYPE, b"application/json"),
     ]
-    entries = [F.struct(F.lit(name).alias("key"), value.alias("value")) for name, value in headers]
-    return spark.range(0, RECORDS, 1, 2).select(
-        F.lit(b"key").alias("key"),
-        F.lit(_VALUE).alias("value"),
-        (F.col("id") % partitions).cast("int").alias("partition"),
-        F.array(*entries).alias("headers"),
-    )
+
+
+def _fields(pipe: Pipe, tables: Mapping[str, LookupTable], variant: int) -> dict[str, Any]:
+    enrich = pipe.enrich
+    fields = {name: _value(kind, variant) for name, kind in enrich.fields.items()}
+    # An event that misses such a lookup is refused before any field is derived, so its key decides a shared field.
+    lookups = sorted(enrich.lookups.values(), key=lambda lookup: lookup.miss == "dead-letter")
+    for lookup in lookups:
+        fields |= _key(lookup, tables.get(table_id(lookup)), variant)
+    return {**fields, "padding": _PADDING}
+
+
+def _key(lookup: Lookup, table: LookupTable | None, variant: int) -> dict[str, str]:
+    """The fields of an event whose key is in the table, as text that Spark casts to their types."""
+    if table is None or not table.rows:
+        return {}
+    key = next(islice(table.rows, variant % len(table.rows), None))
+    parts = zip(lookup.key.items(), key_parts(key, len(lookup.key)), strict=True)
+    return {
+        field: _moment(part) if lookup.types.get(column) is SqlType.TIMESTAMP else part
+        for (field, column), part in parts
+    }
+
+
+def _moment(microseconds: str) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=int(microseconds))
+    return moment.isoformat(timespec="microseconds")
+
+
+def _value(kind: SqlType, variant: int) -> Any:
+    """A value of a type; the variants are of different sizes and signs."""
+    match kind:
+        case SqlType.STRING:
+            return f"text {variant}"
+        case SqlType.BOOLEAN:
+            return variant % 2 == 0
+        case SqlType.INT | SqlType.BIGINT:
+            return _NUMBERS[variant]
+        case SqlType.DOUBLE:
+            return _NUMBERS[variant] / 4
+        case SqlType.DATE:
+            return (_DAY + timedelta(days=40 * variant)).isoformat()
+        case SqlType.TIMESTAMP:
+            return (_MOMENT + timedelta(hours=31 * variant)).isoformat(timespec="microseconds")

@@ -16,6 +16,8 @@ from hifi.topics import Topics
 _GROUP: Final = "enrich-leader"
 _RETRY_S: Final = 1.0
 _HAND_OVER_TIMEOUT_S: Final = 20.0
+_HEARTBEAT_MS: Final = 300
+"""A standby learns with its next heartbeat that the leader has left or was removed."""
 
 logger = log.get(__name__)
 
@@ -72,7 +74,9 @@ class LeaderElection:
             await asyncio.sleep(_RETRY_S)
 
     async def _be_member(self) -> None:
-        consumer = group_consumer(self._settings, self._topics.group(_GROUP))
+        consumer = group_consumer(
+            self._settings, self._topics.group(_GROUP), heartbeat_interval_ms=_HEARTBEAT_MS
+        )
         consumer.subscribe([self._topics.enrich_leader], listener=_LeadershipListener(self))
         try:
             await consumer.start()

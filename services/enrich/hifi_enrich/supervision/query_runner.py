@@ -59,6 +59,12 @@ class QueryRunner:
         self._failures = 0
         """Failures since the last finished batch, except for those of Kafka."""
         self._reached: dict[int, int] = {}
+        self._open_offsets: GroupOffsets | None = None
+        """Connected while this instance was a standby."""
+
+    def use(self, offsets: GroupOffsets) -> None:
+        """Take the connected offsets of `group_offsets` for the next query."""
+        self._open_offsets = offsets
 
     async def lead(self) -> None:
         """Run queries until leadership is lost or the service stops.
@@ -71,7 +77,8 @@ class QueryRunner:
         try:
             while self._leading():
                 try:
-                    async with self._group_offsets() as offsets:
+                    opened, self._open_offsets = self._open_offsets, None
+                    async with opened or self.group_offsets() as offsets:
                         while self._leading():
                             await self._run_once(offsets)
                             kafka_failures = 0
@@ -83,6 +90,9 @@ class QueryRunner:
                     kafka_failures += 1
         finally:
             self._election.query_stopped.set()
+            unused, self._open_offsets = self._open_offsets, None
+            if unused is not None:
+                await unused.close()
 
     def raise_if_spark_exited(self) -> None:
         """Raise SparkExited if Spark's JVM has exited."""
@@ -92,7 +102,8 @@ class QueryRunner:
     def _leading(self) -> bool:
         return self._election.leading.is_set() and not self._status.stopping.is_set()
 
-    def _group_offsets(self) -> GroupOffsets:
+    def group_offsets(self) -> GroupOffsets:
+        """The offsets that the query starts at and commits, not connected."""
         group, topic = self._topics.group("enrich"), self._topics.normalized
         return GroupOffsets(self._settings.kafka, group, topic, self._engine.partitions)
 

@@ -1,20 +1,19 @@
 """The life of an instance: first plan, warm-up, then leader or standby until the service stops."""
 
 import asyncio
-from typing import Final
 
 from hifi import log
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service
 from hifi.topics import Topics
 from hifi_enrich.query.engine import SparkEngine
+from hifi_enrich.query.warm_up import WARM_UP_TIMEOUT_S
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.supervision.leader_election import LeaderElection
 from hifi_enrich.supervision.plan_updater import PlanUpdater
 from hifi_enrich.supervision.query_runner import QueryRunner
+from hifi_enrich.supervision.standby import Standby
 from hifi_enrich.supervision.status import QueryStatus
-
-_CHECK_SPARK_S: Final = 1.0
 
 logger = log.get(__name__)
 
@@ -36,6 +35,7 @@ class Supervisor:
         self._status = QueryStatus(service)
         self._plans = PlanUpdater(registry, engine, self._status)
         self._runner = QueryRunner(settings, topics, registry, engine, election, self._plans, self._status)
+        self._standby = Standby(engine, election, self._plans, self._runner, self._status)
         self._status.starting("Spark has not been started yet")
 
     def lookups_changed(self) -> None:
@@ -50,7 +50,7 @@ class Supervisor:
         """
         if not await self._plans.make_first():
             return
-        self._status.starting("Spark is warming up")
+        self._status.starting(f"Spark is warming up, for at most {WARM_UP_TIMEOUT_S:g} s")
         try:
             await self._engine.warm_up()
         except Exception as error:  # noqa: BLE001 - Kafka's or Spark's; without it only the first events are slower
@@ -64,16 +64,7 @@ class Supervisor:
                 if self._election.leading.is_set():
                     await self._runner.lead()
                 else:
-                    await self._stand_by()
+                    await self._standby.run()
         finally:
             retrying.cancel()
             await self._election.stop()
-
-    async def _stand_by(self) -> None:
-        """Keep the plan up to date until something changes, at most for a second."""
-        self._status.standby()
-        await self._status.wait_for_any(self._election.leading, self._plans.changed, timeout_s=_CHECK_SPARK_S)
-        self._runner.raise_if_spark_exited()  # otherwise noticed only when this instance is needed
-        if self._plans.changed.is_set() and not self._status.stopping.is_set():
-            await self._plans.update()
-            await self._engine.destroy_unused()
