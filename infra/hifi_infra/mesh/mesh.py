@@ -242,7 +242,9 @@ class Mesh:
             preparing.cancel()
         if pipes:
             self.phase = "publishing the pipes"
-            for name, change in (await put_in_force(self.bootstrap, self.topics, pipes)).items():
+            variables = dict(os.environ) | dict(self.plan.env)
+            changes = await put_in_force(self.bootstrap, self.topics, pipes, variables=variables)
+            for name, change in changes.items():
                 self.journal.add("pipe-published", f"pipe {name}: {change}", pipe=name, change=change)
 
     async def _prepare_stream(self) -> int:
