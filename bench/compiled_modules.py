@@ -122,7 +122,7 @@ def token_bucket() -> Callable[[], object]:
 
 
 def ingest_requests(kind: str) -> Callable[[], object]:
-    from hifi.pipe.model import Source
+    from hifi.pipe.source import Source
     from hifi_ingest.decode.event import DecodeLimits
     from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 

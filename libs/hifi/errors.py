@@ -9,6 +9,10 @@ class Misconfigured(HifiError):
     """A setting or a file is wrong: stop. The message says what is wrong, where, and how to fix it."""
 
 
+class MaskUnavailable(Misconfigured):
+    """The key of a mask cannot be read: keep and pass on no data that it would mask."""
+
+
 class Rejected(HifiError):
     """The event cannot be processed, now or later: write a dead letter.
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from hifi.errors import Misconfigured
-from hifi.pipe.model import Format, Pipe
+from hifi.pipe.model import Pipe
+from hifi.pipe.source import Format
 from hifi_cli.commands.check import load_checked_pipes
 from hifi_cli.display.console import console
 from hifi_cli.display.mesh_view import MeshView

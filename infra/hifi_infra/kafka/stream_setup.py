@@ -1,6 +1,7 @@
 """Sets up a stream: its topics, its partition count and its pipes."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,7 +11,7 @@ from aiokafka.errors import KafkaError
 from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.security import client_options
-from hifi.pipe.limit_check import require_allowed
+from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import (
     PipeVersion,
@@ -71,18 +72,32 @@ async def prepare(
 
 
 async def put_in_force(
-    bootstrap: str, topics: Topics, pipes: Sequence[Pipe], *, delete_missing: bool = False
+    bootstrap: str,
+    topics: Topics,
+    pipes: Sequence[Pipe],
+    *,
+    delete_missing: bool = False,
+    variables: Mapping[str, str] = os.environ,
 ) -> Mapping[str, str]:
     """Publish the pipes that differ from the published ones.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        topics: of the stream.
+        pipes: to publish.
+        delete_missing: delete published pipes that are not among them.
+        variables: environment of the services, which has the keys of masks; default: of this process.
 
     Returns:
         Pipe to its change: `new`, `changed`, `unchanged` or `deleted`.
 
     Raises:
-        Misconfigured: a pipe names a secret or a file that it may not name, or Kafka does not answer.
+        Misconfigured: a pipe names a secret or a file that it may not name, the key of a new mask cannot be read, or
+            Kafka does not answer.
     """
     require_allowed(pipes)
     published = await read_registry(bootstrap, topics)
+    require_mask_keys(pipes, {name: known.pipe for name, known in published.pipes.items()}, variables)
     outcome = compare(published, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}
     records = [

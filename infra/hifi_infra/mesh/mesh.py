@@ -255,7 +255,9 @@ class Mesh:
             await self._start_control()
         if pipes:
             self.phase = "publishing the pipes"
-            for name, change in (await put_in_force(self.bootstrap, self.topics, pipes)).items():
+            variables = dict(os.environ) | dict(self.plan.env)
+            changes = await put_in_force(self.bootstrap, self.topics, pipes, variables=variables)
+            for name, change in changes.items():
                 self.journal.add("pipe-published", f"pipe {name}: {change}", pipe=name, change=change)
 
     async def _start_control(self) -> None:

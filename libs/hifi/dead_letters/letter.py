@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hifi.dead_letters.record import MASK_UNAVAILABLE
 from hifi.errors import Misconfigured, NotAnEvent
 from hifi.event import (
     ATTEMPT,
@@ -45,6 +46,11 @@ class DeadLetter:
     def id(self) -> str:
         """Its id: `<partition>:<offset>`."""
         return f"{self.partition}:{self.offset}"
+
+    @property
+    def withheld(self) -> bool:
+        """Whether its data was not written because a mask could not be applied; `raw` has it."""
+        return self.text(REASON) == MASK_UNAVAILABLE
 
     def text(self, header: str) -> str:
         """A header, or a field of a packed one, as text; empty where it is missing."""

@@ -1,11 +1,14 @@
 """The record of a dead letter."""
 
 from collections.abc import Iterable
+from typing import Final
 
 from hifi import metrics
 from hifi.errors import Rejected
 from hifi.event import DETAIL, IN, PIPE, POINTER, REASON, SERVICE, Record, fields, with_fields
 
+MASK_UNAVAILABLE: Final = "mask-unavailable"
+"""Reason of a dead letter without data: a mask could not be applied. The event is in `raw` at the offset it names."""
 _DETAIL_BYTES = 1000
 
 

@@ -2,14 +2,17 @@
 
 After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. If a replay
 is interrupted between the two, the event is written twice; egest drops the copy, because the number of the replay is
-part of the key of its deduplicator.
+part of the key of its deduplicator. The data of a dead letter that has none, because a mask could not be applied, is
+read from `raw`.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
 import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi.clock import now_us
 from hifi.dead_letters.letter import DeadLetter
@@ -24,6 +27,7 @@ from hifi.event import (
     IN,
     PASS,
     POINTER,
+    RAW,
     REASON,
     REPLAY,
     RETRY,
@@ -33,7 +37,9 @@ from hifi.event import (
     identity,
     with_fields,
 )
+from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.topics import Topics
 
 CHUNK: Final = 100
@@ -97,14 +103,50 @@ async def replay(
     refused: list[Rejected] = []
     for (topic, partition), chunk in _chunks(topics, some, refused):
         if topic:
-            await producer.send_and_wait(topic, partition, [replayed(one, now_us()) for one in chunk])
-            note = orjson.dumps({"offsets": [one.offset for one in chunk]})
+            whole = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
+            await producer.send_and_wait(topic, partition, [replayed(one, now_us()) for one in whole])
+            note = orjson.dumps({"offsets": [one.offset for one in whole]})
             await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
+            chunk = whole  # noqa: PLW2901
         for one in chunk:
             yield one, topic
     if refused:
         more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
         raise Rejected("not-replayable", refused[0].detail + more)
+
+
+async def _with_data(
+    bootstrap: str, raw: str, some: Sequence[DeadLetter], refused: list[Rejected]
+) -> list[DeadLetter]:
+    """Dead letters of one partition, with data from `raw` where it was withheld; those that are gone are refused."""
+    if not any(letter.withheld for letter in some):
+        return list(some)
+    found = []
+    async with topic_consumer(bootstrap) as consumer:
+        for letter in some:
+            if letter.withheld:
+                value = await _original(consumer, TopicPartition(raw, letter.partition), letter)
+                if value is None:
+                    why = f"{letter.id} has no data, and the topic {raw} does not have the event any more"
+                    refused.append(Rejected("not-replayable", why))
+                    continue
+                headers = with_fields(letter.headers, {RAW: None})
+                letter = replace(letter, value=value, headers=headers)  # noqa: PLW2901
+            found.append(letter)
+    return found
+
+
+async def _original(consumer: AIOKafkaConsumer, tp: TopicPartition, letter: DeadLetter) -> bytes | None:
+    """The data of the event that a dead letter stands for; None: `raw` does not have it any more."""
+    offset = letter.count(RAW)
+    kept = (await offset_ranges(consumer, [tp]))[tp]
+    if offset not in kept:
+        return None
+    async for records in read_ranges(consumer, {tp: range(offset, offset + 1)}):
+        for record in records:
+            if record.offset == offset and identity(record.headers).seq == identity(letter.headers).seq:
+                return record.value or b""
+    return None
 
 
 def _chunks(

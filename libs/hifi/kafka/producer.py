@@ -74,7 +74,8 @@ class Producer:
             check_accumulator()
         except IncompatibleAiokafkaError as error:
             raise Misconfigured(str(error)) from None
-        self._bootstrap = bootstrap
+        self.bootstrap: Final = bootstrap
+        """`HOST:PORT,…`."""
         self._options: dict[str, Any] = {
             "client_id": client_id,
             "acks": "all",
@@ -359,7 +360,7 @@ class Producer:
         return task
 
     async def _new_client(self) -> AIOKafkaProducer:
-        client = AIOKafkaProducer(**client_options(self._bootstrap), **self._options)
+        client = AIOKafkaProducer(**client_options(self.bootstrap), **self._options)
         try:
             await client.start()
         except BaseException:

@@ -1,12 +1,14 @@
 """Finds what a pipe names and may not name."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
 from hifi.errors import Misconfigured
 from hifi.pipe.limits import PipeLimits, pipe_limits
+from hifi.pipe.mask import KeyedHash, Mask
 from hifi.pipe.model import Pipe
 from hifi.pipe.secret import Secret
 
@@ -48,6 +50,45 @@ def require_allowed(pipes: Sequence[Pipe]) -> None:
     ]
     if lines:
         raise Misconfigured("no pipe was published:\n  " + "\n  ".join(lines))
+
+
+def require_mask_keys(
+    pipes: Sequence[Pipe], published: Mapping[str, Pipe], variables: Mapping[str, str] = os.environ
+) -> None:
+    """Refuse to publish a version that adds or changes a mask whose key cannot be read here.
+
+    Args:
+        pipes: to publish.
+        published: name to the version in force.
+        variables: environment of the services; default: of this process.
+
+    Raises:
+        Misconfigured: the message lists all such masks.
+    """
+    lines = []
+    for pipe in pipes:
+        before = {} if pipe.pipe not in published else dict(masks(published[pipe.pipe]))
+        for path, mask in masks(pipe):
+            if isinstance(mask, KeyedHash) and before.get(path) != mask:
+                try:
+                    mask.hash.read(variables)
+                except Misconfigured as error:
+                    lines.append(f"{pipe.pipe}: {'.'.join(map(str, path))}: {error}")
+    if lines:
+        raise Misconfigured(
+            "no pipe was published: the keys of new masks must be readable here, too\n  " + "\n  ".join(lines)
+        )
+
+
+def masks(pipe: Pipe) -> Iterator[tuple[YamlPath, Mask]]:
+    """Path in the pipe's YAML and mask of each sensitive field and attribute."""
+    for field, mask in pipe.normalize.mask.items():
+        yield ("normalize", "mask", field), mask
+    if pipe.source.mask is not None:
+        for field, mask in pipe.source.mask.data.items():
+            yield ("source", "mask", "data", field), mask
+        for name, mask in pipe.source.mask.attributes.items():
+            yield ("source", "mask", "attributes", name), mask
 
 
 def _secrets(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Secret]]:

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, HttpUrl, model_validator
 
-from hifi.pipe.secret import Quota, Secret, WriteKey
+from hifi.pipe.mask import Mask
+from hifi.pipe.secret import Secret
+from hifi.pipe.source import Source
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
@@ -15,39 +17,6 @@ QueryTrigger = Literal["micro-batch", "real-time"]
 """Trigger of a Spark query. `real-time` has a lag of milliseconds and allows no UDF."""
 Trigger = Literal["auto", "micro-batch", "real-time"]
 """Trigger that a stream is set to. `auto`: real-time, and micro-batch while a pipe has a UDF."""
-
-
-class Format(StrEnum):
-    """Formats of events that a sender may use."""
-
-    CLOUDEVENTS = "cloudevents"
-    JSON = "json"
-
-
-class Source(StrictModel):
-    """How senders authenticate, and how their events are read."""
-
-    keys: list[WriteKey] = Field(min_length=1, description="Write keys; a sender needs one of them.")
-    formats: list[Format] = Field(
-        default=[Format.CLOUDEVENTS, Format.JSON], min_length=1, description="Accepted formats."
-    )
-    type: str = Field(
-        "hifi.event", min_length=1, description="CloudEvents `type` of events sent as plain JSON."
-    )
-    id: FieldPath | None = Field(
-        None,
-        description="Field of plain JSON with the event's id; default: from `Idempotency-Key`, else a new UUIDv7.",
-    )
-    time: FieldPath | None = Field(
-        None,
-        description="Field of plain JSON with the event's time (RFC 3339); default: the accepted time.",
-    )
-    partition_key: FieldPath | None = Field(
-        None, description="Field of plain JSON whose events keep their order; default: the event's id."
-    )
-    quota: Quota | None = Field(
-        None, description="Largest rates of the pipe, whatever the key; default: no limit."
-    )
 
 
 class Cast(StrEnum):
@@ -89,15 +58,6 @@ class MapRule(StrictModel):
         if self.cast and self.time:
             raise ValueError("`cast` and `time` exclude each other")
         return self
-
-
-class KeyedHash(StrictModel):
-    """HMAC-SHA256 of the value with a secret key, lower-case hex: equal values have equal hashes."""
-
-    hash: Secret = Field(description="The key, by reference.")
-
-
-Mask = Literal["drop", "redact"] | KeyedHash
 
 
 class Normalize(StrictModel):

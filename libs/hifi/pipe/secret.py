@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -31,8 +32,11 @@ class Secret(StrictModel):
             return limits.refuse_variable(self.env)
         return None if self.file is None else limits.refuse_secret_file(self.file)
 
-    def read(self) -> str:
+    def read(self, variables: Mapping[str, str] = os.environ) -> str:
         """Read the secret.
+
+        Args:
+            variables: environment of the service that needs it; default: of this process.
 
         Raises:
             Misconfigured: the variable or the file is not allowed, missing or empty; the message names it but not its
@@ -42,7 +46,7 @@ class Secret(StrictModel):
         if refused is not None:
             raise Misconfigured(refused)
         if self.env is not None:
-            value = os.environ.get(self.env, "")
+            value = variables.get(self.env, "")
             if not value:
                 raise Misconfigured(f"the environment variable {self.env} is not set; set it to the secret")
             return value

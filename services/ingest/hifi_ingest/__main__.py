@@ -37,7 +37,7 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
         logger.info("ingest-listening", host=settings.ingest_host, port=sock.getsockname()[1])
         if not await service.unless_stopped(connect(settings, registry, keys, producer, service.health)):
             return
-        context = IngestContext(settings, registry, keys, producer)
+        context = IngestContext(settings, registry, keys, producer, service.health)
         app.open(context)
         service.health.state = "running"
         background = [

@@ -13,7 +13,7 @@ from aiokafka import ConsumerRecord
 
 from hifi import log, metrics
 from hifi.clock import now_us
-from hifi.dead_letters.record import dead_letter
+from hifi.dead_letters.record import MASK_UNAVAILABLE, dead_letter
 from hifi.errors import Fenced, NotAnEvent, Overloaded, Rejected
 from hifi.event import (
     CONTENT_TYPE,
@@ -21,6 +21,7 @@ from hifi.event import (
     HOP,
     IDENTITY,
     OUTCOME,
+    RAW,
     RECEIPT,
     RECEIPT_FIELDS,
     TRACEPARENT,
@@ -28,6 +29,7 @@ from hifi.event import (
     Record,
     identity,
     parse_identity,
+    with_fields,
 )  # fmt: skip
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition, Batch
@@ -224,7 +226,10 @@ class Normalizer:
 
 
 def _dead_letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
-    return dead_letter(record.key, record.value, record.headers, SERVICE, why, fetched_us)
+    value, headers = record.value, record.headers
+    if why.reason == MASK_UNAVAILABLE:
+        value, headers = None, with_fields(headers, {RAW: b"%d" % record.offset})
+    return dead_letter(record.key, value, headers, SERVICE, why, fetched_us)
 
 
 def _header(record: ConsumerRecord, wanted: str) -> bytes | None:

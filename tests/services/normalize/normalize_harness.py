@@ -142,6 +142,12 @@ class Normalize:
                     return body
                 await asyncio.sleep(0.05)
 
+    async def until_no_warnings(self) -> None:
+        """Wait until /readyz has no warnings."""
+        async with asyncio.timeout(40):
+            while (await asyncio.to_thread(self.readyz))[1]["warnings"]:
+                await asyncio.sleep(0.05)
+
 
 @contextlib.asynccontextmanager
 async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncIterator[Normalize]:

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from hifi.pipe.model import Mask
+from hifi.errors import MaskUnavailable, Misconfigured
+from hifi.pipe.mask import Mask
 from hifi.pipe.normalize.lazy_json import KeyPath, LazyObject, encode, is_null, key_path, parents, to_python
 
 REDACTED: Final = "[redacted]"
@@ -21,9 +22,9 @@ def masker(masks: dict[str, Mask]) -> Callable[[LazyObject], None]:
         masks: dotted path to what to do with its value.
 
     Raises:
-        Misconfigured: the key of a hash cannot be read.
+        MaskUnavailable: the key of a hash cannot be read.
     """
-    each = [(key_path(path), _replacement(mask)) for path, mask in masks.items()]
+    each = [(key_path(path), replacement(mask)) for path, mask in masks.items()]
 
     def apply(root: LazyObject) -> None:
         for path, replacement in each:
@@ -32,22 +33,30 @@ def masker(masks: dict[str, Mask]) -> Callable[[LazyObject], None]:
     return apply
 
 
-def _mask(root: LazyObject, path: KeyPath, replacement: Callable[[Any], Any] | None) -> None:
+def _mask(root: LazyObject, path: KeyPath, replace: Callable[[Any], Any] | None) -> None:
     key = path[-1]
     for parent in parents(root, path):
-        if replacement is None:
+        if replace is None:
             del parent[key]
         else:
-            parent[key] = replacement(parent[key])
+            parent[key] = replace(parent[key])
 
 
-def _replacement(mask: Mask) -> Callable[[Any], Any] | None:
-    """The function from a value to its masked form; None: drop the field."""
+def replacement(mask: Mask) -> Callable[[Any], Any] | None:
+    """The function from a value to its masked form; None: drop the field.
+
+    Raises:
+        MaskUnavailable: the key of a hash cannot be read.
+    """
     if mask == "drop":
         return None
     if mask == "redact":
         return lambda _: REDACTED
-    keyed = hmac.new(mask.hash.read().encode(), digestmod="sha256")
+    try:
+        key = mask.hash.read()
+    except Misconfigured as error:
+        raise MaskUnavailable(f"the key of a mask cannot be read: {error}") from None
+    keyed = hmac.new(key.encode(), digestmod="sha256")
     return lambda value: value if is_null(value) else _keyed_hash(keyed, value)
 
 

@@ -17,7 +17,7 @@ from uuid_utils import uuid7
 from hifi.event import CONTENT_TYPE, Headers
 from hifi.http.problem import Problem
 from hifi.pipe.json_pointer import json_pointer
-from hifi.pipe.model import Source
+from hifi.pipe.source import Source
 from hifi_ingest.decode import json_slices, timestamps
 from hifi_ingest.decode.attributes import JSON_TYPE, encode_text
 from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
@@ -99,6 +99,7 @@ class PlainJsonDecoder:
             ("ce_type", source.type.encode()),
             (CONTENT_TYPE, JSON_TYPE),
         ]
+        self._masks_data = source.mask is not None
         self._id = _DeclaredField.of(source.id)
         self._time = _DeclaredField.of(source.time)
         self._key = _DeclaredField.of(source.partition_key)
@@ -132,7 +133,9 @@ class PlainJsonDecoder:
                 raise self._id.invalid("which is the event id in this pipe, is missing or empty")
             return event_id
         if idempotency_key is not None:
-            return f"{idempotency_key}-{index}-{hashlib.sha256(element).hexdigest()[:16]}".encode()
+            # A digest of the data would tell what was masked.
+            digest = "" if self._masks_data else f"-{hashlib.sha256(element).hexdigest()[:16]}"
+            return f"{idempotency_key}-{index}{digest}".encode()
         return str(uuid7()).encode()
 
     def _event_time(self, element: bytes, accepted_us: int) -> tuple[int, bytes]:

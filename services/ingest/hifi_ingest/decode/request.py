@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from hifi.clock import monotonic_s
 from hifi.http.media_type import is_json, is_utf8, media_type
 from hifi.http.problem import Problem
-from hifi.pipe.model import Format, Source
+from hifi.pipe.source import Format, Source
 from hifi_ingest.decode import clean_batches, cloudevents, plain_json
 from hifi_ingest.decode.attributes import JSON_TYPE
 from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, refusal

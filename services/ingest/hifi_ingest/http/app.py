@@ -18,6 +18,7 @@ from hifi.health import Health
 from hifi.http.problem import Problem, ResponseParts, retry_later
 from hifi.pipe.registry import PipeVersion
 from hifi_ingest.admission.quotas import KeyQuota, QuotaExceeded
+from hifi_ingest.decode.masking import mask_events
 from hifi_ingest.decode.request import EventRequest, decode_request
 from hifi_ingest.http.body_limits import ClientDisconnected
 from hifi_ingest.http.context import IngestContext
@@ -91,6 +92,7 @@ class App:
         pipe, key_quota = _authorized_pipe(context, headers, pipe_name)
         name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
         context.acceptor.check()
+        masker = context.masks.of(pipe)
         now_s = monotonic_s()
         admission.check(name, now_s)
         limits = quotas.of(name, pipe.pipe.source.quota, key_quota, now_s)
@@ -113,6 +115,8 @@ class App:
                 )
                 if limits:
                     quotas.take(name, limits, len(events), len(body), monotonic_s())
+                if masker is not None:
+                    events = await mask_events(events, masker)
                 await context.acceptor.accept(pipe, events, in_us, accepted_us)
                 took_s = (now_us() - in_us) / MICROSECONDS
             finally:

@@ -5,6 +5,7 @@ from functools import lru_cache
 from prometheus_client import Counter
 
 from hifi import metrics
+from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry, PipeVersion
 from hifi_ingest.accept.acceptor import Acceptor
@@ -16,6 +17,7 @@ from hifi_ingest.admission.request_limit import RequestLimit
 from hifi_ingest.decode.event import DecodeLimits
 from hifi_ingest.decode.request import PipeFormats
 from hifi_ingest.http.body_limits import BodyLimits, BodyMemory, BodyReader
+from hifi_ingest.http.source_masks import SourceMasks
 from hifi_ingest.http.write_keys import WriteKeys
 from hifi_ingest.settings import IngestSettings
 
@@ -24,12 +26,18 @@ class IngestContext:
     """What a request needs, made once per process."""
 
     def __init__(
-        self, settings: IngestSettings, registry: PipeRegistry, keys: WriteKeys, producer: Producer
+        self,
+        settings: IngestSettings,
+        registry: PipeRegistry,
+        keys: WriteKeys,
+        producer: Producer,
+        health: Health,
     ) -> None:
         assert registry.partitions is not None
         topics = settings.topics
         self.registry = registry
         self.keys = keys
+        self.masks = SourceMasks(health)
         self.quotas = Quotas(settings.ingest_pipe_rate)
         self.reporter = AckReporter(producer, topics.accepted, registry.partitions, self.quotas.report)
         self.acceptor = Acceptor(

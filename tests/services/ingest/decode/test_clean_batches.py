@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.pipe.model import Source
+from hifi.pipe.source import Source
 from hifi_ingest.decode import clean_batches, cloudevents
 from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request

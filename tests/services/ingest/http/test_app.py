@@ -48,7 +48,8 @@ def app(producer: Producer) -> App:
     settings = IngestSettings(
         ingest_max_body_bytes=100_000, ingest_max_decompressed_bytes=200_000, ingest_max_batch_events=50
     )
-    one.open(IngestContext(settings, FakeRegistry(), FakeKeys(), producer))  # type: ignore[arg-type]
+    health = Health("ingest", "test")
+    one.open(IngestContext(settings, FakeRegistry(), FakeKeys(), producer, health))  # type: ignore[arg-type]
     return one
 
 

@@ -1,0 +1,44 @@
+"""The declaration of masks: what to do with sensitive fields and attributes."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from hifi.pipe.secret import Secret
+from hifi.pipe.strict_model import StrictModel
+from hifi.units import FieldPath
+
+
+class KeyedHash(StrictModel):
+    """HMAC-SHA256 of the value with a secret key, lower-case hex: equal values have equal hashes."""
+
+    hash: Secret = Field(description="The key, by reference.")
+
+
+Mask = Literal["drop", "redact"] | KeyedHash
+_UNMASKED: Final = frozenset({"specversion", "id", "source", "type", "time", "datacontenttype"})
+AttributeName = Annotated[str, StringConstraints(pattern="^[a-z0-9]{1,128}$")]
+
+
+class SourceMask(StrictModel):
+    """Sensitive fields and attributes that ingest masks before anything is stored."""
+
+    data: dict[FieldPath, Mask] = Field(
+        default={},
+        description="Field of the data, and whether to `drop`, `redact` or hash it, in arrays too. Events whose data is"
+        " not a JSON object are refused.",
+    )
+    attributes: dict[AttributeName, Mask] = Field(
+        default={},
+        description="CloudEvents attribute, and its mask. `subject` and `partitionkey` can only be hashed, and the"
+        " record key with them.",
+    )
+
+    @model_validator(mode="after")
+    def _maskable(self) -> "SourceMask":
+        if refused := sorted(_UNMASKED.intersection(self.attributes)):
+            raise ValueError(f"attributes names {refused}, which every event needs; they cannot be masked")
+        for name in ("subject", "partitionkey"):
+            if self.attributes.get(name) in ("drop", "redact"):
+                raise ValueError(f"attributes.{name} can only be hashed: it decides the order of events")
+        return self

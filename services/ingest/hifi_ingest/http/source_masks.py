@@ -1,0 +1,61 @@
+"""The masks of each pipe. While a key of a pipe cannot be read, its events are refused with 503."""
+
+from typing import Final
+
+from hifi import log
+from hifi.clock import monotonic_s
+from hifi.errors import MaskUnavailable
+from hifi.health import Health
+from hifi.http.problem import retry_later
+from hifi.pipe.registry import PipeVersion
+from hifi.pipe.source_mask import SourceMasker
+
+_RETRY_S: Final = 5.0
+
+logger = log.get(__name__)
+
+
+class SourceMasks:
+    """Makes the masks of a version when its first event comes, and again every 5 s while that fails."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._usable: dict[str, tuple[int, SourceMasker]] = {}
+        self._failed: dict[str, tuple[int, float]] = {}
+
+    def of(self, pipe: PipeVersion) -> SourceMasker | None:
+        """The masks of a pipe; None: it has none.
+
+        Raises:
+            Problem: 503 with Retry-After, a key cannot be read.
+        """
+        mask = pipe.pipe.source.mask
+        if mask is None:
+            return None
+        name, version = pipe.pipe.pipe, pipe.version
+        usable = self._usable.get(name)
+        if usable is not None and usable[0] == version:
+            return usable[1]
+        now_s = monotonic_s()
+        failed = self._failed.get(name)
+        if failed is None or failed[0] != version or now_s >= failed[1]:
+            try:
+                masker = SourceMasker(mask)
+            except MaskUnavailable as error:
+                if failed is None or failed[0] != version:
+                    logger.error("mask-unavailable", pipe=name, version=version, error=str(error))  # noqa: TRY400
+                self._health.warn(_subject(name), f"answers 503 for version {version}: {error}")
+                self._failed[name] = (version, now_s + _RETRY_S)
+            else:
+                self._failed.pop(name, None)
+                self._health.warn(_subject(name), None)
+                self._usable[name] = (version, masker)
+                return masker
+        raise retry_later(
+            "the masks of this pipe cannot be applied: a key cannot be read; no event was accepted",
+            int(_RETRY_S),
+        )
+
+
+def _subject(name: str) -> str:
+    return f"masks of {name}"
