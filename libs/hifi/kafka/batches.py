@@ -24,7 +24,10 @@ _USED: Final[Mapping[type, Mapping[str, str]]] = {
         "drain_by_nodes": "_batches _pop_batch muted_partitions",
         "_pop_batch": "sequence_number set_producer_state",
     },
-    Sender: {"_sender_routine": "drain_by_nodes _muted_partitions _send_produce_req"},
+    Sender: {
+        "_sender_routine": "drain_by_nodes _muted_partitions _send_produce_req",
+        "close": "_sender_task cancel",
+    },
 }
 
 
@@ -71,3 +74,15 @@ def append_batch(client: AIOKafkaProducer, builder: BatchBuilder, tp: TopicParti
         raise ProducerClosed
     future: asyncio.Future[Any] = accumulator._append_batch(builder, tp).future
     return future
+
+
+def abort(client: AIOKafkaProducer) -> None:
+    """Keep a client from sending any batch that it has not sent yet, also when it is stopped.
+
+    After a batch has failed, a later one of its partition would leave a gap: a reader that takes a lower offset of its
+    input for a copy would drop the failed batch when it is sent again.
+    """
+    client._message_accumulator._batches.clear()
+    task = None if client._sender is None else client._sender.sender_task
+    if task is not None:
+        task.cancel()  # it drains no batch after its next turn, in which it ends

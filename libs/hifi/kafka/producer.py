@@ -6,7 +6,8 @@ The time between two rounds is the fetch interval (hifi.kafka.fetch_interval). A
 builds the batches of all partitions and leaves them to aiokafka; no partition has a task of its own.
 
 After a batch has expired, aiokafka's sequence numbers are wrong and it refuses every later batch (its issue 1017). So a
-failed batch replaces the aiokafka producer, and the new one sends again, in order, what was not acknowledged.
+failed batch replaces the aiokafka producer, and the new one sends again, in order, what was not acknowledged. The old
+one sends no later batch, so a partition never has a gap.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from hifi.backoff import backoff_s
 from hifi.errors import Misconfigured, Overloaded, Rejected, Unacknowledged
 from hifi.event import Record
 from hifi.health import Health
-from hifi.kafka.batches import append_batch, build_batches, check_accumulator
+from hifi.kafka.batches import abort, append_batch, build_batches, check_accumulator
 from hifi.kafka.clients import close, connect
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.kafka.partition_queue import MAX_BATCH_BYTES, PartitionQueue, Sending
@@ -299,6 +300,7 @@ class Producer:
         if client is not self._client or self._stopped:
             return
         logger.warning("batch-failed", topic=queue.tp.topic, partition=queue.tp.partition, error=repr(error))
+        abort(client)
         queue.failures += 1
         if self._rebuilding is None:
             self._rebuilding = self._begin(self._rebuild(client, queue.failures))

@@ -109,7 +109,7 @@ class CompiledPipes:
 
 
 def _masks_as_much(kept: PipeVersion, published: PipeVersion) -> bool:
-    return published.pipe.normalize.mask.items() <= kept.pipe.normalize.mask.items()
+    return published.pipe.normalize.mask.keys() <= kept.pipe.normalize.mask.keys()
 
 
 def _subject(name: str) -> str:

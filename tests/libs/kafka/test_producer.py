@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import OutOfOrderSequenceNumber
 
 from hifi.errors import Overloaded, Rejected, Unacknowledged
@@ -279,3 +280,31 @@ async def test_a_client_whose_batch_fails_is_replaced_and_every_batch_in_flight_
             0,
             *range(2 + partition, 8, 2),
         ]
+
+
+async def set_largest_batch(bootstrap: str, topic: str, size_bytes: int) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        configs = {"max.message.bytes": str(size_bytes)}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
+    finally:
+        await admin.close()
+
+
+async def test_no_batch_is_sent_after_one_that_failed_so_a_partition_has_no_gap(
+    kafka: str, topic: "object"
+) -> None:
+    name = await topic(partitions=1, configs={"max.message.bytes": "200000"})  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    two_batches = producer.send(name, 0, [record(0, MAX_BATCH_BYTES - 60_000), record(1, 100_000)])
+    async with asyncio.timeout(60):
+        while producer._queues[name, 0].failures < 4:
+            await asyncio.sleep(0.01)
+    assert await stored(kafka, name) == [], "the second batch would be in front of the first"
+    await set_largest_batch(kafka, name, 4 * MAX_BATCH_BYTES)
+    async with asyncio.timeout(60):
+        await two_batches.acknowledged
+    assert await producer.stop()
+    assert [int(value) for value in await stored(kafka, name)] == [0, 1]

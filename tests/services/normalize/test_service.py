@@ -89,8 +89,9 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
 async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is_lost(
     kafka: str, log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret"
-    broken = pipe("changing", mask={"a": {"hash": {"file": str(secret)}}})
+    secret, schema = tmp_path / "secret", tmp_path / "schema.json"
+    secret.write_text("now it is here\n")
+    broken = pipe("changing", schema=str(schema), mask={"a": {"hash": {"file": str(secret)}}})
     async with (
         new_stream(
             kafka, pipe("changing"), pipe("other"), broken.model_copy(update={"pipe": "never"})
@@ -98,7 +99,7 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is
         normalize(stream, log, normalize_broken_retry_s=0.3) as one,
     ):
         body = await one.until(200, ["pipe never"])
-        assert str(secret) in body["warnings"]["pipe never"]
+        assert str(schema) in body["warnings"]["pipe never"]
         await stream.put(0, stream.event("changing", {"a": 1}))
         await stream.read(stream.topics.normalized, 1)
 
@@ -118,7 +119,7 @@ async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is
         assert "stays in use" in body["warnings"]["pipe changing"]
         (dead,) = await stream.read(stream.topics.dead_letter, 1)
 
-        secret.write_text("now it is here\n")
+        schema.write_text("{}")
         async with asyncio.timeout(20):
             while one.readyz()[1]["warnings"]:
                 await asyncio.sleep(0.05)

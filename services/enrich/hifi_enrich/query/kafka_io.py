@@ -84,6 +84,10 @@ def source_options(settings: EnrichSettings, topic: str, start: PartitionOffsets
     }
 
 
+_NEVER_MS: Final = str(2**31 - 1)
+"""An expired batch leaves a gap: later batches of its partition are sent, and egest takes it for a copy."""
+
+
 def sink_options(settings: EnrichSettings) -> dict[str, str]:
     """Options of Spark's Kafka sink."""
     return {
@@ -94,7 +98,7 @@ def sink_options(settings: EnrichSettings) -> dict[str, str]:
         "kafka.batch.size": "131072",
         "kafka.compression.type": "lz4",
         "kafka.max.request.size": str(8 * 1024 * 1024),
-        "kafka.delivery.timeout.ms": "60000",
+        "kafka.delivery.timeout.ms": _NEVER_MS,
         "kafka.request.timeout.ms": "15000",
         "kafka.max.block.ms": "30000",
     }
