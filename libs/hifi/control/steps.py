@@ -20,6 +20,7 @@ from hifi.control.action import Action, ActionHistory, ActionState, decode, enco
 from hifi.control.permission import Permission
 from hifi.control.topic_follower import TopicFollower
 from hifi.errors import HifiError, Retryable
+from hifi.kafka.batches import forget_errors
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 
@@ -127,6 +128,7 @@ class StepRight:
             yield producer
         finally:
             await close(producer)
+            forget_errors(producer)
 
     async def _settle(self, action: Action, failure: KafkaError) -> Action:
         """After a failure: the record may be committed, or about to be. Taking the right again ends the doubt."""

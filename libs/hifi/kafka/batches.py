@@ -86,3 +86,14 @@ def abort(client: AIOKafkaProducer) -> None:
     task = None if client._sender is None else client._sender.sender_task
     if task is not None:
         task.cancel()  # it drains no batch after its next turn, in which it ends
+
+
+def forget_errors(client: AIOKafkaProducer) -> None:
+    """Take note of the errors of a stopped client that failed: asyncio would log those that nobody asks for."""
+    pending = [batch for batches in client._message_accumulator._batches.values() for batch in batches]
+    waiters = [waiter for batch in pending for waiter in (batch.future, batch._drain_waiter)]
+    if client._txn_manager is not None:
+        waiters.append(client._txn_manager._transaction_waiter)
+    for waiter in waiters:
+        if waiter is not None and waiter.done() and not waiter.cancelled():
+            waiter.exception()

@@ -1,6 +1,7 @@
 """The right to a step, on a real Kafka: one holder at a time, tokens that rise, and actors that vanish."""
 
 import asyncio
+import gc
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +31,7 @@ async def rights(kafka: str, topic: str, count: int) -> list[StepRight]:
     return found
 
 
-async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topic):
+async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topic, caplog):
     actors = await rights(kafka, await topic(), 4)
     tokens = []
     try:
@@ -51,6 +52,8 @@ async def test_of_several_actors_at_the_same_time_one_takes_the_step(kafka, topi
     finally:
         await asyncio.gather(*(one.stop() for one in actors))
     assert tokens == sorted(set(tokens))
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_a_step_that_runs_holds_up_the_next_one_until_it_ends(kafka, topic):
