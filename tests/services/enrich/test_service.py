@@ -217,6 +217,35 @@ async def test_a_changed_deleted_and_new_pipe_take_effect_without_losing_an_even
     assert reason(found[deleted[0]][0]) == "pipe-deleted"
 
 
+@pytest.mark.parametrize("interruption", ["changed-plan", "needs-the-new-plan", "kill", "stop"])
+async def test_an_interrupted_real_time_batch_is_not_repeated_where_its_output_exists(
+    kafka: str, spark: SparkSession, tmp_path: Path, interruption: str
+) -> None:
+    """Also not for a pipe that was deleted meanwhile: its events would become dead letters."""
+    stream = await LiveStream(kafka).create(PIPE)
+    one, two = (
+        EnrichInstance(stream, spark, tmp_path, name, enrich_trigger="real-time", enrich_batch_s=60)
+        for name in ("one", "two")
+    )
+    await one.start()
+    await one.until_state("running")
+    first = [query.runId for query in spark.streams.active]
+    numbers = await stream.send(*numbered(range(20)))
+    await stream.outcomes(numbers)
+    if interruption in ("kill", "stop"):
+        await getattr(one, interruption)()
+    version = await stream.publish(deletion_record("p"), pipe_record(make_pipe("q")))
+    if interruption in ("kill", "stop"):
+        await two.start()
+    elif interruption == "changed-plan":
+        await one.until(lambda: [query.runId for query in spark.streams.active] not in ([], first))
+    [other] = await stream.send(b"{}", pipe="q", version=version)
+    found = await stream.outcomes([*numbers, other])
+    await (two if interruption in ("kill", "stop") else one).stop()
+    assert {reason(record) for records in found.values() for record in records} == {None}
+    assert {len(records) for records in found.values()} == {1}
+
+
 async def test_an_event_that_is_ahead_of_its_pipe_waits_for_it(
     kafka: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -118,7 +118,15 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             groups=[topics.group("normalize")],
         ),
         "enrich": Access(
-            reads=[topics.normalized, topics.pipes, topics.enrich_leader, topics.enrich_warm_up],
+            reads=[
+                topics.normalized,
+                topics.pipes,
+                topics.enrich_leader,
+                topics.enrich_warm_up,
+                # After an interrupted batch it skips what was written.
+                topics.enriched,
+                topics.dead_letter,
+            ],
             writes=[topics.enriched, topics.dead_letter, topics.enrich_warm_up],
             groups=[
                 topics.group("enrich"),

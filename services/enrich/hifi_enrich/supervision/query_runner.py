@@ -18,6 +18,7 @@ from hifi_enrich.poison.quarantine import PoisonQuarantine, is_kafka_failure
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.query.group_offsets import GroupOffsets, StartOffsets
 from hifi_enrich.query.query_run import FinishedBatch
+from hifi_enrich.query.written_records import skip_written
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.supervision.leader_election import LeaderElection
 from hifi_enrich.supervision.plan_updater import PlanUpdater
@@ -117,6 +118,9 @@ class QueryRunner:
             return
         await self._plans.update()
         await self._engine.destroy_unused()
+        start = StartOffsets(
+            await skip_written(self._settings.kafka, self._topics, start.offsets), start.notes
+        )
         await offsets.commit(start.offsets, start.notes)
         self._reached = dict(start.offsets)
         result = await self._run_query(offsets, start)
@@ -165,13 +169,13 @@ class QueryRunner:
     def _stop_timeouts_s(self, trigger: QueryTrigger) -> dict[StopReason, float]:
         """Longest wait for the end of a batch, by the reason to stop.
 
-        Micro-batches are short. With the real-time trigger a changed plan does not wait for most of a batch: the
-        records that are then written again are removed downstream.
+        Real-time batches are long. What one has written is skipped by the next query.
         """
+        at_once = trigger == "real-time"
         return {
             StopReason.LEADERSHIP_LOST: 0.0,
-            StopReason.DRAIN: max(1.0, self._settings.drain_s - 8),
-            StopReason.PLAN_CHANGED: 15.0 if trigger == "micro-batch" else 2.0,
+            StopReason.DRAIN: 0.0 if at_once else max(1.0, self._settings.drain_s - 8),
+            StopReason.PLAN_CHANGED: 0.0 if at_once else 15.0,
         }
 
     async def _stop_when_due(self, monitor: RunMonitor) -> None:

@@ -68,7 +68,9 @@ class Standby:
         return not self._election.leading.is_set() and not self._status.stopping.is_set()
 
     async def _warm_up(self) -> None:
-        """Compile the code of the new plan, unless this instance is needed at once."""
+        """Compile the code of the new plan, until this instance is needed."""
+        if not self._standing_by():
+            return
         warming = asyncio.create_task(self._engine.warm_up())
         try:
             while not warming.done() and self._standing_by():

@@ -1,0 +1,34 @@
+"""What is skipped after an interrupted batch: the records whose output is in Kafka, without a gap."""
+
+from running_instance import LiveStream
+from spark_bench import make_headers, make_pipe
+
+from hifi import event
+from hifi.event import Record
+from hifi_enrich.query.written_records import skip_written
+
+
+async def test_a_record_without_output_and_all_after_it_are_not_skipped(kafka: str) -> None:
+    """Other services' dead letters, and outputs of later records and of earlier passes, prove nothing."""
+    stream = await LiveStream(kafka).create(make_pipe("p"))
+    numbers = await stream.send(*[b"{}"] * 12)  # offsets 0 to 5 of both partitions
+    again = make_headers("p", 0, 5, **{event.REPLAY: b"1"})
+    refused = {event.REASON: b"sql-failed"}
+    await stream.append(stream.topics.normalized, [(1, Record(b"", b"", again)), (0, Record(b"", b"", []))])
+    await stream.append(
+        stream.topics.enriched,
+        [
+            (number % 2, Record(b"", b"", make_headers("p", 0, number)))
+            for number in numbers
+            if number not in (2, 5, 8)
+        ],
+    )
+    dead = [(2, b"enrich"), (5, b"enrich"), (8, b"egest")]
+    letters = [
+        (number % 2, Record(b"", b"", make_headers("p", 0, number, **refused, **{event.SERVICE: service})))
+        for number, service in dead
+    ]
+    await stream.append(stream.topics.dead_letter, letters)
+    assert await skip_written(kafka, stream.topics, {0: 0, 1: 0}) == {0: 4, 1: 6}
+    assert await skip_written(kafka, stream.topics, {0: 5, 1: 6}) == {0: 6, 1: 6}
+    assert await skip_written(kafka, stream.topics, {0: 7, 1: 7}) == {0: 7, 1: 7}
