@@ -6,7 +6,6 @@ import typer
 
 from hifi import log
 from hifi_cli.commands import (
-    acl,
     apply,
     check,
     dead,
@@ -16,12 +15,13 @@ from hifi_cli.commands import (
     minutes,
     pipes,
     rate,
+    rollout,
     send,
     status,
     top,
-    topics,
     up,
 )
+from hifi_cli.commands.kafka import acl, topics
 from hifi_cli.commands.version import version
 
 app = typer.Typer(
@@ -64,6 +64,7 @@ app.command(rich_help_panel=_INSPECT)(lost.lost)
 app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
 app.command(rich_help_panel=_PIPES)(check.check)
 app.command(rich_help_panel=_PIPES)(apply.apply)
+app.add_typer(rollout.app, name="rollout", rich_help_panel=_PIPES)
 app.command(rich_help_panel=_PIPES)(pipes.pipes)
 app.command(rich_help_panel=_PIPES)(send.send)
 app.add_typer(acl.app, name="acl", rich_help_panel=_KAFKA)

@@ -8,6 +8,7 @@ import typer
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
+from hifi.pipe.revision import WHOLE
 from hifi_cli.commands.check import Folder, Quick, load_checked_pipes
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
@@ -16,7 +17,13 @@ from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.kafka.stream_setup import put_in_force
 
-_COLOURS: Final = {"new": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
+_COLOURS: Final = {
+    "new": "green",
+    "changed": "yellow",
+    "rolling out": "yellow",
+    "unchanged": "dim",
+    "deleted": "red",
+}
 
 
 @report_errors
@@ -30,17 +37,30 @@ def apply(
         bool,
         typer.Option("--delete-missing", help="Delete published pipes that are not in the folder."),
     ] = False,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            "--share",
+            min=0,
+            max=100,
+            metavar="PERCENT",
+            help="Give changed pipes to this share of their keys first, as a rollout.",
+            show_default="all events at once",
+        ),
+    ] = None,
     quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the pipes of a folder and publish them to all running services, without a restart.
 
     If any pipe has a problem, nothing is published. A pipe that has not changed
-    keeps its version.
+    keeps its revision. With --share a changed pipe becomes the next revision for
+    a share of its keys; go on with --share again or with `hifi rollout`.
 
     Examples:
       hifi apply pipes/
       hifi apply pipes/ --delete-missing
+      hifi apply pipes/ --share 10
     """
     target = kafka_target(data, kafka, stream)
     trigger = target.running.trigger if target.running else "micro-batch"
@@ -51,22 +71,27 @@ def apply(
         passed=data / "checked" if target.running else None,
         function_folders=target.running.python_path if target.running else None,
     )
-    changes, versions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing))
+    per_10000 = None if share is None else round(share * WHOLE / 100)
+    changes, revisions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing, share=per_10000))
     if as_json:
         print_json(
-            {name: {"change": change, "version": versions.get(name)} for name, change in changes.items()}
+            {name: {"change": change, "revision": revisions.get(name)} for name, change in changes.items()}
         )
         return
-    rows = table("pipe", "change", ">version")
+    rows = table("pipe", "change", ">revision")
     for name, change in changes.items():
-        rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]", str(versions.get(name, "-")))
+        rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]", str(revisions.get(name, "-")))
     print_table(rows, console)
 
 
 async def _publish(
-    target: Target, pipes: list[Pipe], *, delete_missing: bool
+    target: Target, pipes: list[Pipe], *, delete_missing: bool, share: int | None
 ) -> tuple[Mapping[str, str], dict[str, int]]:
-    """Publish the pipes; return the change of each pipe, and the published versions."""
-    changes = await put_in_force(target.kafka, target.topics, pipes, delete_missing=delete_missing)
-    published = await read_registry(target.kafka, target.topics)
-    return changes, {name: known.version for name, known in published.pipes.items()}
+    """Publish the pipes; return the change of each pipe, and its newest revision."""
+    changes = await put_in_force(
+        target.kafka, target.topics, pipes, delete_missing=delete_missing, share=share
+    )
+    published = (await read_registry(target.kafka, target.topics)).pipes
+    return changes, {
+        name: (known.rollout.next if known.rollout else known).revision for name, known in published.items()
+    }

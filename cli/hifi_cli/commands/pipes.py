@@ -29,7 +29,7 @@ async def pipes(
         print_json(
             [
                 {
-                    "version": one.version,
+                    "revision": one.revision,
                     "pipe": one.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 }
                 for one in found
@@ -39,10 +39,10 @@ async def pipes(
     if not found:
         console.print(NO_PIPES)
         return
-    rows = table("pipe", ">version", "destinations", ">SLO p95\ns", "description")
+    rows = table("pipe", ">revision", "destinations", ">SLO p95\ns", "description")
     for one in found:
         names = ", ".join(destination.name for destination in one.pipe.destinations)
         rows.add_row(
-            one.pipe.pipe, str(one.version), names, f"{one.pipe.slo.p95:g}", escape(one.pipe.description)
+            one.pipe.pipe, str(one.revision), names, f"{one.pipe.slo.p95:g}", escape(one.pipe.description)
         )
     print_table(rows, console)

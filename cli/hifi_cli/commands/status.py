@@ -130,7 +130,7 @@ async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]]
         pipes = [
             {
                 "pipe": name,
-                "version": known.version,
+                "revision": known.revision,
                 "destinations": [one.name for one in known.pipe.destinations],
                 "description": known.pipe.description,
             }
@@ -157,10 +157,10 @@ def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> N
     if not found["pipes"]:
         to.print(f"\n{NO_PIPES}")
         return
-    rows = table("pipe", ">version", "destinations", "description", title="\nPipes")
+    rows = table("pipe", ">revision", "destinations", "description", title="\nPipes")
     for pipe in found["pipes"]:
         rows.add_row(
-            pipe["pipe"], str(pipe["version"]), ", ".join(pipe["destinations"]), escape(pipe["description"])
+            pipe["pipe"], str(pipe["revision"]), ", ".join(pipe["destinations"]), escape(pipe["description"])
         )
     print_table(rows, to)
 

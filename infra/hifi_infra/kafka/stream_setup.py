@@ -9,19 +9,14 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hifi.errors import Misconfigured, Retryable
+from hifi.event import Record
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.security import client_options
+from hifi.pipe import rollout
 from hifi.pipe.limit_check import require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import (
-    PipeVersion,
-    RegistrySnapshot,
-    deletion_record,
-    pipe_record,
-    publish,
-    read_registry,
-    stream_record,
-)
+from hifi.pipe.registry import RegistrySnapshot, publish, read_registry, stream_record
+from hifi.pipe.revision import PipeVersion
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.kraft import replication
 
@@ -77,37 +72,65 @@ async def put_in_force(
     pipes: Sequence[Pipe],
     *,
     delete_missing: bool = False,
+    share: int | None = None,
     variables: Mapping[str, str] = os.environ,
 ) -> Mapping[str, str]:
-    """Publish the pipes that differ from the published ones.
+    """Publish the pipes that differ from the published ones, also from what a rollout introduces.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         topics: of the stream.
         pipes: to publish.
         delete_missing: delete published pipes that are not among them.
+        share: of the keys, in 1/10,000, which get a changed declaration first, as a rollout; None: everything at once.
         variables: environment of the services, which has the keys of masks; default: of this process.
 
     Returns:
-        Pipe to its change: `new`, `changed`, `unchanged` or `deleted`.
+        Pipe to its change: `new`, `changed`, `rolling out`, `unchanged` or `deleted`.
 
     Raises:
-        Misconfigured: a pipe names a secret or a file that it may not name, the key of a new mask cannot be read, or
-            Kafka does not answer.
+        Misconfigured: a pipe names a secret or a file that it may not name, the key of a new mask cannot be read, a
+            rollout of another declaration runs, or Kafka does not answer.
     """
     require_allowed(pipes)
     published = await read_registry(bootstrap, topics)
     require_mask_keys(pipes, {name: known.pipe for name, known in published.pipes.items()}, variables)
     outcome = compare(published, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}
+    if share is not None:
+        outcome = {name: _with_share(published, name, by_name, change) for name, change in outcome.items()}
     records = [
-        deletion_record(name) if change == "deleted" else pipe_record(by_name[name])
+        record
         for name, change in outcome.items()
-        if change != "unchanged"
+        for record in _records(published, name, by_name.get(name), change, share)
     ]
     if records:
         await publish(bootstrap, topics, records)
     return outcome
+
+
+def _with_share(published: RegistrySnapshot, name: str, pipes: Mapping[str, Pipe], change: str) -> str:
+    """The change where a declaration gets only a share: a new pipe has no revision to share with."""
+    current = published.pipes.get(name)
+    known = (
+        current is not None and current.rollout is not None and current.rollout.next.pipe == pipes.get(name)
+    )
+    return "rolling out" if change == "changed" or known else change
+
+
+def _records(
+    published: RegistrySnapshot, name: str, pipe: Pipe | None, change: str, share: int | None
+) -> list[Record]:
+    if change == "unchanged":
+        return []
+    if pipe is None:
+        return rollout.delete(published, name)
+    if change != "rolling out" or share is None:
+        return rollout.put_at_once(published, pipe)
+    running = published.pipes[name].rollout
+    if running is not None and running.next.pipe == pipe:
+        return rollout.change_share(published, name, share)
+    return rollout.begin(published, pipe, share)
 
 
 def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missing: bool) -> dict[str, str]:
@@ -117,7 +140,9 @@ def compare(published: RegistrySnapshot, pipes: Sequence[Pipe], *, delete_missin
     def change(pipe: Pipe) -> str:
         if pipe.pipe not in known:
             return "new"
-        return "unchanged" if known[pipe.pipe].pipe == pipe else "changed"
+        current = known[pipe.pipe]
+        in_use = [current.pipe, *([current.rollout.next.pipe] if current.rollout else [])]
+        return "unchanged" if pipe in in_use else "changed"
 
     outcome = {pipe.pipe: change(pipe) for pipe in pipes}
     if delete_missing:

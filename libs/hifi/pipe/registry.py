@@ -1,13 +1,15 @@
 """The published pipes, read from the compacted topic `pipes` and followed in the background.
 
-The version of a pipe is the offset of its record, so a service that has read to offset 17 knows version 17. While Kafka
-is unavailable a service stays ready with its last copy.
+The record with a pipe's name as key holds the current revision, so that publishing is one record, and while a rollout
+runs the number and share of the next one. The record `NAME;REVISION` holds the body of another revision that is in
+use. The offset of the record with which a revision was published is its version: a service that has read to this
+offset knows the revision. While Kafka is unavailable a service stays ready with its last copy.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -22,7 +24,7 @@ from hifi.health import Health
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.pipe.model import Pipe
+from hifi.pipe.revision import PipeRecord, PipeVersion, RevisionBody, Rollout, read_key
 from hifi.topics import Topics
 
 STREAM_KEY: Final = b"__stream__"
@@ -33,20 +35,14 @@ logger = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PipeVersion:
-    """A published pipe and its version (offset of its record)."""
-
-    pipe: Pipe
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class RegistrySnapshot:
     """Content of the topic `pipes` at one moment. `partitions` is None if the stream has not been created."""
 
     partitions: int | None
     pipes: Mapping[str, PipeVersion]
     version: int
+    others: Mapping[str, Sequence[int]]
+    """Pipe to its revisions in use besides the current one, also of a deleted pipe."""
 
 
 class PipeRegistry:
@@ -57,12 +53,17 @@ class PipeRegistry:
         self._topics = topics
         self._health = health
         self._pipes: dict[str, PipeVersion] = {}
+        self._records: dict[str, PipeRecord] = {}
+        self._bodies: dict[str, dict[int, PipeVersion]] = {}
+        """Pipe to revision to its version, of all revisions but the current one."""
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self._loaded = asyncio.Event()
         self.version = -1
         """Last offset read; -1: none."""
+        self.content_version = -1
+        """Offset of the last record that changed more than the share of a rollout; -1: none."""
         self.partitions: int | None = None
         """Number of partitions of the stream's event topics; None: not known yet."""
         health.block(_CONDITION, "the pipes have not been loaded yet")
@@ -87,9 +88,31 @@ class PipeRegistry:
         """The published pipe of that name; None if there is none or it was deleted."""
         return self._pipes.get(name)
 
+    def of_revision(self, name: str, revision: int) -> PipeVersion | None:
+        """The revision with which an event was accepted, while it is in use, else the current one.
+
+        Returns:
+            None: the pipe was deleted, or never published.
+        """
+        current = self._pipes.get(name)
+        if current is None or current.revision == revision:
+            return current
+        return self._bodies.get(name, {}).get(revision, current)
+
     def all(self) -> list[PipeVersion]:
-        """All published pipes, sorted by name."""
+        """All published pipes in their current revision, sorted by name."""
         return [self._pipes[name] for name in sorted(self._pipes)]
+
+    def in_use(self) -> list[PipeVersion]:
+        """All revisions that events may have been accepted with: each pipe's current one, then its others."""
+        return [
+            each
+            for current in self.all()
+            for each in (
+                current,
+                *(one for _, one in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
+            )
+        ]
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every change, in the event loop."""
@@ -117,7 +140,12 @@ class PipeRegistry:
             async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
                 for record in records:
                     self._apply(record)
-        return RegistrySnapshot(self.partitions, dict(self._pipes), self.version)
+        return RegistrySnapshot(
+            self.partitions,
+            dict(self._pipes),
+            self.version,
+            {name: sorted(bodies) for name, bodies in self._bodies.items() if bodies},
+        )
 
     async def _follow(self) -> None:
         while True:
@@ -170,38 +198,63 @@ class PipeRegistry:
         self.version = record.offset
         if record.key == STREAM_KEY:
             self.partitions = int(orjson.loads(record.value)["partitions"])
+            self.content_version = record.offset
             return
-        name = (record.key or b"").decode("utf-8", "replace")
-        if record.value is None:
-            self._pipes.pop(name, None)
-            logger.info("pipe-deleted", pipe=name, version=record.offset)
-            return
+        name, revision = read_key(record.key or b"")
         try:
-            pipe = Pipe.model_validate_json(record.value)
-            if pipe.pipe != name:
-                raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
+            if revision is None:
+                self._apply_pipe(name, record.value, record.offset)
+            else:
+                self._apply_body(name, revision, record.value, record.offset)
         except (ValidationError, ValueError) as error:
             logger.error(  # noqa: TRY400 - the traceback would not show the cause
                 "pipe-refused", pipe=name, version=record.offset, error=str(error), kept=name in self._pipes
             )
+
+    def _apply_pipe(self, name: str, value: bytes | None, offset: int) -> None:
+        if value is None:
+            self._pipes.pop(name, None)
+            self._records.pop(name, None)
+            self.content_version = offset
+            logger.info("pipe-deleted", pipe=name, version=offset)
             return
-        self._pipes[name] = PipeVersion(pipe, record.offset)
-        logger.info("pipe-published", pipe=name, version=record.offset)
+        found = PipeRecord.model_validate_json(value)
+        if found.pipe.pipe != name:
+            raise ValueError(f"the record's key is {name!r} and the pipe's name {found.pipe.pipe!r}")
+        before = self._pipes.get(name)
+        version = offset if found.since is None else found.since
+        self._records[name] = found
+        if before is None or (before.version, before.revision) != (version, found.revision):
+            self.content_version = offset
+            logger.info("pipe-published", pipe=name, version=offset, revision=found.revision)
+            before = PipeVersion(found.pipe, version, found.revision)
+        self._pipes[name] = replace(before, rollout=self._rollout(name))
+
+    def _apply_body(self, name: str, revision: int, value: bytes | None, offset: int) -> None:
+        bodies = self._bodies.get(name, {})
+        if value is None:
+            others = {number: body for number, body in bodies.items() if number != revision}
+        else:
+            pipe = RevisionBody.model_validate_json(value).pipe
+            if pipe.pipe != name:
+                raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
+            others = bodies | {revision: PipeVersion(pipe, offset, revision, current=False)}
+            logger.info("revision-published", pipe=name, version=offset, revision=revision)
+        self._bodies[name] = others
+        self.content_version = offset
+        if name in self._pipes:
+            self._pipes[name] = replace(self._pipes[name], rollout=self._rollout(name))
+
+    def _rollout(self, name: str) -> Rollout | None:
+        """The rollout of a pipe as soon as the body of its next revision has been read."""
+        declared = self._records[name].next
+        body = None if declared is None else self._bodies.get(name, {}).get(declared.revision)
+        return None if declared is None or body is None else Rollout(body, declared.share)
 
 
 def stream_record(partitions: int) -> Record:
     """The record that sets the number of partitions of a stream."""
     return Record(STREAM_KEY, orjson.dumps({"partitions": partitions}), [])
-
-
-def pipe_record(pipe: Pipe) -> Record:
-    """The record that publishes a pipe."""
-    return Record(pipe.pipe.encode(), pipe.model_dump_json(by_alias=True, exclude_defaults=True).encode(), [])
-
-
-def deletion_record(name: str) -> Record:
-    """The record that deletes a pipe."""
-    return Record(name.encode(), None, [])
 
 
 async def read_registry(bootstrap: str, topics: Topics, timeout_s: float = 15) -> RegistrySnapshot:

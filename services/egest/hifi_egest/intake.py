@@ -28,7 +28,8 @@ from hifi_egest.delivery.event_record import EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.parsing import InvalidRecord, ParsedRecord, parse
 from hifi_egest.delivery.partition import ENRICHED, RETRY_OUT, SourcePartition
-from hifi_egest.lanes.lane import Lane, deleted
+from hifi_egest.lanes.fixed_outcomes import deleted
+from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.policy.outcome import Refusal, retry_later
 from hifi_egest.receipts.outbox import Outbox

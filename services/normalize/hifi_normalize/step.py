@@ -151,7 +151,7 @@ class Normalizer:
                 if first is not None:
                     outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
                     continue
-                program, value = self._pipes.get(event.pipe), record.value
+                program, value = self._pipes.get(event.pipe, event.revision), record.value
                 if program.steps:
                     value = program.run(value, _header(record, CONTENT_TYPE))
                 hop = (HOP, b"%d;%d" % (fetched_us, record.offset))

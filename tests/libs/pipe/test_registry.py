@@ -11,7 +11,8 @@ from hifi.event import Record
 from hifi.health import Health
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import PipeRegistry, deletion_record, pipe_record, publish, stream_record
+from hifi.pipe.registry import PipeRegistry, publish, stream_record
+from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.topics import Topics
 
 

@@ -22,7 +22,8 @@ from hifi.event import Headers, Record, seq_text
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import deletion_record, pipe_record, publish, stream_record
+from hifi.pipe.registry import publish, stream_record
+from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.service import Service
 from hifi.topics import Topics, parse_tiers
 from hifi_egest.__main__ import egest

@@ -16,7 +16,8 @@ from hifi.event import Record
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import PipeRegistry, pipe_record, publish, stream_record
+from hifi.pipe.registry import PipeRegistry, publish, stream_record
+from hifi.pipe.revision import pipe_record
 from hifi.service import Service
 from hifi.topics import Topics
 from hifi_enrich.lookup.tables import LookupTables

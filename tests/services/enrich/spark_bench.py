@@ -6,7 +6,7 @@ from typing import Any
 
 from hifi import event
 from hifi.pipe.model import Pipe, QueryTrigger
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi.sql.catalyst import Catalyst
 from hifi.sql.lookup_key import table_id
 from hifi_enrich.lookup.table import build_table

@@ -13,7 +13,7 @@ from spark_bench import make_headers, make_pipe
 
 from hifi import event
 from hifi.event import Record
-from hifi.pipe.registry import deletion_record, pipe_record
+from hifi.pipe.revision import deletion_record, pipe_record
 from hifi_enrich.query import kafka_io
 from hifi_enrich.query.group_offsets import GroupOffsets
 

@@ -17,7 +17,8 @@ from hifi.errors import Overloaded
 from hifi.event import Record
 from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import deletion_record, pipe_record, publish
+from hifi.pipe.registry import publish
+from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.topics import Topics
 
 T = TypeVar("T")

@@ -17,7 +17,8 @@ from hifi import event
 from hifi.event import Record, seq_text
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import deletion_record, pipe_record, publish
+from hifi.pipe.registry import publish
+from hifi.pipe.revision import deletion_record, pipe_record
 from hifi.topics import Topics
 
 

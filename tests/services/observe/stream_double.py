@@ -19,7 +19,8 @@ from hifi.http import server
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import pipe_record, publish, stream_record
+from hifi.pipe.registry import publish, stream_record
+from hifi.pipe.revision import pipe_record
 from hifi.topics import Topics
 from hifi_observe.observatory import Observatory
 from hifi_observe.settings import ObserveSettings

@@ -64,8 +64,12 @@ class OutboundRequest:
         for delivery in self.deliveries:
             delivery.ambiguous += 1
 
-    def split(self) -> "OutboundRequest":
-        """The same deliveries as two requests, one after the other; returns the first."""
-        middle = len(self.deliveries) // 2
+    def split(self, middle: int | None = None) -> "OutboundRequest":
+        """The same deliveries as two requests, one after the other; returns the first.
+
+        Args:
+            middle: number of deliveries of the first one; None: half of them.
+        """
+        middle = len(self.deliveries) // 2 if middle is None else middle
         second = OutboundRequest(self.deliveries[middle:], self.keys, self._lease, self.followed_by)
         return OutboundRequest(self.deliveries[:middle], (), self._lease, second)

@@ -18,31 +18,24 @@ from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.delivery.partition import RETRY_OUT, SourcePartition
 from hifi_egest.lanes.buffer import LaneBuffer
 from hifi_egest.lanes.destination_health import DestinationHealth, FailureDecision
+from hifi_egest.lanes.fixed_outcomes import FAILED, REVOKED, deleted
 from hifi_egest.lanes.lane_outcomes import LaneOutcomes
 from hifi_egest.lanes.rendering import Unsendable
 from hifi_egest.lanes.resources import LaneResources
+from hifi_egest.lanes.revision_senders import RevisionSenders, stop_senders
 from hifi_egest.lanes.sender import RequestSender, SentRequest
 from hifi_egest.lanes.wake_timer import WakeTimer
 from hifi_egest.policy.admission import AdmissionControl
 from hifi_egest.policy.answer import NoResponse
 from hifi_egest.policy.breaker import Permit
-from hifi_egest.policy.outcome import DeadLettered, Refusal, SplitBatch
+from hifi_egest.policy.outcome import Refusal, SplitBatch
 from hifi_egest.policy.streak import HOLD_S
 
 _RECHECK_S: Final = 0.1
 """Time after which a lane that may not send checks again, seconds."""
 _LEAST_RATE: Final = 0.01
-FAILED: Final = DeadLettered("egest-failed", "egest failed on this event; see its log")
-REVOKED: Final = Refusal("handed-on", "the partition was revoked from the instance that sent it")
 
 logger = log.get(__name__)
-
-
-def deleted(pipe: str, destination: str) -> DeadLettered:
-    """The dead letter of a delivery whose pipe or destination was deleted."""
-    return DeadLettered(
-        "pipe-deleted", f"the pipe {pipe} no longer has a destination {destination}; declare it, then replay"
-    )
 
 
 class Lane:
@@ -87,6 +80,8 @@ class Lane:
         self._requests_gauge = metrics.LANE_REQUESTS.labels(*labels)
         self._concurrency_gauge = metrics.LANE_CONCURRENCY.labels(*labels)
         self._log_fields = {"pipe": pipe, "destination": destination.name}
+        self.revisions = RevisionSenders(self._make_sender)
+        """Of revisions that declare the destination in another way."""
         self._configure(destination, ever_open=False)
         self._outcomes = LaneOutcomes(resources.recorder, self._buffer, self._health, settings.instance)
 
@@ -100,10 +95,13 @@ class Lane:
         self._admission = AdmissionControl(monotonic_s(), max_in_flight, destination.rate or math.inf)
         self._rate_limit = TokenBucket(1.0) if destination.rate is not None else None
         self.set_rate_share(self._rate_share)
-        self._sender = RequestSender(
+        self._sender = self._make_sender(destination)
+
+    def _make_sender(self, destination: Destination) -> RequestSender:
+        return RequestSender(
             self.pipe,
             destination,
-            secrets_refresh_s=settings.egest_secrets_refresh_s,
+            secrets_refresh_s=self._resources.settings.egest_secrets_refresh_s,
             health=self._resources.health,
             tls=self._resources.tls,
             credentials_changed=self._credentials_changed,
@@ -119,8 +117,7 @@ class Lane:
         """Apply a new declaration of the destination, also to what is queued."""
         if destination == self.destination:
             return
-        self._sender.close_connections()
-        await self._sender.credentials.stop()
+        await stop_senders([self._sender])
         ordered = destination.ordered == "key"
         if ordered != (self.destination.ordered == "key"):
             self._buffer.reorder(monotonic_s(), ordered=ordered)
@@ -137,8 +134,8 @@ class Lane:
         for delivery in self._buffer.remove_waiting():
             self._outcomes.conclude(delivery, deleted(self.pipe, self.destination.name), NO_ATTEMPT)
         self._events_gauge.set(0)
-        self._sender.close_connections()
-        await self._sender.credentials.stop()
+        await stop_senders([self._sender])
+        await self.revisions.stop()
 
     # Admission
 
@@ -200,6 +197,7 @@ class Lane:
         for delivery in self._buffer.remove_late(now_s - within_s):
             self._outcomes.refuse(delivery, late, now_s)
         self._sender.sweep()
+        self.revisions.sweep()
         self._events_gauge.set(self._buffer.events)
         self._requests_gauge.set(self._running)
         self._concurrency_gauge.set(self.destination.concurrency if self._buffer.events else 0)
@@ -271,9 +269,16 @@ class Lane:
 
     async def _send(self, request: OutboundRequest) -> None:
         """Send one request and apply its result."""
-        sent = await self._sender.send(request)
-        while isinstance(sent, Unsendable) and self._dead_letter_unsendable(request, sent):
-            sent = await self._sender.send(request)
+        sender = self._sender
+        if self.revisions:
+            sender, same = self.revisions.choose(request, sender)
+            if same < len(request.deliveries) or sender.credentials.template is None:
+                self._health.forgo(request.permit)
+                self._take_apart(request, same, sender.credentials.missing)
+                return
+        sent = await sender.send(request)
+        while isinstance(sent, Unsendable) and self._outcomes.dead_letter_unsendable(request, sent):
+            sent = await sender.send(request)
         if isinstance(sent, SentRequest):
             if 200 <= sent.attempt.status < 300:
                 self._delivered(request, sent)
@@ -290,12 +295,13 @@ class Lane:
         else:
             self._drop_revoked(request)
 
-    def _dead_letter_unsendable(self, request: OutboundRequest, unsendable: Unsendable) -> bool:
-        """Take deliveries that cannot be sent out of a request; returns whether any are left."""
-        for delivery, outcome in unsendable.rejected:
-            request.deliveries.remove(delivery)
-            self._outcomes.conclude(delivery, outcome, NO_ATTEMPT)
-        return bool(request.deliveries)
+    def _take_apart(self, request: OutboundRequest, same: int, missing: str) -> None:
+        """Send deliveries of several revisions as several requests; hand over those whose secret is missing."""
+        if same < len(request.deliveries):
+            self._buffer.send_first(request.split(same))
+            return
+        self._outcomes.refuse_request(request, Refusal("unusable", missing), monotonic_s())
+        self._buffer.finish(request)
 
     def _count_ambiguous(self, request: OutboundRequest, result: NoResponse) -> None:
         request.count_ambiguous()

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, DeliveryState, UnrecordedOutcomes
+from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.lanes.buffer import LaneBuffer
 from hifi_egest.lanes.destination_health import Conclusion, DestinationHealth
+from hifi_egest.lanes.rendering import Unsendable
 from hifi_egest.policy.breaker import BreakerState
 from hifi_egest.policy.outcome import DeadLettered, Refusal, RetryLater
 from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
@@ -55,6 +57,19 @@ class LaneOutcomes:
     def refuse(self, delivery: Delivery, refusal: Refusal, now_s: float) -> None:
         """Record the outcome of a delivery for which no request is sent; `now_s`: monotonic, seconds."""
         self.conclude(delivery, self.health.without_request(delivery, refusal, now_s), NO_ATTEMPT)
+
+    def refuse_request(self, request: OutboundRequest, refusal: Refusal, now_s: float) -> None:
+        """Record the outcomes of all deliveries of a request that is not sent."""
+        for delivery in request.deliveries:
+            self.refuse(delivery, refusal, now_s)
+        request.deliveries = []
+
+    def dead_letter_unsendable(self, request: OutboundRequest, unsendable: Unsendable) -> bool:
+        """Take deliveries that cannot be sent out of a request; returns whether any are left."""
+        for delivery, outcome in unsendable.rejected:
+            request.deliveries.remove(delivery)
+            self.conclude(delivery, outcome, NO_ATTEMPT)
+        return bool(request.deliveries)
 
     def _decided(self, delivery: Delivery) -> None:
         if delivery.state is DeliveryState.TAKEN:

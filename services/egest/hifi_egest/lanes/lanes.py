@@ -14,6 +14,7 @@ from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.lanes.cpu_saturation import CpuSaturation
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.resources import LaneResources
+from hifi_egest.lanes.revision_senders import stop_senders
 
 SWEEP_S: Final = 0.5
 """Time between two sweeps of all lanes, seconds."""
@@ -86,14 +87,26 @@ class Lanes:
             lane.revoke(partition)
 
     def _declared(self, pipe: str, destination: str) -> Destination | None:
-        known = self._registry.get(pipe)
-        return known.pipe.destination(destination) if known is not None else None
+        """As the current revision declares it, else as another one that is in use does."""
+        declared = (
+            known.pipe.destination(destination)
+            for known in self._registry.in_use()
+            if known.pipe.pipe == pipe
+        )
+        return next((one for one in declared if one is not None), None)
+
+    def _other_revisions(self, pipe: str, destination: str) -> dict[int, Destination]:
+        """Revision to the destination as other revisions than the current one declare it."""
+        others = (one for one in self._registry.in_use() if one.pipe.pipe == pipe and not one.current)
+        found = {one.revision: one.pipe.destination(destination) for one in others}
+        return {revision: one for revision, one in found.items() if one is not None}
 
     def _open(self, pipe: str, destination: str) -> Lane | None:
         declared = self._declared(pipe, destination)
         if declared is None:
             return None
         lane = Lane(pipe, declared, self._resources, self._rate_share())
+        lane.revisions.replace(self._other_revisions(pipe, destination), declared)
         self._lanes[pipe, destination.encode()] = lane
         return lane
 
@@ -111,11 +124,13 @@ class Lanes:
             declared = self._declared(pipe, name.decode())
             if declared is not None:
                 await lane.replace(declared)
+                others = self._other_revisions(pipe, name.decode())
+                await stop_senders(lane.revisions.replace(others, declared))
             else:
                 del self._lanes[pipe, name]
                 logger.info("lane-retired", pipe=pipe, destination=name.decode())
                 await lane.retire()
-        for known in self._registry.all():
+        for known in self._registry.in_use():
             for destination in known.pipe.destinations:
                 if (known.pipe.pipe, destination.name.encode()) not in self._lanes:
                     self._open(known.pipe.pipe, destination.name)

@@ -10,7 +10,7 @@ from hifi import log
 from hifi.cache import Cache
 from hifi.errors import HifiError
 from hifi.pipe.model import Lookup
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi.sql import lookup_reader
 from hifi.sql.catalyst import Catalyst, JavaObject
 from hifi.sql.lookup_key import table_id
@@ -50,7 +50,7 @@ class LookupTables:
         """Load the tables that are missing.
 
         Returns:
-            Pipe to the reason why it cannot run: one of its tables could not be read and has no earlier copy.
+            Key of a revision to the reason why it cannot run: a table could not be read and has no earlier copy.
         """
         pipes = list(pipes)
         missing = {
@@ -63,9 +63,7 @@ class LookupTables:
             *(self._start(key, name, lookup) for key, (name, lookup) in missing.items())
         )
         failed = {key: reason for key, reason in zip(missing, reasons, strict=True) if reason is not None}
-        return {
-            known.pipe.pipe: reason for known in pipes if (reason := self._reason(known, failed)) is not None
-        }
+        return {known.key: reason for known in pipes if (reason := self._reason(known, failed)) is not None}
 
     def retain(self, lookups: Iterable[Lookup]) -> list[JavaObject]:
         """Drop the tables of all other lookups.

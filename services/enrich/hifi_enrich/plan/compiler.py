@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hifi import log
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi.sql.catalyst import Catalyst, JavaObject, SqlProblem
 from hifi.sql.generator import (
     PipeSql,
@@ -34,7 +34,7 @@ logger = log.get(__name__)
 class CompiledPipe:
     """One version of a pipe as expressions that are bound to the columns of a row."""
 
-    name: str
+    key: str
     version: int
     fields: JavaObject | None
     lookup_keys: tuple[JavaObject, ...]
@@ -72,18 +72,18 @@ class PipeCompiler:
         become dead letters `pipe-broken` with the reason.
 
         Args:
-            pipes: every pipe in force.
+            pipes: every revision in use.
             version: version through which the registry has been read.
             lookups: the tables that pipes can look rows up in.
             task_copies: copies of each expression, at least the number of partitions of the stream.
-            broken: pipe to the reason why it cannot run, such as a lookup that cannot be read.
+            broken: key of a revision to the reason why it cannot run, such as a lookup that cannot be read.
         """
         compiled = self._compile(pipes, lookups.ids, broken)
         pipe_index, fixed_destinations = (self._catalyst.jvm.java.util.HashMap() for _ in range(2))
         for index, pipe in enumerate(compiled):
-            pipe_index.put(pipe.name, index)
+            pipe_index.put(pipe.key, index)
             if pipe.sql.fixed_destinations is not None:
-                fixed_destinations.put(pipe.name, pipe.sql.fixed_destinations)
+                fixed_destinations.put(pipe.key, pipe.sql.fixed_destinations)
         waves = max((len(pipe.lookup_keys) for pipe in compiled), default=0)
         lookup_keys = [
             (
@@ -98,6 +98,7 @@ class PipeCompiler:
         udfs = {index: pipe.udf for index, pipe in enumerate(compiled) if pipe.udf is not None}
         return QueryPlan(
             version=version,
+            has_rollouts=any(not one.current for one in pipes),
             pipe_index=self._catalyst.broadcast(pipe_index),
             fixed_destinations=self._catalyst.broadcast(fixed_destinations),
             only_fixed=all(pipe.sql.fixed_destinations is not None for pipe in compiled),
@@ -121,13 +122,13 @@ class PipeCompiler:
     def _compile(
         self, pipes: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
     ) -> list[CompiledPipe]:
-        changed = [one for one in pipes if not self._is_usable(one.pipe.pipe, tables, one.version)]
+        changed = [one for one in pipes if not self._is_usable(one.key, tables, one.version)]
         for start in range(0, len(changed), PIPES_PER_ANALYSIS):
             self._compile_group(changed[start : start + PIPES_PER_ANALYSIS], tables, broken)
-        names = {one.pipe.pipe for one in pipes}
-        self._compiled = {name: pipe for name, pipe in self._compiled.items() if name in names}
+        keys = {one.key for one in pipes}
+        self._compiled = {key: pipe for key, pipe in self._compiled.items() if key in keys}
         self._drop_unused()
-        return [self._compiled[one.pipe.pipe] for one in pipes]
+        return [self._compiled[one.key] for one in pipes]
 
     def _drop_unused(self) -> None:
         """Drop the expressions that no compiled pipe has any more."""
@@ -135,9 +136,9 @@ class PipeCompiler:
         self._expressions = {text: one for text, one in self._expressions.items() if text in texts}
         self._allowed &= {text for one in self.in_force() for _, text in user_expressions(one.pipe)}
 
-    def _is_usable(self, name: str, tables: AbstractSet[str], version: int | None = None) -> bool:
-        """Whether a pipe has been compiled (in this version, where one is given) and its tables exist."""
-        pipe = self._compiled.get(name)
+    def _is_usable(self, key: str, tables: AbstractSet[str], version: int | None = None) -> bool:
+        """Whether a revision has been compiled (in this version, where one is given) and its tables exist."""
+        pipe = self._compiled.get(key)
         if pipe is None or pipe.source is None or (version is not None and version != pipe.version):
             return False
         return tables >= {table_id(lookup) for lookup in pipe.source.pipe.enrich.lookups.values()}
@@ -146,27 +147,27 @@ class PipeCompiler:
         self, group: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
     ) -> None:
         try:
-            if any(one.pipe.pipe in broken for one in group):
+            if any(one.key in broken for one in group):
                 raise SqlProblem("at least one of them is broken")
             self._keep(group, [self._sql(one.pipe) for one in group])
         except SqlProblem:
             for one in group:
-                self._compile_alone(one, tables, broken.get(one.pipe.pipe))
+                self._compile_alone(one, tables, broken.get(one.key))
 
     def _compile_alone(self, known: PipeVersion, tables: AbstractSet[str], reason: str | None) -> None:
-        name = known.pipe.pipe
+        key = known.key
         try:
             if reason is not None:
                 raise SqlProblem(reason)
             self._keep([known], [self._sql(known.pipe)])
         except SqlProblem as problem:
-            old = self._compiled[name].version if self._is_usable(name, tables) else None
+            old = self._compiled[key].version if self._is_usable(key, tables) else None
             logger.warning(
-                "pipe-broken", pipe=name, version=known.version, error=str(problem), version_in_force=old
+                "pipe-broken", pipe=key, version=known.version, error=str(problem), version_in_force=old
             )
             if old is None:
                 stand_in = PipeSql(None, (), None, None, dead_letter_result(f"pipe-broken: {problem}"))
-                self._keep([PipeVersion(known.pipe, _NO_VERSION)], [stand_in])
+                self._keep([replace(known, version=_NO_VERSION)], [stand_in])
 
     def _sql(self, pipe: Pipe) -> PipeSql:
         for path, text in user_expressions(pipe):
@@ -187,7 +188,7 @@ class PipeCompiler:
         if new:
             self._expressions |= zip(new, self._catalyst.compile(new), strict=True)
         for known, sql in zip(group, generated, strict=True):
-            self._compiled[known.pipe.pipe] = self._bound(known, sql)
+            self._compiled[known.key] = self._bound(known, sql)
 
     def _bound(self, known: PipeVersion, sql: PipeSql) -> CompiledPipe:
         declared = known.pipe.enrich
@@ -196,7 +197,7 @@ class PipeCompiler:
         if sql.typed_udf_args and declared.udf:
             udf = UdfCall(declared.udf, self._catalyst.struct_type(compiled[sql.typed_udf_args]))
         return CompiledPipe(
-            name=known.pipe.pipe,
+            key=known.key,
             version=known.version,
             fields=compiled[sql.fields] if sql.fields else None,
             lookup_keys=tuple(compiled[text] for text in sql.lookup_keys),

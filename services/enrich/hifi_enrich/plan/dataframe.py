@@ -5,6 +5,7 @@ record needs stands in the plan itself.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -111,16 +112,37 @@ class DataFrameBuilder:
             {"identity": F.expr(record_sql.identity_parts()), "hop": F.expr(record_sql.hop_parts())}
         )
         frame = frame.withColumn("is_event", F.expr(record_sql.is_event()))
-        name = catalyst.call(catalyst.expression(F.expr(record_sql.pipe())), "toString", _JAVA_STRING)
-        index = catalyst.column(
-            catalyst.call(self._value_of(plan.pipe_index, name, "java.lang.Integer"), "intValue", "int")
-        )
+        keys = [record_sql.revision(), record_sql.pipe()] if plan.has_rollouts else [record_sql.pipe()]
+        names = [catalyst.call(catalyst.expression(F.expr(key)), "toString", _JAVA_STRING) for key in keys]
+        index = F.coalesce(*[self._index_of(plan, name) for name in names])
         newer = F.raise_error(F.concat(F.lit(f"{NEWER_VERSION}="), F.expr(record_sql.barrier()))).cast("int")
         known = F.when(F.expr(record_sql.barrier()) > plan.version, newer).otherwise(index)
         frame = frame.withColumn("pipe_index", F.when(F.col("is_event"), known))
-        fixed = self._value_of(plan.fixed_destinations, name, _JAVA_STRING)
-        to = catalyst.column(catalyst.call_static(_UTF8_STRING, "fromString", "string", fixed))
+        to = self._fixed_destinations(plan, names)
         return frame.withColumn("fixed_to", F.when(F.col("pipe_index").isNotNull(), to)).drop("identity")
+
+    def _index_of(self, plan: QueryPlan, name: JavaObject) -> Column:
+        catalyst = self._catalyst
+        found = self._value_of(plan.pipe_index, name, "java.lang.Integer")
+        return catalyst.column(catalyst.call(found, "intValue", "int"))
+
+    def _fixed_destinations(self, plan: QueryPlan, names: Sequence[JavaObject]) -> Column:
+        """The fixed destinations of the first of these names that is in the plan; null where it has none."""
+        catalyst = self._catalyst
+        found = [
+            catalyst.column(
+                catalyst.call_static(
+                    _UTF8_STRING,
+                    "fromString",
+                    "string",
+                    self._value_of(plan.fixed_destinations, name, _JAVA_STRING),
+                )
+            )
+            for name in names
+        ]
+        if len(found) == 1:
+            return found[0]
+        return F.when(self._index_of(plan, names[0]).isNotNull(), found[0]).otherwise(found[1])
 
     def _value_of(self, broadcast: JavaObject, key: JavaObject, returns: str) -> JavaObject:
         """An expression of the value of a key in a broadcast HashMap; null where there is none."""

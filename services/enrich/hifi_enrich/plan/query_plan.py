@@ -24,7 +24,8 @@ class QueryPlan:
     version: int
     """Newest version of the pipes that is included. The query must not handle events of a newer one."""
     pipe_index: JavaObject
-    """Broadcast of a HashMap from a pipe's name to its index."""
+    """Broadcast of a HashMap from a pipe's name to the index of its current revision, and from `NAME;REVISION` to that
+    of another one."""
     fixed_destinations: JavaObject
     """Broadcast of a HashMap from a pipe's name to the destinations of all its events, separated by commas. It has only
     the pipes that neither add, look up, filter nor route by a condition, whose expressions are not evaluated."""
@@ -38,6 +39,8 @@ class QueryPlan:
     result: JavaObject
     tables: JavaObject
     """See `LookupBroadcasts.tables`. Shared by plans."""
+    has_rollouts: bool = False
+    """A pipe has another revision in use than its current one."""
     udfs: dict[int, UdfCall] = field(default_factory=dict)
     """By the pipe's index."""
     task_copies: int = 1

@@ -40,6 +40,11 @@ def pipe() -> str:
     return "identity[1]"
 
 
+def revision() -> str:
+    """SQL of the key of the event's revision (`hifi.pipe.revision.revision_key`), from `identity`."""
+    return "concat(identity[1], ';', identity[2])"
+
+
 def barrier() -> str:
     """SQL of the version of the pipes that the event needs (bigint), from `identity`."""
     return "cast(identity[3] as bigint)"

@@ -19,7 +19,8 @@ from hifi import log
 from hifi.clock import monotonic_s
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import QueryTrigger
-from hifi.pipe.registry import PipeRegistry, PipeVersion
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.revision import PipeVersion
 from hifi.sql.catalyst import Catalyst, JavaObject
 from hifi.sql.spark_session import stop_spark
 from hifi.topics import Topics
@@ -141,7 +142,7 @@ class SparkEngine:
         Returns:
             Pipe to the reason why it cannot run.
         """
-        return await self._tables.load(self._registry.all())
+        return await self._tables.load(self._registry.in_use())
 
     async def update_plan(self, broken: Mapping[str, str]) -> bool:
         """Make a new plan where pipes or lookups have changed. A running query keeps the plan it started with.
@@ -153,12 +154,12 @@ class SparkEngine:
             Whether there is a new plan.
         """
         inputs = PlanInputs(
-            self._registry.version, self._tables.current(), {**self._refused_by_trigger(), **broken}
+            self._registry.content_version, self._tables.current(), {**self._refused_by_trigger(), **broken}
         )
         if inputs == self._inputs:
             return False
         started_s = monotonic_s()
-        pipes = self._registry.all()
+        pipes = self._registry.in_use()
         old = self._plan
         self._plan = await asyncio.to_thread(self._make_plan, pipes, inputs)
         self._inputs = inputs
@@ -173,7 +174,7 @@ class SparkEngine:
         """Pipes with a UDF, where real time is set. A single one would prevent the whole query from starting."""
         if self._settings.enrich_trigger != "real-time":
             return {}
-        with_udf = [known.pipe.pipe for known in self._registry.all() if known.pipe.enrich.udf is not None]
+        with_udf = [known.key for known in self._registry.in_use() if known.pipe.enrich.udf is not None]
         return dict.fromkeys(with_udf, "a UDF needs the micro-batch trigger")
 
     async def warm_up(self) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from hifi.pipe.model import Pipe, QueryTrigger
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi.sql.catalyst import Catalyst
 from hifi.sql.spark_session import JVM_OPTIONS, scratch_folder, stop_spark
 from hifi_enrich.plan.compiler import PipeCompiler

@@ -54,17 +54,17 @@ class PlanUpdater:
             await self._status.wait_for_any(self.changed, timeout_s=_LOOKUP_RETRY_S)
         return False
 
-    def _is_refused(self, pipe: str) -> bool:
-        """Whether a pipe names a secret or a lookup file that it may not name."""
-        known = self._registry.get(pipe)
+    def _is_refused(self, key: str) -> bool:
+        """Whether a revision names a secret or a lookup file that it may not name."""
+        known = next((one for one in self._registry.in_use() if one.key == key), None)
         return known is not None and any(refusals(known.pipe, pipe_limits()))
 
     async def update(self) -> bool:
         """Bring the plan up to date. Returns whether it changed."""
         self.changed.clear()
         self._broken = await self._engine.load_lookups()
-        for known in self._registry.all():
-            self._status.health.warn(f"pipe {known.pipe.pipe}", self._broken.get(known.pipe.pipe))
+        for known in self._registry.in_use():
+            self._status.health.warn(f"pipe {known.key}", self._broken.get(known.key))
         return await self._engine.update_plan(self._broken)
 
     async def retry_broken(self) -> None:

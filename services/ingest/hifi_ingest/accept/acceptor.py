@@ -10,7 +10,7 @@ from hifi.errors import Overloaded, Rejected
 from hifi.event import HOP, IDENTITY, Record, identity_prefix
 from hifi.http.problem import Problem, retry_later
 from hifi.kafka.producer import Producer, Sending
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi_ingest.accept.ack_report import AckReporter, PartitionAcks
 from hifi_ingest.accept.partitioner import partition_of
 from hifi_ingest.decode.event import DecodedEvent
@@ -126,10 +126,11 @@ class Acceptor:
     ) -> dict[int, _PartitionGroup]:
         """The records of events, by partition.
 
+        While a rollout runs, the events of some keys get the next revision.
         An event counts in the minute of its own time, or of its accepted time if the two differ too much.
         """
-        # A pipe's version is both its revision and the barrier: it was published at that offset of `pipes`.
-        prefix = identity_prefix(pipe.pipe.pipe, pipe.version, pipe.version, accepted_us)
+        prefix, rollout = _prefix(pipe, accepted_us), pipe.rollout
+        prefix_of_next = b"" if rollout is None else _prefix(rollout.next, accepted_us)
         hop = (HOP, b"%d" % in_us)
         count, accepted_minute = len(self._partitions), accepted_us // _MINUTE_US
         earliest_us, latest_us = accepted_us - self._tolerance_us, accepted_us + self._tolerance_us
@@ -143,11 +144,16 @@ class Acceptor:
             if time_us is not None and earliest_us <= time_us <= latest_us:
                 minute = time_us // _MINUTE_US
             records = group.records
-            identity = b"%b%d;%b:%d" % (prefix, minute, group.epoch, group.first_sequence + len(records))
+            own = prefix if rollout is None or not rollout.gets(key) else prefix_of_next
+            identity = b"%b%d;%b:%d" % (own, minute, group.epoch, group.first_sequence + len(records))
             records.append(Record(key, data, [(IDENTITY, identity), hop, *headers]))
             group.indexes.append(index)
             group.minutes.append(minute)
         return groups
+
+
+def _prefix(pipe: PipeVersion, accepted_us: int) -> bytes:
+    return identity_prefix(pipe.pipe.pipe, pipe.revision, pipe.version, accepted_us)
 
 
 def _outcome(sending: Sending) -> AckOutcome:

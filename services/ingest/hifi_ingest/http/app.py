@@ -16,7 +16,7 @@ from hifi import log, metrics
 from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.health import Health
 from hifi.http.problem import Problem, ResponseParts, retry_later
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi_ingest.admission.quotas import KeyQuota, QuotaExceeded
 from hifi_ingest.decode.masking import mask_events
 from hifi_ingest.decode.request import EventRequest, decode_request

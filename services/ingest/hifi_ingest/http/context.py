@@ -7,7 +7,8 @@ from prometheus_client import Counter
 from hifi import metrics
 from hifi.health import Health
 from hifi.kafka.producer import Producer
-from hifi.pipe.registry import PipeRegistry, PipeVersion
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.revision import PipeVersion
 from hifi_ingest.accept.acceptor import Acceptor
 from hifi_ingest.accept.ack_report import AckReporter
 from hifi_ingest.admission.admission import Admission

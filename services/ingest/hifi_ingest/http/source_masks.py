@@ -7,7 +7,7 @@ from hifi.clock import monotonic_s
 from hifi.errors import MaskUnavailable
 from hifi.health import Health
 from hifi.http.problem import retry_later
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi.pipe.source_mask import SourceMasker
 
 _RETRY_S: Final = 5.0

@@ -9,7 +9,7 @@ import pytest
 from spark_bench import make_pipe
 
 from hifi.pipe.model import Lookup
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi.sql import lookup_reader
 from hifi_enrich.lookup.tables import LookupTables
 

@@ -1,5 +1,7 @@
 """Outcomes when Kafka acknowledges only a part of a request; identities and minutes. No Kafka, no waiting."""
 
+from dataclasses import replace
+
 import pytest
 from ingest_harness import FakeProducer, pipe
 
@@ -7,7 +9,7 @@ from hifi.clock import MICROSECONDS
 from hifi.event import Hop, hop, identity, seq_text
 from hifi.http.problem import Problem
 from hifi.kafka.producer import Producer
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
 from hifi_ingest.accept.acceptor import Acceptor
 from hifi_ingest.accept.ack_report import AckReporter
 from hifi_ingest.accept.partitioner import partition_of
@@ -17,7 +19,7 @@ NOW_US = 1_800_000_000 * MICROSECONDS
 
 MINUTE = NOW_US // 60 // MICROSECONDS
 
-KNOWN = PipeVersion(pipe(), 7)
+KNOWN = PipeVersion(pipe(), 7, revision=3)
 
 
 def acceptor(producer: Producer) -> Acceptor:
@@ -83,9 +85,26 @@ async def test_identities_count_up_within_a_partition_and_name_pipe_version_and_
         await one.accept(KNOWN, events(key_of(2), key_of(2)), NOW_US - 5, NOW_US)
     found = [identity(record.headers) for record in producer.sent[2]]
     assert [each.seq for each in found] == [seq_text(one._partitions[2].epoch, n) for n in range(6)]
-    assert {each[:-1] for each in found} == {("flights", 7, 7, NOW_US, MINUTE)}
+    assert {each[:-1] for each in found} == {("flights", 3, 7, NOW_US, MINUTE)}
     assert {hop(record.headers) for record in producer.sent[2]} == {Hop(NOW_US - 5)}
     assert len({acks.epoch for acks in one._partitions}) == 4
+
+
+async def test_during_a_rollout_the_key_decides_the_revision() -> None:
+    following = PipeVersion(pipe(), 9, revision=4, current=False)
+    rolling = replace(KNOWN, rollout=Rollout(following, WHOLE // 2))
+    producer = FakeProducer({})
+    one = acceptor(producer)
+    keys = [str(number) for number in range(50)]
+    await one.accept(rolling, events(*keys, *keys), NOW_US, NOW_US)
+    found = {
+        (record.key, identity(record.headers).revision, identity(record.headers).barrier)
+        for records in producer.sent.values()
+        for record in records
+    }
+    assert len(found) == len(keys)  # both events of a key have the same revision
+    assert {(revision, barrier) for _, revision, barrier in found} == {(3, 7), (4, 9)}
+    assert all(rolling.rollout.gets(key) == (revision == 4) for key, revision, _ in found)
 
 
 @pytest.mark.parametrize(

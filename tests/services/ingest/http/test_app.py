@@ -12,7 +12,7 @@ from ingest_harness import KEY, FakeProducer, Ingest, pipe
 
 from hifi.health import Health
 from hifi.kafka.producer import Producer
-from hifi.pipe.registry import PipeVersion
+from hifi.pipe.revision import PipeVersion
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys

@@ -1,0 +1,1 @@
+"""Commands for those who set up Kafka: ACLs and topics."""

@@ -1,0 +1,125 @@
+"""Revisions of a pipe, their records in the topic `pipes`, and which revision an event gets. Pure."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hifi.event import Record
+from hifi.pipe.model import Pipe
+
+WHOLE: Final = 10_000
+"""The share of a revision that gets every event."""
+_SEPARATOR: Final = ";"
+"""Between name and revision in keys; names of pipes do not contain it."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")  # fields of later releases are skipped
+
+
+class NextRevision(_Record):
+    """The revision that a rollout introduces, and the share of the pipe's keys that it gets, in 1/10,000."""
+
+    revision: Annotated[int, Field(ge=1)]
+    share: Annotated[int, Field(ge=0, le=WHOLE)]
+
+
+class PipeRecord(_Record):
+    """Value of the record with a pipe's name as key."""
+
+    pipe: Pipe
+    """The current revision."""
+    revision: Annotated[int, Field(ge=1)] = 1
+    since: Annotated[int, Field(ge=0)] | None = None
+    """Offset of the record with which this revision was published; None: this record."""
+    next: NextRevision | None = None
+
+
+class RevisionBody(_Record):
+    """Value of the record of another revision."""
+
+    pipe: Pipe
+
+
+@dataclass(frozen=True, slots=True)
+class PipeVersion:
+    """A revision of a pipe that is in use.
+
+    Attributes:
+        pipe: the declaration.
+        version: offset of the record with which it was published: whoever has read to there knows it. It changes
+            whenever the declaration does.
+        revision: number of the revision, the pipe's own, from 1.
+        current: whether it is the pipe's current revision.
+        rollout: of the current revision, what replaces it in phases; None: nothing does.
+    """
+
+    pipe: Pipe
+    version: int
+    revision: int = 1
+    current: bool = True
+    rollout: "Rollout | None" = None
+
+    @property
+    def key(self) -> str:
+        """A key for what is kept for each revision: the name, for other revisions than the current with the number."""
+        return self.pipe.pipe if self.current else revision_key(self.pipe.pipe, self.revision)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The next revision of a pipe, and the share of the keys that it gets, in 1/10,000."""
+
+    next: PipeVersion
+    share: int
+
+    def gets(self, key: bytes | None) -> bool:
+        """Whether the events of a key get the next revision. A rising share moves keys in this direction only."""
+        return key_position(self.next.pipe.pipe, key or b"") < self.share
+
+
+def key_position(pipe: str, key: bytes) -> int:
+    """Where a key is between 0 and 9,999; the same in every process and release."""
+    digest = blake2b(key, digest_size=8, person=blake2b(pipe.encode(), digest_size=16).digest()).digest()
+    return int.from_bytes(digest) % WHOLE
+
+
+def revision_key(name: str, revision: int) -> str:
+    """The key of the record of a revision that is not the current one."""
+    return f"{name}{_SEPARATOR}{revision}"
+
+
+def read_key(key: bytes) -> tuple[str, int | None]:
+    """The pipe's name, and the revision unless the record is the pipe's own."""
+    name, separator, number = key.decode("utf-8", "replace").partition(_SEPARATOR)
+    return (name, int(number)) if separator and number.isdecimal() else (name, None)
+
+
+def pipe_record(
+    pipe: Pipe, revision: int = 1, since: int | None = None, following: NextRevision | None = None
+) -> Record:
+    """The record that puts a revision into force.
+
+    Args:
+        pipe: the declaration.
+        revision: its number.
+        since: offset of the record with which it was published; None: this record.
+        following: the next revision; None: no rollout runs.
+    """
+    return _record(pipe.pipe, PipeRecord(pipe=pipe, revision=revision, since=since, next=following))
+
+
+def body_record(pipe: Pipe, revision: int) -> Record:
+    """The record that makes another revision than the current one known."""
+    return _record(revision_key(pipe.pipe, revision), RevisionBody(pipe=pipe))
+
+
+def deletion_record(key: str) -> Record:
+    """The record that deletes a pipe, or another revision by its `revision_key`."""
+    return Record(key.encode(), None, [])
+
+
+def _record(key: str, value: _Record) -> Record:
+    return Record(key.encode(), value.model_dump_json(by_alias=True, exclude_defaults=True).encode(), [])

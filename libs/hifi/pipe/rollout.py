@@ -1,0 +1,131 @@
+"""The transitions of a pipe's revisions, as records to write in their order. Pure.
+
+Each transition is complete with its last record but one or with its only one, and a crash in between leaves a state in
+which every event has exactly one revision: bodies are written before they are named, and deleted after.
+"""
+
+from collections.abc import Sequence
+
+from hifi.errors import Misconfigured
+from hifi.event import Record
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import RegistrySnapshot
+from hifi.pipe.revision import (
+    WHOLE,
+    NextRevision,
+    PipeVersion,
+    Rollout,
+    body_record,
+    deletion_record,
+    pipe_record,
+    revision_key,
+)
+
+
+def put_at_once(published: RegistrySnapshot, pipe: Pipe) -> list[Record]:
+    """Put a declaration into force for all events, also those that were accepted with another revision.
+
+    A rollout that runs ends, and revisions that were kept for events on their way are dropped: what waits for a
+    destination is delivered as declared now.
+    """
+    name = pipe.pipe
+    revision = _unused(published, name) if name in published.pipes else 1
+    return [pipe_record(pipe, revision), *_deletions(published, name)]
+
+
+def delete(published: RegistrySnapshot, name: str) -> list[Record]:
+    """Delete a pipe."""
+    return [deletion_record(name), *_deletions(published, name)]
+
+
+def begin(published: RegistrySnapshot, pipe: Pipe, share: int) -> list[Record]:
+    """Begin a rollout: a share of the keys gets the declaration as the next revision.
+
+    Args:
+        published: the stream's pipes.
+        pipe: the declaration.
+        share: in 1/10,000.
+
+    Raises:
+        Misconfigured: there is no current revision to compare with, or another rollout of the pipe runs.
+    """
+    current = _current(published, pipe.pipe)
+    if current.rollout is not None:
+        raise Misconfigured(
+            f"a rollout of the pipe {pipe.pipe} runs: `hifi rollout promote {pipe.pipe}` or "
+            f"`hifi rollout abort {pipe.pipe}` first"
+        )
+    revision = _unused(published, pipe.pipe)
+    return [body_record(pipe, revision), _with_next(current, NextRevision(revision=revision, share=share))]
+
+
+def change_share(published: RegistrySnapshot, name: str, share: int) -> list[Record]:
+    """Give the next revision another share of the keys, in 1/10,000.
+
+    Raises:
+        Misconfigured: no rollout of the pipe runs.
+    """
+    current, rollout = _rolling(published, name)
+    return [_with_next(current, NextRevision(revision=rollout.next.revision, share=share))]
+
+
+def promote(published: RegistrySnapshot, name: str) -> list[Record]:
+    """Make the next revision the current one. The one before is kept for its events on their way.
+
+    Raises:
+        Misconfigured: no rollout of the pipe runs.
+    """
+    current, rollout = _rolling(published, name)
+    following = rollout.next
+    return [
+        body_record(current.pipe, current.revision),
+        pipe_record(following.pipe, following.revision, since=following.version),
+        deletion_record(revision_key(name, following.revision)),
+        *_deletions(published, name, but={current.revision, following.revision}),
+    ]
+
+
+def abort(published: RegistrySnapshot, name: str) -> list[Record]:
+    """End a rollout: all new events get the current revision. The next one is kept for its events on their way.
+
+    Raises:
+        Misconfigured: no rollout of the pipe runs.
+    """
+    current, rollout = _rolling(published, name)
+    return [_with_next(current, None), *_deletions(published, name, but={rollout.next.revision})]
+
+
+def percent(share: int) -> str:
+    """A share as text, such as `1 %` or `0.5 %`."""
+    return f"{share * 100 / WHOLE:g} %"
+
+
+def _with_next(current: PipeVersion, following: NextRevision | None) -> Record:
+    return pipe_record(current.pipe, current.revision, since=current.version, following=following)
+
+
+def _current(published: RegistrySnapshot, name: str) -> PipeVersion:
+    current = published.pipes.get(name)
+    if current is None:
+        raise Misconfigured(f"there is no pipe {name}; `hifi pipes` lists those that are in force")
+    return current
+
+
+def _rolling(published: RegistrySnapshot, name: str) -> tuple[PipeVersion, Rollout]:
+    current = _current(published, name)
+    if current.rollout is None:
+        raise Misconfigured(f"no rollout of the pipe {name} runs; `hifi apply --share` begins one")
+    return current, current.rollout
+
+
+def _unused(published: RegistrySnapshot, name: str) -> int:
+    """A number above those of all revisions in use."""
+    return max([published.pipes[name].revision, *published.others.get(name, ())]) + 1
+
+
+def _deletions(published: RegistrySnapshot, name: str, but: Sequence[int] | set[int] = ()) -> list[Record]:
+    return [
+        deletion_record(revision_key(name, revision))
+        for revision in published.others.get(name, ())
+        if revision not in but
+    ]

@@ -1,0 +1,167 @@
+"""The transitions of a pipe's revisions: which revision an event gets at each moment, also after each single record."""
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from hifi.errors import Misconfigured
+from hifi.health import Health
+from hifi.pipe import rollout
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
+from hifi.pipe.revision import WHOLE, Rollout, key_position
+from hifi.topics import Topics
+
+
+def pipe(url: str) -> Pipe:
+    return Pipe.model_validate(
+        {
+            "pipe": "flights",
+            "source": {"keys": [{"env": "KEY"}]},
+            "destinations": [{"name": "crm", "url": f"http://127.0.0.1:9/{url}"}],
+        }
+    )
+
+
+class Written:
+    """The registry of a reader that has read everything, and the offsets of what was written."""
+
+    def __init__(self) -> None:
+        self.registry = PipeRegistry("nowhere:1", Topics("s"), Health("test", "test-1"))
+        self.offset = 0
+
+    def write(self, records) -> None:
+        for record in records:
+            value = record.value
+            self.registry._apply(
+                ConsumerRecord("pipes", 0, self.offset, 0, 0, record.key, value, None, 0, 0, ())
+            )
+            self.offset += 1
+
+    @property
+    def snapshot(self) -> RegistrySnapshot:
+        return RegistrySnapshot(
+            1,
+            dict(self.registry._pipes),
+            self.registry.version,
+            {name: sorted(bodies) for name, bodies in self.registry._bodies.items() if bodies},
+        )
+
+    def url(self, revision: int) -> str:
+        """What an event of a revision is sent to, by the last part of the path."""
+        found = self.registry.of_revision("flights", revision)
+        return str(found.pipe.destinations[0].url).rpartition("/")[2]
+
+    @property
+    def current(self):
+        return self.registry.get("flights")
+
+
+@pytest.fixture
+def written() -> Written:
+    one = Written()
+    one.write(rollout.put_at_once(one.snapshot, pipe("one")))
+    return one
+
+
+def test_a_rollout_gives_each_revision_its_own_declaration(written):
+    written.write(rollout.begin(written.snapshot, pipe("two"), 100))
+    assert (written.url(1), written.url(2)) == ("one", "two")
+    assert written.current.revision == 1
+    assert (written.current.rollout.next.revision, written.current.rollout.share) == (2, 100)
+    assert [one.key for one in written.registry.in_use()] == ["flights", "flights;2"]
+
+
+def test_a_change_of_share_changes_no_content(written):
+    written.write(rollout.begin(written.snapshot, pipe("two"), 100))
+    content, version = written.registry.content_version, written.current.version
+    written.write(rollout.change_share(written.snapshot, "flights", 5000))
+    assert written.current.rollout.share == 5000
+    assert written.registry.content_version == content
+    assert written.current.version == version
+
+
+def test_after_a_promotion_events_of_both_revisions_finish_with_their_own(written):
+    written.write(rollout.begin(written.snapshot, pipe("two"), WHOLE))
+    version = written.current.rollout.next.version
+    written.write(rollout.promote(written.snapshot, "flights"))
+    assert (written.current.revision, written.current.version) == (2, version)
+    assert written.current.rollout is None
+    assert (written.url(1), written.url(2)) == ("one", "two")
+
+
+def test_after_an_abort_new_events_get_the_old_revision_and_others_finish_with_their_own(written):
+    written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
+    written.write(rollout.abort(written.snapshot, "flights"))
+    assert (written.current.revision, written.current.rollout) == (1, None)
+    assert (written.url(1), written.url(2)) == ("one", "two")
+    written.write(rollout.begin(written.snapshot, pipe("three"), 1000))
+    assert written.current.rollout.next.revision == 3
+
+
+def test_what_is_applied_at_once_counts_for_everything_that_waits(written):
+    written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
+    written.write(rollout.put_at_once(written.snapshot, pipe("three")))
+    assert {written.url(revision) for revision in (1, 2, 3)} == {"three"}
+    assert written.current.revision == 3
+    assert written.snapshot.others == {}
+
+
+def test_a_deleted_pipe_leaves_nothing(written):
+    written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
+    written.write(rollout.delete(written.snapshot, "flights"))
+    assert written.registry.of_revision("flights", 2) is None
+    assert written.registry.in_use() == []
+    assert written.snapshot.others == {}
+
+
+@pytest.mark.parametrize("step", ["begin", "change_share", "promote", "abort", "put_at_once", "delete"])
+def test_after_each_single_record_of_a_transition_an_event_has_exactly_one_revision(written, step):
+    if step != "begin":
+        written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
+    make = getattr(rollout, step)
+    arguments = {
+        "begin": (pipe("two"), 1000),
+        "change_share": ("flights", 5000),
+        "put_at_once": (pipe("two"),),
+    }
+    for record in make(written.snapshot, *arguments.get(step, ("flights",))):
+        written.write([record])
+        if step == "delete":
+            assert written.current is None
+            continue
+        assert written.url(1) in {"one", "two"}
+        running = written.current.rollout
+        if running is not None:  # what ingest stamps is known to whoever has read as far as it demands
+            assert running.next.version <= written.registry.version
+            assert written.url(running.next.revision) == "two"
+
+
+def test_transitions_that_make_no_sense_say_why(written):
+    for make in (rollout.promote, rollout.abort):
+        with pytest.raises(Misconfigured, match="no rollout of the pipe flights runs"):
+            make(written.snapshot, "flights")
+    with pytest.raises(Misconfigured, match="there is no pipe orders"):
+        rollout.change_share(written.snapshot, "orders", 1)
+    written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
+    with pytest.raises(Misconfigured, match="hifi rollout abort flights"):
+        rollout.begin(written.snapshot, pipe("three"), 1000)
+
+
+def test_a_rising_share_moves_keys_to_the_next_revision_only(written):
+    written.write(rollout.begin(written.snapshot, pipe("two"), 0))
+    following = written.current.rollout.next
+    keys = [b"%d" % number for number in range(20_000)]
+    before: set[bytes] = set()
+    for share in (0, 100, 1000, 5000, WHOLE):
+        now = {key for key in keys if Rollout(following, share).gets(key)}
+        assert before <= now
+        assert len(now) == pytest.approx(len(keys) * share / WHOLE, rel=0.25)
+        before = now
+    assert len(before) == len(keys)
+
+
+def test_the_position_of_a_key_is_fixed_for_ever_and_differs_between_pipes():
+    assert [key_position("flights", key) for key in (b"", b"UA1545", b"DL461")] == [
+        key_position("flights", key) for key in (b"", b"UA1545", b"DL461")
+    ]
+    assert key_position("flights", b"UA1545") != key_position("orders", b"UA1545")
