@@ -40,6 +40,7 @@ from hifi_enrich.query.warm_up import (
     run_until_steady,
 )
 from hifi_enrich.settings import EnrichSettings
+from hifi_enrich.spark.executors import Executors
 from hifi_enrich.spark.session import (
     choose_trigger,
     connector_jars,
@@ -121,6 +122,7 @@ class SparkEngine:
             jars = await asyncio.to_thread(connector_jars, settings.enrich_spark_jars)
             spark = await asyncio.to_thread(start_session, master, settings, jars, self._scratch)
             self._own_session = spark
+        self._executors = Executors(spark, master)
         catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark)
         self._compiler = PipeCompiler(catalyst)
         enriched, dead_letter = self._topics.enriched, self._topics.dead_letter
@@ -177,13 +179,21 @@ class SparkEngine:
         with_udf = [known.key for known in self._registry.in_use() if known.pipe.enrich.udf is not None]
         return dict.fromkeys(with_udf, "a UDF needs the micro-batch trigger")
 
+    async def release_executors(self) -> None:
+        """Give a cluster's executors to other instances, until a query is started."""
+        await asyncio.to_thread(self._executors.release)
+
     async def warm_up(self) -> None:
         """Run made-up events of the pipes in force through a query, until its code is loaded and compiled.
 
+        Without executors it does nothing.
+
         Raises:
             KafkaError, TimeoutError: Kafka does not answer.
-            Py4JError: Spark had no executor in time, as for a standby while the leader uses all of a cluster's.
+            Py4JError: Spark had no executor in time, as when another instance uses all of a cluster's.
         """
+        if not self._executors.claimed:
+            return
         self._needed.clear()
         topic = self._topics.enrich_warm_up
         async with GroupOffsets(self._settings.kafka, topic, topic, self.partitions) as offsets:
@@ -237,6 +247,7 @@ class SparkEngine:
         return self._compiler.plan(pipes, inputs.version, broadcasts, self.partitions, inputs.broken)
 
     def _start_query(self, start: PartitionOffsets) -> QueryRun:
+        self._executors.claim()
         trigger = self.trigger
         self._configure(trigger)
         records = read_stream(self._session, self._settings, self._topics.normalized, start, trigger)
@@ -262,6 +273,7 @@ class SparkEngine:
             time.sleep(_POLL_S)
 
     def _write_range(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
+        self._executors.claim()
         self._configure("micro-batch")
         records = read_range(self._session, self._settings, self._topics.normalized, start, end)
         write_records(self._enriched(records), self._settings)

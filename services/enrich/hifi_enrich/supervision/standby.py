@@ -47,6 +47,7 @@ class Standby:
         """
         offsets = self._runner.group_offsets()
         self._connected_s = -math.inf
+        await self._engine.release_executors()
         try:
             while self._standing_by():
                 self._status.standby()

@@ -1,0 +1,57 @@
+"""Executors of a Spark cluster: only the instance that runs the query holds any.
+
+A standalone cluster gives all free cores to the application that asks first. A standby that kept them would leave the
+instance that leads without any, and its query would wait for ever.
+"""
+
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from hifi import log
+from hifi.sql.spark_session import task_slots
+
+_ALL: Final = 2**31 - 1
+
+logger = log.get(__name__)
+
+
+class Executors:
+    """Claims and releases the executors of a session. Does nothing in local mode or with dynamic allocation.
+
+    Args:
+        spark: the session, which has claimed executors since it started.
+        master: Spark's master.
+    """
+
+    def __init__(self, spark: SparkSession, master: str) -> None:
+        dynamic = spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+        self._managed = task_slots(master) is None and not dynamic
+        self._spark = spark
+        self.claimed = True
+        """Whether the session has executors, or gets them when the cluster has free cores."""
+
+    def claim(self) -> None:
+        """Ask for all executors that the cluster can give. Blocks until Spark's master has the request."""
+        if not self.claimed:
+            self._request(_ALL)
+            self.claimed = True
+            logger.info("executors-claimed")
+
+    def release(self) -> None:
+        """Give all executors back. Blocks until they have been asked to exit."""
+        if self._managed and self.claimed:
+            self._request(0)
+            context = self._context
+            context.killExecutors(context.getExecutorIds())
+            self.claimed = False
+            logger.info("executors-released")
+
+    def _request(self, number: int) -> None:
+        jvm: Any = self._spark._jvm  # noqa: SLF001 - PySpark has no API for executors
+        empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        self._context.requestTotalExecutors(number, 0, empty)
+
+    @property
+    def _context(self) -> Any:
+        return self._spark._jsparkSession.sparkContext()  # noqa: SLF001
