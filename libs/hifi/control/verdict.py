@@ -1,11 +1,13 @@
 """observe's verdict on the stream, a service or a pipe. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
 import orjson
+
+from hifi.control.revision_figures import RolloutFigures, load
 
 VALID_S: Final = 10
 """An older verdict counts as unknown, seconds."""
@@ -32,6 +34,7 @@ class Verdict:
         at_us: when it was judged, microseconds since 1970 UTC.
         reasons: why it is not stable, for people; empty when it is.
         figures: the numbers behind it, by name with unit.
+        rollout: of a pipe with a rollout, the figures of its revisions.
     """
 
     scope: str
@@ -40,14 +43,16 @@ class Verdict:
     at_us: int
     reasons: tuple[str, ...] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
+    rollout: RolloutFigures | None = None
 
     def encode(self) -> bytes:
         """The value of its record in the topic `health`; the key is the scope."""
-        return orjson.dumps(asdict(self))
+        return orjson.dumps(self.json())
 
     def json(self) -> dict[str, Any]:
         """JSON for the API."""
-        return asdict(self)
+        rollout = self.rollout.json() if self.rollout is not None else None
+        return asdict(replace(self, rollout=None)) | {"rollout": rollout}
 
 
 def decode(value: bytes) -> Verdict:
@@ -60,7 +65,7 @@ def decode(value: bytes) -> Verdict:
         body = orjson.loads(value)
         return Verdict(
             body["scope"], Condition(body["condition"]), body["since_us"], body["at_us"], tuple(body["reasons"]),
-            body["figures"],
+            body["figures"], load(body["rollout"]) if body.get("rollout") else None,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not the record of a verdict: {error}") from None

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from aiokafka.errors import KafkaError
@@ -10,6 +11,7 @@ from aiokafka.errors import KafkaError
 from hifi import log
 from hifi.clock import monotonic_s, now_us
 from hifi.control.action import STREAM
+from hifi.control.verdict import Verdict
 from hifi.errors import HifiError
 from hifi.health import Health
 from hifi.kafka.admin import topic_names
@@ -25,6 +27,7 @@ from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.topic_reader import TopicReader
 from hifi_observe.live import figures
 from hifi_observe.live.recent_series import RecentSeries
+from hifi_observe.live.revision_counts import RevisionCounts
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 _RECONNECT_S: Final = 2.0
 _ALARM_INTERVAL_S: Final = 1.0
 _GAUGES_INTERVAL_S: Final = 5.0
+_PIPE_SCOPE: Final = "pipe/"
 _LAG_INTERVALS: Final = 15
 """Publications of momentary figures whose lags are merged, so that a p95 has enough values."""
 
@@ -62,7 +66,8 @@ class Observatory:
         self.publisher: Publisher | None = None
         self.reader: TopicReader | None = None
         self.follower = MinutesFollower(settings, self.topics, self.store, self.notifier.read)
-        self.verdicts = VerdictKeeper(settings.observe_stable_s)
+        self._verdict_keeper = VerdictKeeper(settings.observe_stable_s)
+        self._revision_counts = RevisionCounts()
         self.exporter: OtlpExporter | None = None
         self.traces: EventTracer | None = None
         if settings.observe_otlp_endpoint:
@@ -87,6 +92,9 @@ class Observatory:
     def _limits(self, pipe: Pipe) -> SloLimits:
         return SloLimits(round(pipe.slo.p95 * 1e6), pipe.slo.loss, self.settings.observe_heartbeat_gap_s)
 
+    def _rolling(self) -> list[str]:
+        return [known.pipe.pipe for known in self.registry.all() if known.rollout is not None]
+
     def _limits_of(self, name: str) -> SloLimits | None:
         known = self.registry.get(name)
         return self._limits(known.pipe) if known is not None else None
@@ -96,6 +104,15 @@ class Observatory:
         return {
             known.pipe.pipe: {one.name for one in known.pipe.destinations} for known in self.registry.all()
         }
+
+    def verdicts(self) -> list[Verdict]:
+        """The newest verdict on every scope, by scope."""
+        return [
+            replace(one, rollout=self._revision_counts.get(one.scope.removeprefix(_PIPE_SCOPE)))
+            if one.scope.startswith(_PIPE_SCOPE)
+            else one
+            for one in self._verdict_keeper.verdicts
+        ]
 
     def alarms(self) -> list[Alarm]:
         """Active alarms according to the topic `alarms`, so the same on every instance."""
@@ -127,7 +144,7 @@ class Observatory:
             if self.settings.control:
                 reporter = VerdictReporter(
                     self.settings,
-                    lambda: self.verdicts.verdicts if self._raises_alarms else [],
+                    lambda: self.verdicts() if self._raises_alarms else [],
                     self.notifier.alarms.silences,
                 )
                 tasks.create_task(self._reconnect("verdicts", reporter.report))
@@ -216,9 +233,12 @@ class Observatory:
         reporters: dict[int, OpenMinuteReporter] = {}
         while True:
             await asyncio.sleep(self.settings.observe_live_interval_s)
+            limits, rolling = self.limits(), self._rolling()
             for partition, ledger in list((self.reader.ledgers if self.reader else {}).items()):
                 window = windows.setdefault(partition, figures.LagWindow(_LAG_INTERVALS))
-                published = figures.of_ledger(ledger, now_us(), window.put(ledger.live.take_lags()))
+                taken = ledger.live.take_lags()
+                figures.count_late(ledger, taken, limits)
+                published = figures.of_ledger(ledger, now_us(), window.put(taken), rolling)
                 await self.publisher.live(partition, published)
                 reporter = reporters.setdefault(partition, OpenMinuteReporter())
                 if rows := reporter.report(ledger.pipe_minutes.values()):
@@ -239,8 +259,9 @@ class Observatory:
         for pipe in self.limits():
             now = figures.of_pipe(pipe, self.store.live, self.store.before)
             traffic[pipe] = PipeTraffic(now["rate_in"], now["dead_last_minute"])
-        scopes = (STREAM, *(f"service/{one}" for one in SERVICES), *(f"pipe/{pipe}" for pipe in traffic))
-        self.verdicts.step(scopes, judge(found, traffic, seen=bool(self.store.live)), now_us())
+        scopes = (STREAM, *(f"service/{one}" for one in SERVICES), *(_PIPE_SCOPE + pipe for pipe in traffic))
+        self._revision_counts.step(self.store.live, self._rolling(), now_us())
+        self._verdict_keeper.step(scopes, judge(found, traffic, seen=bool(self.store.live)), now_us())
 
     async def _raise_alarms(self) -> None:
         """Judge, and raise alarms on the instance with partition 0, or without Kafka the one that had it last."""

@@ -1,4 +1,4 @@
-"""Parse a fetched batch of one topic and group its records by pipe, minute, stages and epoch. Pure.
+"""Parse a fetched batch of one topic and group its records by pipe, minute, stages, epoch and revision. Pure.
 
 This is observe's hot path: at 2,000 events a second about 8,000 records a second pass here. One loop parses and groups;
 everything after it works on whole groups. A record adds numbers to the lists of its group and no object of its own.
@@ -37,12 +37,13 @@ _NO_HOP: Final = [b""]
 
 
 class _Place:
-    """A pipe, minute and epoch."""
+    """A pipe, minute, epoch and revision."""
 
-    __slots__ = ("epoch", "groups", "records")
+    __slots__ = ("epoch", "groups", "records", "revision")
 
-    def __init__(self, epoch: str, records: MinuteRecords) -> None:
+    def __init__(self, epoch: str, revision: int, records: MinuteRecords) -> None:
         self.epoch = epoch
+        self.revision = revision
         self.records = records
         """Of the pipe and minute."""
         self.groups: dict[object, RecordGroup] = {}
@@ -50,12 +51,15 @@ class _Place:
 
     def add(self, key: object, group: RecordGroup) -> RecordGroup:
         """Add a group; returns it."""
+        group.revision = self.revision
         self.groups[key] = group
         self.records.groups.append(group)
         return group
 
 
-def _new_place(batch: RecordBatch, pipe: bytes, minute: bytes, epoch: bytes, offset: int) -> _Place:
+def _new_place(
+    batch: RecordBatch, pipe: bytes, minute: bytes, epoch: bytes, revision: bytes, offset: int
+) -> _Place:
     """The place of the record at an offset, which may begin a new minute of its pipe.
 
     Raises:
@@ -65,10 +69,10 @@ def _new_place(batch: RecordBatch, pipe: bytes, minute: bytes, epoch: bytes, off
     if records is None:
         records = MinuteRecords(pipe.decode("ascii"), int(minute), offset)
         batch.minutes[pipe, minute] = records
-    return _Place(epoch.decode("ascii", "replace"), records)
+    return _Place(epoch.decode("ascii", "replace"), int(revision), records)
 
 
-_NOWHERE: Final = _Place("", MinuteRecords("", 0, 0))
+_NOWHERE: Final = _Place("", 0, MinuteRecords("", 0, 0))
 
 
 def known_part(identity: bytes) -> bytes:
@@ -95,7 +99,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     unknown_raw_offset = -1 if kind == stage.DEAD_LETTER else _NO_RAW_OFFSET
     plain = (stage.EventStage(kind),)
     stages_of = stage.stage_reader(kind)
-    places: dict[tuple[bytes, bytes, bytes], _Place] = {}
+    places: dict[tuple[bytes, bytes, bytes, bytes], _Place] = {}
     last_common, accepted_us, place = b"", 0, _NOWHERE
     time_at = 2
     """Where the header `ce_time` was last: usually it is there again."""
@@ -120,7 +124,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
                 if fields[0] != _FORMAT:
                     raise NotAnEvent(f"the header {IDENTITY} has a format other than {event.FORMAT}")
                 accepted_us = int(fields[4])
-                key = fields[1], fields[5], fields[6]
+                key = fields[1], fields[5], fields[6], fields[2]
                 found = places.get(key)
                 if found is None:
                     found = places[key] = _new_place(batch, *key, offset)

@@ -222,12 +222,13 @@ class PartitionLedger:
             pipe_minute.span(topic, max(group.offsets[-1] for group in shown))
         for group in shown:
             pipe_minute.show(group.stages, group.epoch, group.sequences)
-            self.live.note(records.pipe, group.stages[0], len(group.sequences))
+            self.live.note(records.pipe, group.revision, group.stages[0], len(group.sequences))
         for group, sequences in passed:
             pipe_minute.pass_by(group.stages[0], group.epoch, sequences)
-        lags = durations.measure(kind, pipe_minute, shown, self._transit)
-        if lags:
-            self.live.lags(records.pipe, lags)
+        for revision, groups in _by_revision(shown).items():
+            lags = durations.measure(kind, pipe_minute, groups, self._transit)
+            if lags:
+                self.live.lags(records.pipe, revision, lags)
 
     def _apply_receipts(self, columns: RecordColumns) -> None:
         """Update breakers, failure streaks and last successes.
@@ -308,3 +309,11 @@ class PartitionLedger:
             pipe_minute = self._pipe_minute(stage.ACCEPTED, one.pipe, one.minute, one.offset)
             if pipe_minute is not None and one.offset >= pipe_minute.counted_to(stage.ACCEPTED):
                 pipe_minute.show_range(EventStage(stage.ACCEPTED), one.epoch, one.first, one.last)
+
+
+def _by_revision(groups: list[RecordGroup]) -> dict[int, list[RecordGroup]]:
+    """The groups of each revision; usually there is one."""
+    found: dict[int, list[RecordGroup]] = {}
+    for group in groups:
+        found.setdefault(group.revision, []).append(group)
+    return found

@@ -12,6 +12,10 @@ SAME_ANSWERS: Final = 10
 """Equal failures in a row that start a destination's alarm."""
 DEAD_LETTERS_S: Final = 60
 """Dead letters are counted over this period before now."""
+LATE: Final = "late"
+"""Name of the count of late deliveries."""
+_REVISIONS: Final = 4
+"""Revisions of a pipe that are counted; beyond, the lowest number is forgotten."""
 _DESTINATIONS: Final = 5000
 """Destinations whose breakers are kept; beyond, those seen first are forgotten."""
 
@@ -65,11 +69,27 @@ class RecentActivity:
         """When that was last found, microseconds since 1970 UTC."""
         self._dead_letters: defaultdict[str, Counter[int]] = defaultdict(Counter)
         """Pipe to second since 1970 UTC to dead letters appended in it."""
-        self._lags: defaultdict[str, Sketch] = defaultdict(Sketch)
+        self.revisions: defaultdict[str, dict[int, Counter[str]]] = defaultdict(dict)
+        """Pipe to its newest revisions, each with kind of stage to records seen, and `late` to late deliveries."""
+        self._lags: defaultdict[tuple[str, int], Sketch] = defaultdict(Sketch)
 
-    def note(self, pipe: str, at: EventStage, number: int) -> None:
+    def note(self, pipe: str, revision: int, at: EventStage, number: int) -> None:
         """Count records of a stage."""
         self.counts[pipe][at.kind] += number
+        self._of_revision(pipe, revision)[at.kind] += number
+
+    def note_late(self, pipe: str, revision: int, number: int) -> None:
+        """Count deliveries that took longer than the pipe's SLO allows."""
+        self._of_revision(pipe, revision)[LATE] += number
+
+    def _of_revision(self, pipe: str, revision: int) -> Counter[str]:
+        revisions = self.revisions[pipe]
+        found = revisions.get(revision)
+        if found is None:
+            found = revisions[revision] = Counter()
+            if len(revisions) > _REVISIONS:
+                del revisions[min(revisions)]
+        return found
 
     def dead_letter(self, pipe: str, append_ms: int) -> None:
         """Count a dead letter, by its append time."""
@@ -125,12 +145,12 @@ class RecentActivity:
         self.skipped[topic] += number
         self.skipped_us = now_us
 
-    def lags(self, pipe: str, values_us: list[int]) -> None:
+    def lags(self, pipe: str, revision: int, values_us: list[int]) -> None:
         """Add lags of successful deliveries from accepted time, microseconds."""
-        self._lags[pipe].extend(values_us)
+        self._lags[pipe, revision].extend(values_us)
 
-    def take_lags(self) -> dict[str, Sketch]:
-        """The lags of each pipe since they were last taken."""
+    def take_lags(self) -> dict[tuple[str, int], Sketch]:
+        """The lags of each pipe and revision since they were last taken."""
         taken = dict(self._lags)
         self._lags.clear()
         return taken

@@ -1,4 +1,4 @@
-"""The records of a fetched batch, grouped by pipe, minute, stages and epoch: what `grouping` makes of them."""
+"""The records of a fetched batch by pipe, minute, stages, epoch and revision: what `grouping` makes of them."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -102,7 +102,7 @@ class RecordTimes:
 
 
 class RecordGroup:
-    """Records of a batch that show the same stages of events of one epoch, pipe and minute. Offsets ascend.
+    """Records of a batch that show the same stages of events of one epoch, revision, pipe and minute. Offsets ascend.
 
     Receipts of a group have the same answer, too.
     """
@@ -113,6 +113,7 @@ class RecordGroup:
         "offsets",
         "pipe_minute",
         "replayed",
+        "revision",
         "sequences",
         "stages",
         "through",
@@ -131,6 +132,8 @@ class RecordGroup:
         self.epoch = epoch
         self.answer = answer
         """Of receipts; empty for all other records."""
+        self.revision = 0
+        """The pipe's revision that the events have."""
         self.offsets: list[int] = []
         self.sequences: list[int] = []
         self.times: RecordTimes | None = RecordTimes() if measured else None

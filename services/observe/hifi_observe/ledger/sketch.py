@@ -140,6 +140,12 @@ class Sketch:
         self.flush()
         return self._sum
 
+    def above(self, limit_us: int) -> int:
+        """Number of values above a limit; those within `RELATIVE_ERROR` of it may count either way."""
+        self.flush()
+        limit = _key(limit_us)
+        return sum(count for key, count in self._bins.items() if key > limit)
+
     def quantile_us(self, share: float) -> float:
         """The value of rank `share` x (count - 1), rounded down, microseconds; 0 when empty."""
         self.flush()

@@ -1,7 +1,7 @@
 """Momentary figures: published for each partition number by the instance that holds its ledger, then added up. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,17 +11,32 @@ from hifi_observe.ledger.recent_activity import FailureStreak
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.live.breaker_state import breaker_state
 from hifi_observe.live.failing_destinations import failing_destinations
+from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.merged_minute import summary
 
 
-def of_ledger(ledger: PartitionLedger, now_us: int, lags: Mapping[str, Sketch]) -> dict[str, Any]:
-    """The figures of a partition number as JSON for the topic `minutes`."""
+def of_ledger(
+    ledger: PartitionLedger, now_us: int, lags: Mapping[str, Sketch], rolling: Collection[str] = ()
+) -> dict[str, Any]:
+    """The figures of a partition number as JSON for the topic `minutes`.
+
+    Args:
+        ledger: of the partition number.
+        now_us: microseconds since 1970 UTC.
+        lags: pipe to its recent lags.
+        rolling: pipes with a rollout, whose figures by revision are added.
+    """
     live = ledger.live
     return {
         "at": now_us,
         "reached": ledger.reached_us,
         "newest": live.newest_ms,
         "counts": {pipe: dict(counts) for pipe, counts in live.counts.items()},
+        "revisions": {
+            pipe: {str(revision): dict(counts) for revision, counts in live.revisions[pipe].items()}
+            for pipe in rolling
+            if pipe in live.revisions
+        },
         "dead_letters": live.recent_dead_letters(now_us // 1_000_000),
         "lags": {pipe: sketch.dump() for pipe, sketch in lags.items() if len(sketch)},
         "waiting": [[*key, number] for key, number in sorted(_waiting(ledger).items())],
@@ -61,19 +76,28 @@ def _backlogs(ledger: PartitionLedger, now_ms: int) -> dict[str, dict[str, Any]]
     return found
 
 
+def count_late(
+    ledger: PartitionLedger, lags: Mapping[tuple[str, int], Sketch], limits: Mapping[str, SloLimits]
+) -> None:
+    """Count the deliveries above the SLO's lag, by pipe and revision."""
+    for (pipe, revision), sketch in lags.items():
+        if pipe in limits:
+            ledger.live.note_late(pipe, revision, sketch.above(limits[pipe].p95_us))
+
+
 class LagWindow:
     """The lags of the last few intervals, so that a momentary p95 has enough values."""
 
     def __init__(self, intervals: int) -> None:
         self._intervals = intervals
-        self._kept: list[dict[str, Sketch]] = []
+        self._kept: list[dict[tuple[str, int], Sketch]] = []
 
-    def put(self, taken: dict[str, Sketch]) -> dict[str, Sketch]:
-        """Add one interval; returns the lags of the last few, merged."""
+    def put(self, taken: dict[tuple[str, int], Sketch]) -> dict[str, Sketch]:
+        """Add one interval by pipe and revision; returns the lags of the last few by pipe, merged."""
         self._kept = [*self._kept, taken][-self._intervals :]
         merged: defaultdict[str, Sketch] = defaultdict(Sketch)
         for one in self._kept:
-            for pipe, sketch in one.items():
+            for (pipe, _), sketch in one.items():
                 merged[pipe].merge(sketch)
         return dict(merged)
 

@@ -73,7 +73,7 @@ class Api:
 
     async def verdicts(self, _: Request) -> Response:
         """GET verdicts: whether the stream, each service and each pipe is stable."""
-        return json_response({"verdicts": [one.json() for one in self._observatory.verdicts.verdicts]})
+        return json_response({"verdicts": [one.json() for one in self._observatory.verdicts()]})
 
     async def pipes(self, _: Request) -> Response:
         """GET pipes: all pipes with their totals and the verdict."""

@@ -1,0 +1,77 @@
+"""Add up what all partition numbers published of the revisions of pipes with a rollout. Pure."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from hifi.control.revision_figures import RevisionFigures, RolloutFigures
+from hifi_observe.ledger.recent_activity import LATE
+
+_KINDS: Final = {
+    "raw": "accepted",
+    "delivered": "delivered",
+    "filtered": "filtered",
+    "dead-event": "dead_letters",
+    "dead-delivery": "dead_letters",
+    "to-retry": "retries",
+    LATE: "late",
+}
+"""Kind of stage to the figure that its records count for."""
+
+
+class RevisionCounts:
+    """Figures by pipe and revision, from the counts that each partition number publishes since its start.
+
+    A partition number that is read by another instance from now on begins to count again; the sum does not fall then.
+    """
+
+    def __init__(self) -> None:
+        self._pipes: dict[str, RolloutFigures] = {}
+        self._last: dict[tuple[int, str, int], RevisionFigures] = {}
+        """Partition number, pipe and revision to what was published last."""
+        self._partitions: dict[tuple[int, str], int] = {}
+        """Partition number and pipe to the time of the last figures, microseconds since 1970 UTC."""
+
+    def get(self, pipe: str) -> RolloutFigures | None:
+        """The figures of a pipe; None if it has no rollout."""
+        return self._pipes.get(pipe)
+
+    def step(self, live: Mapping[int, Mapping[str, Any]], rolling: Collection[str], now_us: int) -> None:
+        """Add what was published since the last step.
+
+        Args:
+            live: partition number to its newest momentary figures.
+            rolling: pipes with a rollout; others are forgotten.
+            now_us: microseconds since 1970 UTC.
+        """
+        for pipe in [one for one in self._pipes if one not in rolling]:
+            del self._pipes[pipe]
+            self._last = {key: found for key, found in self._last.items() if key[1] != pipe}
+            self._partitions = {key: at for key, at in self._partitions.items() if key[1] != pipe}
+        for pipe in rolling:
+            self._pipes.setdefault(pipe, RolloutFigures(now_us))
+            for partition, published in live.items():
+                if self._partitions.get((partition, pipe)) != published["at"]:
+                    self._add(partition, pipe, published.get("revisions", {}).get(pipe, {}))
+                    self._partitions[partition, pipe] = published["at"]
+
+    def _add(self, partition: int, pipe: str, published: Mapping[str, Mapping[str, int]]) -> None:
+        known = self._pipes[pipe]
+        revisions = dict(known.revisions)
+        first = (partition, pipe) not in self._partitions
+        for number, counts in published.items():
+            revision, now = int(number), _figures(counts)
+            before = self._last.get((partition, pipe, revision))
+            self._last[partition, pipe, revision] = now
+            if before is None and first:
+                continue  # it may have counted for hours
+            fresh = now.since(before) if before is not None else now
+            revisions[revision] = revisions.get(revision, RevisionFigures()) + fresh
+        self._pipes[pipe] = RolloutFigures(known.since_us, revisions)
+
+
+def _figures(counts: Mapping[str, int]) -> RevisionFigures:
+    found = dict.fromkeys(_KINDS.values(), 0)
+    for kind, number in counts.items():
+        if kind in _KINDS:
+            found[_KINDS[kind]] += number
+    return RevisionFigures(**found)

@@ -1,0 +1,97 @@
+"""Figures by revision: counted by ledgers, added up over partitions and over restarts of their readers."""
+
+import sys
+from pathlib import Path
+
+from hifi import event
+from hifi.control.revision_figures import RevisionFigures
+from hifi_observe.ledger.closing import ClosingRules
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.live import figures
+from hifi_observe.live.revision_counts import RevisionCounts
+from hifi_observe.minutes.availability import SloLimits
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from simulated_mesh import Row, identity
+
+MINUTE = 28_000_000
+START_MS = MINUTE * 60_000
+LIMITS = {"flights": SloLimits(p95_us=1_000_000, loss=0)}
+
+
+def row(offset: int, revision: int, **more: bytes) -> Row:
+    fields = identity(b"%016x:%d" % (1, offset), MINUTE) | {event.REVISION: b"%d" % revision, **more}
+    return Row(offset, START_MS, event.packed(fields))
+
+
+def receipt(offset: int, revision: int, outcome: bytes, lag_us: int = 0) -> Row:
+    at = b"%d" % (START_MS * 1000 + lag_us)
+    more = {event.OUTCOME: outcome, event.DESTINATION: b"crm", event.SENT: at, event.ANSWERED: at}
+    return row(offset, revision, **more)
+
+
+def read_ledger() -> PartitionLedger:
+    ledger = PartitionLedger(0, ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000))
+    ledger.take("raw", [row(0, 1), row(1, 2), row(2, 1), row(3, 2)])
+    ledger.take(
+        "receipts",
+        [
+            receipt(0, 1, b"delivered"),
+            receipt(1, 2, b"retry"),
+            receipt(2, 1, b"filtered"),
+            receipt(3, 2, b"delivered", lag_us=2_000_000),
+        ],
+    )
+    dead = {event.DESTINATION: b"crm", event.SERVICE: b"egest"}
+    ledger.take("dead-letter", [row(0, 2, **dead)])
+    return ledger
+
+
+def published(at_us: int, revisions: dict[str, dict[str, int]]) -> dict[str, object]:
+    return {"at": at_us, "revisions": {"flights": revisions}}
+
+
+def test_a_ledger_counts_each_revision_and_publishes_it_while_a_rollout_runs() -> None:
+    ledger = read_ledger()
+    taken = ledger.live.take_lags()
+    figures.count_late(ledger, taken, LIMITS)
+    assert figures.of_ledger(ledger, 5, {})["revisions"] == {}
+    found = figures.of_ledger(ledger, 5, {}, rolling=["flights", "unknown"])["revisions"]
+    counts = RevisionCounts()
+    counts.step({0: published(1, {})}, ["flights"], 1)
+    counts.step({0: published(2, found["flights"])}, ["flights"], 2)
+    of_flights = counts.get("flights")
+    assert of_flights is not None
+    assert of_flights.of(1) == RevisionFigures(accepted=2, delivered=1, filtered=1)
+    assert of_flights.of(2) == RevisionFigures(accepted=2, delivered=1, dead_letters=1, retries=1, late=1)
+
+
+def test_the_newest_revisions_are_kept() -> None:
+    ledger = PartitionLedger(0, ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000))
+    ledger.take("raw", [row(number, number + 1) for number in range(10)])
+    assert sorted(ledger.live.revisions["flights"]) == [7, 8, 9, 10]
+
+
+def test_counts_begin_with_the_rollout_and_do_not_fall_when_a_partition_changes_its_reader() -> None:
+    counts = RevisionCounts()
+    counts.step({0: published(1, {"1": {"raw": 1000}})}, ["flights"], 1)
+    counts.step({0: published(2, {"1": {"raw": 1010}, "2": {"raw": 5}})}, ["flights"], 2)
+    counts.step({0: published(3, {"1": {"raw": 3}})}, ["flights"], 3)  # a new reader, which counts from 0
+    counts.step({0: published(3, {"1": {"raw": 3}})}, ["flights"], 4)  # nothing new
+    counts.step({0: published(5, {"1": {"raw": 7}}), 1: published(5, {"1": {"raw": 50}})}, ["flights"], 5)
+    found = counts.get("flights")
+    assert found is not None
+    assert found.since_us == 1
+    assert found.of(1).accepted == 14  # 10, then 4 of the 7: the first 3 may be older
+    assert found.of(2).accepted == 5
+
+
+def test_the_figures_of_an_ended_rollout_are_forgotten() -> None:
+    counts = RevisionCounts()
+    counts.step({0: published(1, {"1": {"raw": 1}})}, ["flights"], 1)
+    counts.step({0: published(2, {"1": {"raw": 2}})}, [], 2)
+    assert counts.get("flights") is None
+    counts.step({0: published(3, {"1": {"raw": 9}})}, ["flights"], 3)
+    again = counts.get("flights")
+    assert again is not None
+    assert (again.since_us, again.of(1).accepted) == (3, 0)
