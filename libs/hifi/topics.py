@@ -257,6 +257,26 @@ class ControlTopics:
         return f"{self.control}.health"
 
     @property
+    def declared(self) -> str:
+        """Pipes as somebody declared them, by name."""
+        return f"{self.control}.declared"
+
+    @property
+    def requests(self) -> str:
+        """What people ask of the actors while they act."""
+        return f"{self.control}.requests"
+
+    @property
+    def rollouts(self) -> str:
+        """How far the provisioner is with the newest declaration of each pipe, by name."""
+        return f"{self.control}.rollouts"
+
+    @property
+    def provisioner(self) -> str:
+        """Begins the provisioner's transactional ids: what an earlier one writes after a later one began is refused."""
+        return f"{self.control}.provisioner"
+
+    @property
     def actor(self) -> str:
         """The transactional id with which the right to a step is taken."""
         return f"{self.control}.actor"
@@ -266,4 +286,7 @@ class ControlTopics:
         return [
             Topic(self.actions, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
             Topic(self.health, partitions=1, compacted=True),
+            Topic(self.declared, partitions=1, compacted=True),
+            Topic(self.requests, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
+            Topic(self.rollouts, partitions=1, compacted=True),
         ]

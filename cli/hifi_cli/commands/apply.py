@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi.pipe.revision import WHOLE
@@ -13,6 +14,7 @@ from hifi_cli.commands.check import Folder, Quick, load_checked_pipes
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.kafka.stream_setup import put_in_force
@@ -55,7 +57,9 @@ def apply(
 
     If any pipe has a problem, nothing is published. A pipe that has not changed
     keeps its revision. With --share a changed pipe becomes the next revision for
-    a share of its keys; go on with --share again or with `hifi rollout`.
+    a share of its keys; go on with --share again or with `hifi rollout`. In a
+    mesh with a control plane the pipes are declared, and the provisioner puts
+    them into force in phases: `hifi rollout status` shows how far it is.
 
     Examples:
       hifi apply pipes/
@@ -71,6 +75,14 @@ def apply(
         passed=data / "checked" if target.running else None,
         function_folders=target.running.python_path if target.running else None,
     )
+    if target.control is not None:
+        if share is not None:
+            raise Misconfigured(
+                "--share is for meshes without a control plane: here the provisioner sets the shares"
+            )
+        declared = asyncio.run(_declare(target, target.control, pipes, delete_missing=delete_missing))
+        _print_declared(declared, as_json=as_json)
+        return
     per_10000 = None if share is None else round(share * WHOLE / 100)
     changes, revisions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing, share=per_10000))
     if as_json:
@@ -82,6 +94,44 @@ def apply(
     for name, change in changes.items():
         rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]", str(revisions.get(name, "-")))
     print_table(rows, console)
+
+
+async def _declare(
+    target: Target, control: ControlPlane, pipes: list[Pipe], *, delete_missing: bool
+) -> Mapping[str, str]:
+    """Declare what differs from the newest declaration, or without one from what is in force."""
+    published = await read_registry(target.kafka, target.topics)
+    before: dict[str, Pipe | None] = {name: known.pipe for name, known in published.pipes.items()}
+    before |= {name: one.pipe for name, one in (await control.declared()).items()}
+    wanted: dict[str, Pipe | None] = {pipe.pipe: pipe for pipe in pipes}
+    if delete_missing:
+        wanted |= dict.fromkeys(
+            name for name, pipe in before.items() if name not in wanted and pipe is not None
+        )
+    changed = {name: pipe for name, pipe in wanted.items() if name not in before or before[name] != pipe}
+    if changed:
+        await control.declare(changed)
+    return {name: _change(name, wanted, before) for name in sorted(wanted)}
+
+
+def _change(name: str, wanted: Mapping[str, Pipe | None], before: Mapping[str, Pipe | None]) -> str:
+    if before.get(name) is None:
+        return "new"
+    if wanted[name] is None:
+        return "deleted"
+    return "unchanged" if wanted[name] == before[name] else "changed"
+
+
+def _print_declared(changes: Mapping[str, str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({name: {"change": change} for name, change in changes.items()})
+        return
+    rows = table("pipe", "declared")
+    for name, change in changes.items():
+        rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]")
+    print_table(rows, console)
+    if set(changes.values()) != {"unchanged"}:
+        console.print("The provisioner puts them into force: `hifi rollout status` shows how far it is.")
 
 
 async def _publish(

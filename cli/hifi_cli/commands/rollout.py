@@ -1,9 +1,13 @@
 """hifi rollout: show and change the rollouts of pipes."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
+from hifi.control.request import RequestKind
+from hifi.control.rollout_status import RolloutStatus
+from hifi.errors import Misconfigured
 from hifi.event import Record
 from hifi.pipe import rollout
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
@@ -25,10 +29,16 @@ async def status(
 ) -> None:
     """List the rollouts that run: the current and the next revision, and the share of the next one.
 
+    In a mesh with a control plane it lists the newest declaration of every pipe,
+    how far the provisioner is with it, and why.
+
     Examples:
       hifi rollout status
     """
     target = kafka_target(data, kafka, stream)
+    if target.control is not None:
+        _print_statuses(await target.control.statuses(), as_json=as_json)
+        return
     found = running(await read_registry(target.kafka, target.topics))
     if as_json:
         print_json(found)
@@ -58,7 +68,7 @@ async def share(
     Examples:
       hifi rollout share flights 50
     """
-    target = kafka_target(data, kafka, stream)
+    target = _without_control(kafka_target(data, kafka, stream), f"hifi rollout force {pipe}")
     published = await read_registry(target.kafka, target.topics)
     await _write(target, rollout.change_share(published, pipe, round(percent * WHOLE / 100)))
     console.print(f"{percent:g} % of the keys of {pipe} get the next revision.", highlight=False)
@@ -74,7 +84,7 @@ async def promote(
     Examples:
       hifi rollout promote flights
     """
-    target = kafka_target(data, kafka, stream)
+    target = _without_control(kafka_target(data, kafka, stream), f"hifi rollout force {pipe}")
     published = await read_registry(target.kafka, target.topics)
     await _write(target, rollout.promote(published, pipe))
     console.print(f"All new events of {pipe} get the next revision, which is the current one now.")
@@ -91,9 +101,51 @@ async def abort(
       hifi rollout abort flights
     """
     target = kafka_target(data, kafka, stream)
+    if target.control is not None:
+        await _ask(target, pipe, RequestKind.ABORT)
+        return
     published = await read_registry(target.kafka, target.topics)
     await _write(target, rollout.abort(published, pipe))
     console.print(f"All new events of {pipe} get the current revision.")
+
+
+@app.command()
+@report_errors
+async def pause(
+    pipe: PipeName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
+) -> None:
+    """Have the control plane keep a rollout at its present share. What is worse is still rolled back.
+
+    Examples:
+      hifi rollout pause flights
+    """
+    await _ask(kafka_target(data, kafka, stream), pipe, RequestKind.PAUSE)
+
+
+@app.command()
+@report_errors
+async def resume(
+    pipe: PipeName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
+) -> None:
+    """Have the control plane go on with a rollout after a pause.
+
+    Examples:
+      hifi rollout resume flights
+    """
+    await _ask(kafka_target(data, kafka, stream), pipe, RequestKind.RESUME)
+
+
+@app.command()
+@report_errors
+async def force(
+    pipe: PipeName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
+) -> None:
+    """Have the control plane take the next step of a rollout although it would wait. Your name is put on record.
+
+    Examples:
+      hifi rollout force flights
+    """
+    await _ask(kafka_target(data, kafka, stream), pipe, RequestKind.FORCE)
 
 
 def running(published: RegistrySnapshot) -> list[dict[str, Any]]:
@@ -108,6 +160,43 @@ def running(published: RegistrySnapshot) -> list[dict[str, Any]]:
         for name, known in sorted(published.pipes.items())
         if known.rollout is not None
     ]
+
+
+def _without_control(target: Target, instead: str) -> Target:
+    """The target, unless its control plane drives rollouts.
+
+    Raises:
+        Misconfigured: it does.
+    """
+    if target.control is not None:
+        raise Misconfigured(f"the provisioner of the control plane drives the rollouts here: use `{instead}`")
+    return target
+
+
+async def _ask(target: Target, pipe: str, kind: RequestKind) -> None:
+    if target.control is None:
+        raise Misconfigured(
+            f"`hifi rollout {kind.value}` needs a control plane (`hifi up --control`); without one use "
+            f"`hifi rollout share|promote|abort {pipe}`"
+        )
+    status = await target.control.ask(pipe, kind)
+    console.print(
+        f"Asked the provisioner to {kind.value} declaration {status.declaration} of {pipe}.", highlight=False
+    )
+
+
+def _print_statuses(statuses: Mapping[str, RolloutStatus], *, as_json: bool) -> None:
+    if as_json:
+        print_json([one.json() for one in statuses.values()])
+        return
+    if not statuses:
+        console.print("No pipe was declared. Declare pipes with `hifi apply DIR`.")
+        return
+    rows = table("pipe", ">revision", "state", ">share", "why")
+    for one in statuses.values():
+        revision = "-" if one.revision is None else str(one.revision)
+        rows.add_row(one.pipe, revision, one.state.value, rollout.percent(one.share), one.reason)
+    print_table(rows, console)
 
 
 async def _write(target: Target, records: list[Record]) -> None:

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from hifi.control.settings import ControlSettings
 from hifi.errors import Misconfigured
 from hifi.kafka.security import use
 from hifi.settings import StreamSettings, load
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
+from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_infra.kafka.credentials import own_cluster_security
 from hifi_infra.mesh import running
 from hifi_infra.mesh.running import RunningMesh
@@ -19,6 +21,8 @@ class Target:
     kafka: str
     topics: Topics
     running: RunningMesh | None
+    control: ControlPlane | None = None
+    """The mesh's control plane; None: it has none."""
 
 
 def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
@@ -28,7 +32,13 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
         Misconfigured: no cluster is given and no mesh runs on the folder.
     """
     if kafka:
-        return Target(kafka, stream_topics(stream or "hifi"), None)
+        settings = load(ControlSettings)
+        control = (
+            ControlPlane(settings.control_kafka or kafka, settings.control_topics)
+            if settings.control
+            else None
+        )
+        return Target(kafka, stream_topics(stream or "hifi"), None, control)
     mesh = running.find(data)
     if mesh is None or not mesh.kafka:
         raise Misconfigured(
@@ -37,7 +47,8 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
         )
     if mesh.brokers is not None:
         use(mesh.kafka, own_cluster_security(data, secure=mesh.secure))
-    return Target(mesh.kafka, stream_topics(stream or mesh.stream), mesh)
+    control = ControlPlane(mesh.kafka, ControlTopics(mesh.control)) if mesh.control else None
+    return Target(mesh.kafka, stream_topics(stream or mesh.stream), mesh, control)
 
 
 def stream_topics(stream: str) -> Topics:

@@ -184,6 +184,7 @@ class Mesh:
             secure=self.cluster is not None and self.cluster.credentials is not None,
             url=self.plan.url,
             console=self.plan.console,
+            control=self.plan.control_topics.control if self.plan.control_topics else "",
             trigger=self.plan.trigger,
             python_path=list(self.plan.python_path),
             instances=self.fleet.describe(),

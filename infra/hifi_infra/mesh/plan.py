@@ -16,7 +16,7 @@ from hifi.topics import ControlTopics, Topics
 
 FLOW: Final = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
-CONTROL: Final = ("scale",)
+CONTROL: Final = ("provision", "scale")
 """The services of the control plane, which end before those that they change."""
 START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier", "observe", *CONTROL)
 """Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""

@@ -51,6 +51,8 @@ class RunningMesh(BaseModel):
     console: str | None = None
     """URL of observe's console and API; None without observe."""
     trigger: Trigger
+    control: str = ""
+    """Name of the control plane; empty: there is none."""
     python_path: list[Path] = []
     """Folders with the pipes' own Python functions."""
     instances: list[RunningInstance] = []

@@ -30,6 +30,8 @@ from hifi.topics import Topics
 STREAM_KEY: Final = b"__stream__"
 _CONDITION: Final = "pipes"
 _PUBLISH_S: Final = 10.0
+_COMMITTED: Final = "read_committed"
+"""The provisioner of a control plane writes the records of a transition in a transaction."""
 
 logger = log.get(__name__)
 
@@ -136,10 +138,14 @@ class PipeRegistry:
             aiokafka.errors.KafkaError, OSError: Kafka or the topic cannot be read.
         """
         tp = TopicPartition(self._topics.pipes, 0)
-        async with topic_consumer(self._bootstrap) as consumer:
+        async with topic_consumer(self._bootstrap, isolation_level=_COMMITTED) as consumer:
             async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
                 for record in records:
                     self._apply(record)
+        return self.snapshot()
+
+    def snapshot(self) -> RegistrySnapshot:
+        """The content that has been read so far."""
         return RegistrySnapshot(
             self.partitions,
             dict(self._pipes),
@@ -159,7 +165,7 @@ class PipeRegistry:
 
     async def _read(self) -> None:
         tp = TopicPartition(self._topics.pipes, 0)
-        async with topic_consumer(self._bootstrap) as consumer:
+        async with topic_consumer(self._bootstrap, isolation_level=_COMMITTED) as consumer:
             consumer.assign([tp])
             end = (await consumer.end_offsets([tp]))[tp]
             if self.version >= 0:

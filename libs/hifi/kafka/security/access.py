@@ -95,7 +95,24 @@ def _control_access(
             describes_groups=[everything],
             transactional_ids=[control.actor],
         ),
-        PUBLISHER: replace(publisher, creates=[*publisher.creates, f"{control.prefix}.{ANY}"]),
+        "provision": Access(
+            reads=[
+                topics.pipes,
+                control.health,
+                control.actions,
+                control.declared,
+                control.requests,
+                control.rollouts,
+            ],
+            writes=[topics.pipes, control.actions, control.rollouts],
+            transactional_ids=[control.actor, control.provisioner + ANY],
+        ),
+        PUBLISHER: replace(
+            publisher,
+            reads=[*publisher.reads, control.rollouts],
+            writes=[*publisher.writes, control.declared, control.requests],
+            creates=[*publisher.creates, f"{control.prefix}.{ANY}"],
+        ),
     }
 
 

@@ -1,0 +1,77 @@
+"""How far the provisioner is with a declaration. Pure."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from hifi.event import Record
+
+
+class RolloutState(StrEnum):
+    """How far a declaration is."""
+
+    WAITING = "waiting"
+    """It may not be put into force yet; the reason tells what it waits for."""
+    RAMPING = "ramping"
+    """A share of the keys gets it."""
+    PAUSED = "paused"
+    """A person stopped the ramp at its present share."""
+    IN_FORCE = "in force"
+    ROLLED_BACK = "rolled back"
+    """It was worse than the revision before, or a person aborted it."""
+    REFUSED = "refused"
+    """It has an error, and was not put into force."""
+
+    @property
+    def final(self) -> bool:
+        """Whether the provisioner has nothing more to do with the declaration."""
+        return self in (RolloutState.IN_FORCE, RolloutState.ROLLED_BACK, RolloutState.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutStatus:
+    """How far a declaration is.
+
+    Attributes:
+        pipe: its name.
+        declaration: number of the declaration.
+        author: who declared it.
+        state: how far it is.
+        revision: that the declaration became; None: none yet, or the pipe was deleted.
+        share: of the keys that gets it, in 1/10,000.
+        reason: why it is so, or what it waits for, for people.
+        since_us: when the state or the share began, microseconds since 1970 UTC.
+    """
+
+    pipe: str
+    declaration: int
+    author: str
+    state: RolloutState
+    revision: int | None
+    share: int
+    reason: str
+    since_us: int
+
+    def record(self) -> Record:
+        """The record for the topic `rollouts`."""
+        return Record(self.pipe.encode(), orjson.dumps(asdict(self)), [])
+
+    def json(self) -> dict[str, Any]:
+        """JSON for reports."""
+        return asdict(self)
+
+
+def decode(value: bytes | None) -> RolloutStatus:
+    """A status from the value of a record.
+
+    Raises:
+        ValueError: it is not the record of a status.
+    """
+    try:
+        body = orjson.loads(value or b"")
+        known = {name: body[name] for name in RolloutStatus.__dataclass_fields__}
+        return RolloutStatus(**known | {"state": RolloutState(body["state"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not the record of a rollout's status: {error}") from None

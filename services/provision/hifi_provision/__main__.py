@@ -1,0 +1,101 @@
+"""provision: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.control.steps import StepRight
+from hifi.control.topic_follower import TopicFollower
+from hifi.control.verdict import Verdicts, decode
+from hifi.errors import HifiError, Misconfigured
+from hifi.pipe.registry import PipeRegistry
+from hifi.service import Service, run
+from hifi_provision.fenced_writer import FencedWriter, Overtaken
+from hifi_provision.provisioner import ACTOR, Provisioner, Wanted, Writers
+from hifi_provision.ramp import RampRules
+from hifi_provision.settings import ProvisionerSettings
+
+_KAFKA = "kafka"
+_INTERVAL_S = 1.0
+
+logger = log.get(__name__)
+
+
+class _Client(Protocol):
+    async def start(self) -> None:
+        """Connect; retries until Kafka answers."""
+
+    async def stop(self) -> None:
+        """Disconnect."""
+
+
+async def provision(service: Service, settings: ProvisionerSettings) -> None:
+    """Bring declared pipes into force until the service stops."""
+    if not settings.control:
+        raise Misconfigured("set HIFI_CONTROL; `hifi up --control` does")
+    service.health.block(_KAFKA, "the control plane's topics have not been read yet")
+    topics, name = settings.control_topics, settings.instance
+    wanted, verdicts = Wanted(), Verdicts()
+    registry = PipeRegistry(settings.kafka, settings.topics, service.health)
+    right = StepRight(settings.control_bootstrap, topics.actions, topics.actor, name)
+    followers = [
+        TopicFollower(settings.control_bootstrap, topic, name, take)
+        for topic, take in (
+            (topics.declared, wanted.take_declaration),
+            (topics.requests, wanted.take_request),
+            (topics.rollouts, wanted.take_status),
+            (topics.health, lambda _, value, __: verdicts.put(decode(value or b""))),
+        )
+    ]
+    writers = Writers(
+        FencedWriter(settings.kafka, topics.provisioner, name),
+        FencedWriter(settings.control_bootstrap, f"{topics.provisioner}.rollouts", name),
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        # The writers are first: what an earlier provisioner still writes is complete before anything is read.
+        clients: list[_Client] = [writers.pipes, writers.control, registry, right, *followers]
+        for client in clients:
+            stack.push_async_callback(client.stop)
+            if not await service.unless_stopped(client.start()):
+                return
+        service.health.unblock(_KAFKA)
+        service.health.state = "running"
+        provisioner = Provisioner(
+            topic=settings.topics.pipes,
+            rollouts=topics.rollouts,
+            rules=RampRules(
+                settings.shares,
+                settings.provision_phase_s,
+                settings.provision_phase_events,
+                settings.provision_unstable_s,
+                settings.provision_error,
+            ),
+            registry=registry,
+            wanted=wanted,
+            verdicts=verdicts,
+            right=right,
+            writers=writers,
+        )
+        while not service.stopping.is_set():
+            try:
+                for follower in followers:
+                    await follower.catch_up()
+                await provisioner.step()
+            except Overtaken:
+                raise
+            except (HifiError, KafkaError, OSError, TimeoutError) as error:
+                logger.warning("provisioning-waits", reason=str(error) or repr(error))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(service.stopping.wait(), _INTERVAL_S)
+
+
+def main() -> None:
+    """Entry point of the program `hifi-provision`."""
+    run(ACTOR, ProvisionerSettings, provision)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Settings of provision: environment variables with the prefix `HIFI_PROVISION_`, besides those of every service."""
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
+
+from hifi.control.settings import ControlSettings
+from hifi.pipe.revision import WHOLE
+from hifi.settings import ServiceSettings
+
+_PERCENT = WHOLE // 100
+
+
+class ProvisionerSettings(ServiceSettings, ControlSettings):
+    """The settings of provision."""
+
+    provision_phases: Annotated[tuple[float, ...], NoDecode] = Field(
+        (1, 10, 50, 100),
+        min_length=1,
+        description="Shares of a pipe's keys that a new revision gets in one phase after the other, percent, "
+        "separated by commas, rising to 100.",
+    )
+    provision_phase_s: float = Field(60, gt=0, description="Shortest time of a phase, seconds.")
+    provision_phase_events: int = Field(
+        500,
+        ge=1,
+        description="Events of the new revision with an outcome that a phase needs before the next one begins.",
+    )
+    provision_unstable_s: float = Field(
+        60,
+        gt=0,
+        description="Time for which the pipe may be unstable in a phase before it is rolled back, seconds.",
+    )
+    provision_error: float = Field(
+        0.02,
+        gt=0,
+        lt=1,
+        description="Bound on the probability of rolling back a revision that is no worse than the one before.",
+    )
+
+    @field_validator("provision_phases", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("provision_phases")
+    @classmethod
+    def _rising(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        rising = all(before < after for before, after in zip((0.0, *value), value, strict=False))
+        if not rising or value[-1] != 100:
+            raise ValueError("the shares must rise and end with 100, such as 1,10,50,100")
+        return value
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """The phases' shares in 1/10,000."""
+        return tuple(max(1, round(percent * _PERCENT)) for percent in self.provision_phases)

@@ -1,0 +1,133 @@
+"""Rollouts on a real mesh under load: a good revision is promoted, one that makes dead letters is rolled back."""
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+
+from hifi.control.rollout_status import RolloutState, RolloutStatus
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import read_registry
+from hifi_cli.mesh_state.control_plane import ControlPlane
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
+from fake_destination import OK, ReceivedRequest, destination
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.more]
+WRITE_KEY = "write-key"
+KEYS = 200
+MISSING_OF_10 = 3
+EVENTS_PER_S = 100
+WITHIN_S = 240
+
+
+def pipe(url: str, shape: str, *required: str) -> Pipe:
+    """A pipe that may require a field, which 3 of 10 events do not have."""
+    return Pipe.model_validate(
+        {
+            "pipe": "orders",
+            "source": {"keys": [{"env": "RAMP_KEY"}]},
+            "enrich": {"fields": {"n": "int", "vip": "int"}, "required": required},
+            "destinations": [{"name": "crm", "url": url, "headers": {"x-shape": shape}}],
+        }
+    )
+
+
+class Load:
+    """Sends events at a steady rate, each once."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.accepted: set[int] = set()
+        self._session = session
+        self._url = f"{url}/v1/pipes/orders/events"
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        number, began = 0, time.monotonic()
+        async with asyncio.TaskGroup() as posts:
+            while True:
+                while number < (time.monotonic() - began) * EVENTS_PER_S:
+                    posts.create_task(self._post(number))
+                    number += 1
+                await asyncio.sleep(0.02)
+
+    async def _post(self, number: int) -> None:
+        event = {"n": number} | ({} if number % 10 < MISSING_OF_10 else {"vip": 1})
+        headers = {"authorization": f"Bearer {WRITE_KEY}", "x-key": f"key-{number % KEYS}"}
+        async with self._session.post(self._url, json=event, headers=headers) as answer:
+            if answer.status == 202:
+                self.accepted.add(number)
+
+
+async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_load(tmp_path) -> None:
+    received: Counter[int] = Counter()
+
+    async def take(request: ReceivedRequest) -> bytes:
+        received[orjson.loads(request.body)["n"]] += 1
+        return OK
+
+    settings = {
+        "RAMP_KEY": WRITE_KEY,
+        "HIFI_PROVISION_PHASES": "10,50,100",
+        "HIFI_PROVISION_PHASE_S": "5",
+        "HIFI_PROVISION_PHASE_EVENTS": "50",
+        "HIFI_OBSERVE_STABLE_S": "5",
+    }
+    plan = Plan(
+        tmp_path / "data",
+        port=free_port(),
+        console_port=free_port(),
+        partitions=2,
+        scale={"observe": 1},
+        control=True,
+        env=settings,
+    )
+    mesh = Mesh(plan)
+    mesh.prepare()
+    async with destination(take) as there, aiohttp.ClientSession() as session:
+        await mesh.start([pipe(there.url, "old")])
+        try:
+            await mesh.wait_ready(180)
+            assert plan.control_topics is not None
+            control = ControlPlane(mesh.bootstrap, plan.control_topics)
+
+            async def ended(shape: str, *required: str) -> RolloutStatus:
+                await control.declare({"orders": pipe(there.url, shape, *required)})
+                end = time.monotonic() + WITHIN_S
+                while True:
+                    status = (await control.statuses())["orders"]
+                    if status.state.final:
+                        return status
+                    assert time.monotonic() < end, status
+                    await asyncio.sleep(0.5)
+
+            load = Load(session, plan.url)
+            sending = asyncio.create_task(load.run())
+            good = await ended("new")
+            assert (good.state, good.revision) == (RolloutState.IN_FORCE, 2), good
+            bad = await ended("bad", "vip")
+            assert (bad.state, bad.revision) == (RolloutState.ROLLED_BACK, 3), bad
+            assert "dead letters: " in bad.reason
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            published = await read_registry(mesh.bootstrap, mesh.topics)
+            assert published.pipes["orders"].revision == 2
+            end = time.monotonic() + WITHIN_S
+            while dead := load.accepted - received.keys():
+                if all(number % 10 < MISSING_OF_10 for number in dead) and len(dead) < 500:
+                    break
+                assert time.monotonic() < end, f"{len(dead)} did not arrive"
+                await asyncio.sleep(0.2)
+            assert dead, "no event became a dead letter"
+            assert not received - Counter(load.accepted)
+            print(f"{len(load.accepted):,} accepted, {len(dead)} dead letters; {good}; {bad}")
+        finally:
+            await mesh.stop()
