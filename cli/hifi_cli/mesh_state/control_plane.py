@@ -59,6 +59,7 @@ class ControlPlane:
         found: dict[str, Declaration] = {}
 
         def take(key: bytes | None, value: bytes | None, offset: int) -> None:
+            """Keep the newest declaration of each pipe."""
             one = declaration.decode(key, value, offset)
             found[one.name] = one
 
@@ -74,6 +75,7 @@ class ControlPlane:
         told: dict[str, RolloutStatus] = {}
 
         def take(_: bytes | None, value: bytes | None, __: int) -> None:
+            """Keep the newest status of each pipe."""
             one = rollout_status.decode(value)
             told[one.pipe] = one
 

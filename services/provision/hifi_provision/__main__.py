@@ -25,6 +25,8 @@ logger = log.get(__name__)
 
 
 class _Client(Protocol):
+    """What connects to Kafka."""
+
     async def start(self) -> None:
         """Connect; retries until Kafka answers."""
 
