@@ -75,6 +75,13 @@ JVM_OPTIONS: Final = (
 )
 
 
+_PUBLIC: Final = (
+    "CONDA_", "HIFI_COMPILED", "HIFI_PIPES_FUNCTION_FOLDERS", "HOME", "HOSTNAME", "JAVA_", "LANG", "LC_", "LD_",
+    "OMP_", "PATH", "PY", "SPARK_", "SSL_", "TMP", "TEMP", "TZ", "USER", "VIRTUAL_ENV", "XDG_",
+)  # fmt: skip
+"""Beginnings of the names of variables that Spark's processes inherit. Others may be secrets."""
+
+
 def task_slots(master: str) -> int | None:
     """Number of tasks that a local master runs at the same time; None where a cluster decides."""
     if not master.startswith("local"):
@@ -109,7 +116,20 @@ def start_spark(
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in {**_TUNING, **own, **conf, **SEMANTICS}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _public_variables():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _public_variables() -> Iterator[None]:
+    """Hide all variables but those that Spark needs, since the JVM and the workers that run UDFs inherit them."""
+    hidden = {name: value for name, value in os.environ.items() if not name.startswith(_PUBLIC)}
+    for name in hidden:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 def stop_spark(spark: SparkSession, timeout_s: float = 10) -> None:

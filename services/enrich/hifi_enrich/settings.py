@@ -45,6 +45,21 @@ class EnrichSettings(ServiceSettings):
         description="Maximum size of key and value of an enriched event, bytes. A larger event becomes a dead letter "
         "`too-large`.",
     )
+    enrich_udf_deadline_s: float = Field(
+        5,
+        gt=0,
+        description="Longest time of a call of a UDF, seconds. An event that takes longer alone becomes a dead letter; "
+        "after three of them the pipe's events become dead letters at once, until it is published anew.",
+    )
+    enrich_udf_memory_mb: int = Field(
+        512, ge=16, description="Memory that UDFs may allocate in each of Spark's Python workers, MiB."
+    )
+    enrich_stall_s: float = Field(
+        120,
+        ge=10,
+        description="Time after which a batch that does not end is stopped and started again, seconds; with the "
+        "real-time trigger after the end of the batch.",
+    )
     enrich_temp: str = Field(
         "",
         description="Folder for Spark's temporary files, which are deleted at the end; default: memory (/dev/shm).",

@@ -25,6 +25,7 @@ def function_folder() -> Iterator[None]:
     """Pipes of these tests may name the functions of `udfs.py`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(Path(__file__).parent))
+        patch.setenv("PLANTED_SECRET", "no UDF may see it")
         yield
 
 

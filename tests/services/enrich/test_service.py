@@ -2,17 +2,20 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 from pyspark.sql import SparkSession
 from running_instance import PARTITIONS, TIMEOUT_S, EnrichInstance, LiveStream, running_enrich
 from spark_bench import make_headers, make_pipe
 
 from hifi import event
 from hifi.event import Record
+from hifi.pipe.model import Pipe
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi_enrich.query import kafka_io
 from hifi_enrich.query.group_offsets import GroupOffsets
@@ -28,6 +31,10 @@ def reason(record: Any) -> str | None:
 
 def numbered(numbers: Sequence[int]) -> list[bytes]:
     return [b'{"n":%d}' % number for number in numbers]
+
+
+def restarts(cause: str) -> float:
+    return REGISTRY.get_sample_value("hifi_enrich_query_restarts_total", {"cause": cause}) or 0
 
 
 @pytest.mark.parametrize(("trigger", "tasks"), [("micro-batch", 2), ("micro-batch", 1), ("real-time", 2)])
@@ -98,6 +105,59 @@ async def test_a_pipe_that_ends_the_query_of_the_warm_up_does_not_hold_up_the_st
         [number] = await stream.send(b'{"n":2,"kind":"real"}')
         found = await stream.outcomes([number])
     assert json.loads(found[number][0].value) == {"n": 2, "kind": "real", "twice": 4}
+
+
+async def test_a_udf_that_hangs_or_takes_too_much_memory_costs_its_own_events_only(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    def with_udf(name: str, function: str) -> Pipe:
+        udf = {"function": f"udfs:{function}", "args": ["n", "kind"], "returns": {"twice": "int"}}
+        return make_pipe(name, fields={"n": "int", "kind": "string"}, udf=udf)
+
+    hangs, big = with_udf("hangs", "hang_unless_real"), with_udf("big", "fill_memory")
+    stream = await LiveStream(kafka).create(PIPE, hangs, big)
+    async with running_enrich(stream, spark, tmp_path, enrich_udf_deadline_s=1) as one:
+        await one.until_state("running")
+        good = await stream.send(*numbered(range(10)), version=stream.version)
+        bodies = [b'{"n":%d,"kind":"%s"}' % (n, b"hangs" if n == 3 else b"real") for n in range(8)]
+        slow = await stream.send(*bodies, pipe="hangs", version=stream.version)
+        filling = await stream.send(
+            b'{"n":1,"kind":"big"}', b'{"n":2,"kind":"real"}', pipe="big", version=stream.version
+        )
+        found = await stream.outcomes([*good, *slow, *filling])
+    dead = {number for number, records in found.items() if records[0].topic == stream.topics.dead_letter}
+    assert dead == {slow[3], filling[0]}
+    assert b"longer than 1 s" in event.fields(found[slow[3]][0].headers)[event.DETAIL]
+    assert b"MemoryError" in event.fields(found[filling[0]][0].headers)[event.DETAIL]
+    assert {len(records) for records in found.values()} == {1}
+
+
+async def test_a_batch_that_does_not_end_is_stopped_and_started_again(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    udf = {"function": "udfs:hang_once", "args": ["n", "folder"], "returns": {"twice": "int"}}
+    stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int", "folder": "string"}, udf=udf))
+    async with running_enrich(stream, spark, tmp_path, enrich_stall_s=10) as one:
+        await one.until_state("running")
+        before = restarts("stalled")
+        [number] = await stream.send(json.dumps({"n": 4, "folder": str(tmp_path)}).encode())
+        found = await stream.outcomes([number])
+    assert restarts("stalled") == before + 1
+    assert (tmp_path / "called").is_dir()
+    assert [json.loads(record.value)["twice"] for record in found[number]] == [8]
+
+
+async def test_udfs_do_not_see_the_variables_of_the_service(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    udf = {"function": "udfs:sees_secret", "args": ["n"], "returns": {"seen": "boolean"}}
+    stream = await LiveStream(kafka).create(make_pipe("p", fields={"n": "int"}, udf=udf))
+    async with running_enrich(stream, spark, tmp_path) as one:
+        await one.until_state("running")
+        [number] = await stream.send(b'{"n":4}')
+        found = await stream.outcomes([number])
+    assert os.environ["PLANTED_SECRET"]
+    assert [json.loads(record.value)["seen"] for record in found[number]] == [False]
 
 
 async def test_a_standby_warms_up_again_when_the_plan_has_changed_and_stays_ready_to_take_over(

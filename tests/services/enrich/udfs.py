@@ -1,6 +1,9 @@
 """Functions that pipes in the tests name."""
 
+import hashlib
 import os
+import time
+from pathlib import Path
 
 import pandas as pd
 
@@ -32,4 +35,36 @@ def exit_unless_real(frame: pd.DataFrame) -> pd.DataFrame:
     """End the Python worker, and with it the query, on made-up events."""
     if (frame["kind"] != "real").any():
         os._exit(1)
+    return pd.DataFrame({"twice": frame["n"] * 2})
+
+
+def hang_unless_real(frame: pd.DataFrame) -> pd.DataFrame:
+    """Sleep for ever on events of the kind `hangs`, as a request without a time-out would."""
+    while (frame["kind"] == "hangs").any():
+        time.sleep(1)
+    return pd.DataFrame({"twice": frame["n"] * 2})
+
+
+def hang_once(frame: pd.DataFrame) -> pd.DataFrame:
+    """Hang within a library, where no signal is handled, the first time that a folder is given."""
+    for folder in {Path(one) for one in frame["folder"] if one and Path(one).is_dir()}:
+        try:
+            (folder / "called").mkdir()
+        except FileExistsError:
+            continue
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+    return pd.DataFrame({"twice": frame["n"] * 2})
+
+
+def sees_secret(frame: pd.DataFrame) -> pd.DataFrame:
+    """Whether this process was given the variable PLANTED_SECRET."""
+    given = Path("/proc/self/environ").read_text()
+    seen = "PLANTED_SECRET" in os.environ or "PLANTED_SECRET" in given
+    return pd.DataFrame({"seen": [seen] * len(frame)})
+
+
+def fill_memory(frame: pd.DataFrame) -> pd.DataFrame:
+    """Allocate more than a worker may on events of the kind `big`."""
+    if (frame["kind"] == "big").any():
+        bytearray(2**40)
     return pd.DataFrame({"twice": frame["n"] * 2})

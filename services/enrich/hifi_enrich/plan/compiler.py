@@ -20,6 +20,7 @@ from hifi.sql.lookup_key import table_id
 from hifi.sql.restrictions import violations
 from hifi_enrich.plan.pandas_udf import UdfCall
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
+from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfLimits
 
 PIPES_PER_ANALYSIS: Final = 50
 """Pipes whose expressions Spark analyses together: one at a time costs twice as much, all at once fail together."""
@@ -48,10 +49,16 @@ class CompiledPipe:
 
 
 class PipeCompiler:
-    """Compiles pipes. Equal expressions are compiled once and shared by the pipes that have them."""
+    """Compiles pipes. Equal expressions are compiled once and shared by the pipes that have them.
 
-    def __init__(self, catalyst: Catalyst) -> None:
+    Args:
+        catalyst: of the session.
+        udf_limits: of users' functions.
+    """
+
+    def __init__(self, catalyst: Catalyst, udf_limits: UdfLimits = DEFAULT_LIMITS) -> None:
         self._catalyst = catalyst
+        self._udf_limits = udf_limits
         self._compiled: dict[str, CompiledPipe] = {}
         self._expressions: dict[str, JavaObject] = {}
         """Compiled expression by its text."""
@@ -195,7 +202,8 @@ class PipeCompiler:
         compiled = self._expressions
         udf = None
         if sql.typed_udf_args and declared.udf:
-            udf = UdfCall(declared.udf, self._catalyst.struct_type(compiled[sql.typed_udf_args]))
+            args = self._catalyst.struct_type(compiled[sql.typed_udf_args])
+            udf = UdfCall(declared.udf, args, known.version, self._udf_limits)
         return CompiledPipe(
             key=known.key,
             version=known.version,

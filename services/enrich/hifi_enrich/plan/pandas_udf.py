@@ -28,6 +28,7 @@ from hifi.errors import Misconfigured
 from hifi.pipe.function_import import import_function
 from hifi.pipe.model import SqlType, Udf
 from hifi.sql.lookup_key import typed
+from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfGuard, UdfLimits, UdfTimeout
 
 UserFunction = Callable[[pd.DataFrame], pd.DataFrame]
 
@@ -39,6 +40,9 @@ class UdfCall:
     udf: Udf
     args: StructType
     """Names and types of the arguments; a derived field has the type of its expression."""
+    version: int = 0
+    """Of the pipe."""
+    limits: UdfLimits = DEFAULT_LIMITS
 
 
 def udf_column(calls: Mapping[int, UdfCall], pipe_index: Column, args: Column) -> Column:
@@ -88,21 +92,35 @@ def call_all(
         except Misconfigured as error:
             results = [f"!{error}"] * len(rows)
         else:
-            results = call_by_halves(partial(_call, call, function), [str(texts[row]) for row in rows])
+            guard = UdfGuard(call.udf.function, call.version, call.limits)
+            results = call_by_halves(partial(_call, call, function), [str(texts[row]) for row in rows], guard)
         for row, result in zip(rows, results, strict=True):
             answers[row] = result
     return answers
 
 
-def call_by_halves(call: Callable[[Sequence[str]], list[str]], rows: Sequence[str]) -> list[str]:
-    """Results of a call. Where it raises, the rows are halved until only the failing rows have an error."""
+def call_by_halves(
+    call: Callable[[Sequence[str]], list[str]], rows: Sequence[str], guard: UdfGuard
+) -> list[str]:
+    """Results of a call. Where it raises, the rows are halved until only the failing rows have an error.
+
+    After a call that took too long each row is tried alone: halving would exceed the deadline at each level.
+    """
+    if guard.refusal:
+        return [f"!{guard.refusal}"] * len(rows)
     try:
-        return call(rows)
+        with guard.deadline():
+            return call(rows)
+    except UdfTimeout:
+        guard.exceeded(len(rows))
+        if len(rows) == 1:
+            return [f"!{guard.timeout_reason}"]
+        return [result for row in rows for result in call_by_halves(call, [row], guard)]
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
         if len(rows) == 1:
             return [f"!the function raised {type(error).__name__}"]
     middle = len(rows) // 2
-    return call_by_halves(call, rows[:middle]) + call_by_halves(call, rows[middle:])
+    return call_by_halves(call, rows[:middle], guard) + call_by_halves(call, rows[middle:], guard)
 
 
 def _call(call: UdfCall, function: UserFunction, texts: Sequence[str]) -> list[str]:

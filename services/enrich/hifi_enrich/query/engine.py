@@ -29,6 +29,7 @@ from hifi_enrich.lookup.tables import LookupTables, lookups
 from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
+from hifi_enrich.plan.udf_limits import UdfLimits
 from hifi_enrich.query.group_offsets import GroupOffsets
 from hifi_enrich.query.kafka_io import PartitionOffsets, read_range, read_stream, write_records
 from hifi_enrich.query.query_run import BATCH_INTERVAL_MS, QueryRun
@@ -124,7 +125,8 @@ class SparkEngine:
             self._own_session = spark
         self._executors = Executors(spark, master)
         catalyst = self._catalyst = await asyncio.to_thread(Catalyst, spark)
-        self._compiler = PipeCompiler(catalyst)
+        udf_limits = UdfLimits(settings.enrich_udf_deadline_s, settings.enrich_udf_memory_mb * 2**20)
+        self._compiler = PipeCompiler(catalyst, udf_limits)
         enriched, dead_letter = self._topics.enriched, self._topics.dead_letter
         max_bytes = settings.enrich_max_record_bytes
         self._dataframe = await asyncio.to_thread(

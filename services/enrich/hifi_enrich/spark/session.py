@@ -106,6 +106,9 @@ def start_session(
         "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|password|secret",
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.memory": settings.enrich_driver_memory,
+        # A UDF that hangs within a library, where no signal reaches it, ends with its worker.
+        "spark.python.worker.idleTimeoutSeconds": str(round(max(60, settings.enrich_udf_deadline_s * 12))),
+        "spark.python.worker.killOnIdleTimeout": "true",
     }
     if task_slots(master) is None:
         conf["spark.jars"] = ",".join(map(str, jars))

@@ -128,7 +128,10 @@ class QueryRunner:
             self._failures = 0
         if self._engine.has_exited():  # tell the next process how often this happened here
             await offsets.commit(self._reached, dict.fromkeys(self._reached, crash_note(self._failures + 1)))
-        if result.error is not None:
+        if result.stalled:
+            metrics.QUERY_RESTARTS.labels("stalled").inc()
+            logger.error("query-stalled", error=result.error)
+        elif result.error is not None:
             await self._recover(result.error)
 
     async def _run_query(self, offsets: GroupOffsets, start: StartOffsets) -> RunResult:
@@ -145,7 +148,9 @@ class QueryRunner:
                 ):  # the next batch's commit includes this one
                     await offsets.commit(batch.end)
 
-        monitor = RunMonitor(query, commit, self._stop_timeouts_s(query.trigger))
+        batch_s = self._settings.enrich_batch_s if query.trigger == "real-time" else 0
+        stall_s = batch_s + self._settings.enrich_stall_s
+        monitor = RunMonitor(query, commit, self._stop_timeouts_s(query.trigger), stall_s)
         self._status.running()
         logger.info(
             "query-started",

@@ -31,6 +31,8 @@ class RunResult:
     """Why it failed; None: it was stopped."""
     progressed: bool
     """Whether it finished at least one batch."""
+    stalled: bool = False
+    """Whether it was stopped because a batch did not end."""
 
 
 class RunMonitor:
@@ -41,6 +43,7 @@ class RunMonitor:
         query: QueryRun,
         commit: Callable[[FinishedBatch], Awaitable[None]],
         timeouts_s: dict[StopReason, float],
+        stall_s: float,
     ) -> None:
         """Watch a query that has just been started.
 
@@ -48,10 +51,13 @@ class RunMonitor:
             query: the run.
             commit: called with each finished batch, in order; of short batches some may be left out.
             timeouts_s: longest wait for the end of a batch before stopping, by reason, seconds.
+            stall_s: time after which a batch that does not end is stopped, seconds.
         """
         self._query = query
         self._commit = commit
         self._timeouts_s = timeouts_s
+        self._stall_s = stall_s
+        self._moved_s = monotonic_s()
         self._reason: StopReason | None = None
         self._requested_s = 0.0
         self._wake = asyncio.Event()
@@ -75,6 +81,10 @@ class RunMonitor:
             if self._reason is not None and await self._may_stop(finished):
                 await self._stop()
                 return RunResult(None, self._progressed)
+            if await self._stalled(finished):
+                await self._stop()
+                error = f"a batch did not end within {self._stall_s:.0f} s"
+                return RunResult(error, self._progressed, stalled=True)
             await self._pause()
 
     def _look(self) -> tuple[FinishedBatch | None, bool]:
@@ -88,6 +98,18 @@ class RunMonitor:
         if monotonic_s() - self._requested_s >= self._timeouts_s[self._reason]:
             return True
         return await asyncio.to_thread(lambda: self._query.idle)
+
+    async def _stalled(self, finished: FinishedBatch | None) -> bool:
+        """Whether a batch has been running for too long."""
+        now_s = monotonic_s()
+        if finished is not None:
+            self._moved_s = now_s
+        if now_s - self._moved_s < self._stall_s:
+            return False
+        if await asyncio.to_thread(lambda: self._query.idle):
+            self._moved_s = now_s  # nothing to read
+            return False
+        return True
 
     async def _pause(self) -> None:
         if self._reason is not None:

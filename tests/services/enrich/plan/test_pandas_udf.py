@@ -1,7 +1,10 @@
 """A pandas function serves its own pipe's rows, and a row on which it fails fails alone."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,15 +21,17 @@ from spark_bench import SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import Udf
 from hifi_enrich.plan.pandas_udf import UdfCall, call_all, call_by_halves
+from hifi_enrich.plan.udf_limits import UdfGuard, UdfLimits
 
 N = StructType([StructField("n", IntegerType())])
+NO_LIMITS = UdfLimits(memory_bytes=2**46)
+"""The limit on memory concerns the whole process, which here is pytest."""
 
 
-def call(function: str, returns: dict[str, str], args: StructType = N) -> UdfCall:
+def call(function: str, returns: dict[str, str], args: StructType = N, version: int = 0) -> UdfCall:
     names = [field.name for field in args.fields]
-    return UdfCall(
-        Udf.model_validate({"function": f"udfs:{function}", "args": names, "returns": returns}), args
-    )
+    udf = Udf.model_validate({"function": f"udfs:{function}", "args": names, "returns": returns})
+    return UdfCall(udf, args, version, NO_LIMITS)
 
 
 def run(one: UdfCall, rows: Sequence[dict[str, object] | None]) -> list[object]:
@@ -52,6 +57,40 @@ def test_only_the_rows_on_which_a_function_raises_fail() -> None:
     ]
 
 
+def hang_on(bad: set[int], calls: list[int]) -> Callable[[Sequence[str]], list[str]]:
+    """A call that does not end with one of these rows, and catches every exception that it can."""
+
+    def run_some(some: Sequence[str]) -> list[str]:
+        calls.append(len(some))
+        while bad & set(map(int, some)):
+            with contextlib.suppress(Exception):
+                time.sleep(10)
+        return [f"ok{one}" for one in some]
+
+    return run_some
+
+
+def test_only_the_event_on_which_a_function_hangs_fails_and_the_next_batch_is_not_affected() -> None:
+    limits, calls = replace(NO_LIMITS, deadline_s=0.05), []
+    rows = [str(row) for row in range(20)]
+    answers = call_by_halves(hang_on({7}, calls), rows, UdfGuard("hangs-once", 0, limits))
+    assert answers == ["!the function took longer than 0.05 s" if row == "7" else f"ok{row}" for row in rows]
+    assert calls == [20, *[1] * 20]
+    assert call_by_halves(hang_on(set(), calls), rows, UdfGuard("hangs-once", 0, limits))[7] == "ok7"
+
+
+def test_after_three_events_that_hang_the_function_is_not_called_until_the_pipe_has_a_new_version() -> None:
+    limits, calls = replace(NO_LIMITS, deadline_s=0.05), []
+    rows = [str(row) for row in range(8)]
+    answers = call_by_halves(hang_on(set(range(8)), calls), rows, UdfGuard("hangs", 1, limits))
+    assert len(calls) == 4
+    assert answers[2] == "!the function took longer than 0.05 s"
+    assert [answer.startswith("!quarantined: 3 events took longer") for answer in answers[3:]] == [True] * 5
+    again = UdfGuard("hangs", 1, limits)
+    assert call_by_halves(hang_on(set(), calls), rows, again)[0].startswith("!quarantined")
+    assert call_by_halves(hang_on(set(), calls), rows, UdfGuard("hangs", 2, limits))[0] == "ok0"
+
+
 @given(st.lists(st.integers(0, 30), unique=True), st.sets(st.integers(0, 30)))
 def test_halving_finds_exactly_the_bad_rows_in_order(rows: list[int], bad: set[int]) -> None:
     def run_some(some: Sequence[str]) -> list[str]:
@@ -59,7 +98,8 @@ def test_halving_finds_exactly_the_bad_rows_in_order(rows: list[int], bad: set[i
             raise RuntimeError
         return [f"ok{one}" for one in some]
 
-    answers = call_by_halves(run_some, [str(row) for row in rows]) if rows else []
+    guard = UdfGuard("f", 0, NO_LIMITS)
+    answers = call_by_halves(run_some, [str(row) for row in rows], guard) if rows else []
     assert answers == ["!the function raised RuntimeError" if row in bad else f"ok{row}" for row in rows]
 
 

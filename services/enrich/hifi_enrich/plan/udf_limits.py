@@ -1,0 +1,130 @@
+"""Bounds on users' functions, kept in Spark's Python workers: the time of a call, the memory, and who is quarantined.
+
+A call is interrupted by a signal, which Python handles between two of its instructions. A function that hangs within a
+library is ended by Spark with its worker (`spark.python.worker.killOnIdleTimeout`), and its event is found as one on
+which Spark fails again and again.
+"""
+
+import contextlib
+import resource
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+_AGAIN_S: Final = 1.0
+"""A function that catches every exception is interrupted again after this time, seconds."""
+_TIMEOUTS: Final = 3
+"""Events that exceeded the deadline after which a pipe is quarantined."""
+_CALLS_AT_DEADLINE: Final = 6
+"""Calls that may exceed the deadline in one batch of a pipe; then its other events in the batch fail at once."""
+
+
+class UdfTimeout(BaseException):
+    """A call took too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class UdfLimits:
+    """Limits of users' functions.
+
+    Attributes:
+        deadline_s: longest time of a call, seconds; a call has many events, and is repeated event by event if it
+            takes longer.
+        memory_bytes: that a worker may allocate above what it has when it first calls a function.
+    """
+
+    deadline_s: float = 5.0
+    memory_bytes: int = 512 * 2**20
+
+
+DEFAULT_LIMITS: Final = UdfLimits()
+
+
+class _Worker:
+    """What this process remembers while it serves one batch after the other."""
+
+    def __init__(self) -> None:
+        self.timeouts: Counter[tuple[str, int]] = Counter()
+        self.limited = False
+
+
+_worker: Final = _Worker()
+
+
+class UdfGuard:
+    """Keeps the limits of one pipe's function for one batch.
+
+    Args:
+        function: its name.
+        version: of the pipe: a new one is not quarantined.
+        limits: to keep.
+    """
+
+    def __init__(self, function: str, version: int, limits: UdfLimits) -> None:
+        self._key = function, version
+        self._limits = limits
+        self._exceeded = 0
+        _limit_memory(limits.memory_bytes)
+
+    @property
+    def refusal(self) -> str:
+        """Why the function is not called; empty: it is."""
+        if _worker.timeouts[self._key] >= _TIMEOUTS:
+            return (
+                f"quarantined: {_TIMEOUTS} events took longer than {self._limits.deadline_s:g} s; publish the pipe "
+                "again to release it"
+            )
+        if self._exceeded >= _CALLS_AT_DEADLINE:
+            return f"the pipe's events of this batch took longer than {_CALLS_AT_DEADLINE} deadlines together"
+        return ""
+
+    @property
+    def timeout_reason(self) -> str:
+        """Why an event failed that exceeded the deadline."""
+        return f"the function took longer than {self._limits.deadline_s:g} s"
+
+    def exceeded(self, events: int) -> None:
+        """Note that a call with some events exceeded the deadline."""
+        self._exceeded += 1
+        if events == 1:
+            _worker.timeouts[self._key] += 1
+
+    @contextlib.contextmanager
+    def deadline(self) -> Iterator[None]:
+        """Interrupt what runs in this block after the deadline.
+
+        Raises:
+            UdfTimeout: it did not end in time.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield  # a test: Spark's workers call functions in their main thread
+            return
+        before = signal.signal(signal.SIGALRM, _interrupt)
+        timer = signal.setitimer(signal.ITIMER_REAL, self._limits.deadline_s, _AGAIN_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise UdfTimeout
+
+
+def _limit_memory(above_bytes: int) -> None:
+    """Limit what this process may allocate, once."""
+    if _worker.limited:
+        return
+    _worker.limited = True
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - a worker starts often
+        pages = int(file.read().split()[0])
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = pages * resource.getpagesize() + above_bytes
+    if soft == resource.RLIM_INFINITY or wanted < soft:
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
