@@ -123,6 +123,11 @@ BREAKER_OPEN = Gauge(
     "hifi_egest_breaker_open", "1 while the destination's circuit breaker is open.", ["pipe", "destination"]
 )
 # Enrich
+FUNCTION_FAILURES = Counter(
+    "hifi_normalize_function_failures_total",
+    "Events for which the worker of a pipe's function gave no answer.",
+    ["pipe"],
+)
 QUERY_RESTARTS = Counter(
     "hifi_enrich_query_restarts_total", "Restarts of the Spark query, by cause.", ["cause"]
 )

@@ -1,5 +1,6 @@
 """Imports the Python functions that pipes name, from the folders that are given for that purpose and nowhere else."""
 
+import ast
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -55,6 +56,59 @@ def import_function(path: str, folders: Sequence[Path] | None = None) -> Callabl
             f"define a function in {module_name} that calls it"
         )
     return function  # type: ignore[no-any-return]
+
+
+def require_function(path: str) -> None:
+    """Check that a function may be named and that its module defines it, without running anything of the module.
+
+    Args:
+        path: `module:function`.
+
+    Raises:
+        Misconfigured: it is not allowed, or the module cannot be read or has no such function.
+    """
+    folders = [folder.resolve() for folder in pipe_limits().function_folders]
+    module, _, name = path.partition(":")
+    _check_folder(path, module, folders)
+    for folder in folders:
+        for file in (
+            folder / f"{module.replace('.', '/')}.py",
+            folder / module.replace(".", "/") / "__init__.py",
+        ):
+            if file.is_file():
+                _require_definition(path, file, name)
+                return
+    raise Misconfigured(
+        f"the function {path} cannot be imported: there is no module {module} in {_text(folders)}"
+    )
+
+
+def _require_definition(path: str, file: Path, name: str) -> None:
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise Misconfigured(
+            f"the function {path} cannot be imported: {type(error).__name__}: {error}"
+        ) from None
+    if name not in _defined(tree):
+        raise Misconfigured(f"the module {path.partition(':')[0]} has no function {name!r}")
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Names that a module may define as functions, wherever outside functions and classes it does so."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
+            found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        else:
+            waiting += ast.iter_child_nodes(node)
+    return found
 
 
 def _check_folder(path: str, module: str, folders: Sequence[Path]) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from hifi.user_code import public_variables
+
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _SCRATCH_PREFIX: Final = "hifi-enrich-"
 _LOCAL: Final = re.compile(r"local\[(\d+)\]")
@@ -75,13 +77,6 @@ JVM_OPTIONS: Final = (
 )
 
 
-_PUBLIC: Final = (
-    "CONDA_", "HIFI_COMPILED", "HIFI_PIPES_FUNCTION_FOLDERS", "HOME", "HOSTNAME", "JAVA_", "LANG", "LC_", "LD_",
-    "OMP_", "PATH", "PY", "SPARK_", "SSL_", "TMP", "TEMP", "TZ", "USER", "VIRTUAL_ENV", "XDG_",
-)  # fmt: skip
-"""Beginnings of the names of variables that Spark's processes inherit. Others may be secrets."""
-
-
 def task_slots(master: str) -> int | None:
     """Number of tasks that a local master runs at the same time; None where a cluster decides."""
     if not master.startswith("local"):
@@ -123,7 +118,8 @@ def start_spark(
 @contextmanager
 def _public_variables() -> Iterator[None]:
     """Hide all variables but those that Spark needs, since the JVM and the workers that run UDFs inherit them."""
-    hidden = {name: value for name, value in os.environ.items() if not name.startswith(_PUBLIC)}
+    public = public_variables()
+    hidden = {name: value for name, value in os.environ.items() if name not in public}
     for name in hidden:
         del os.environ[name]
     try:

@@ -12,6 +12,7 @@ from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi_normalize.compiled_pipes import CompiledPipes
+from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache
 from hifi_normalize.settings import NormalizeSettings
 from hifi_normalize.step import SERVICE, Normalizer
@@ -21,7 +22,13 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     """Normalize events until the service stops."""
     topics, health = settings.topics, service.health
     registry = PipeRegistry(settings.kafka, topics, health)
-    pipes = CompiledPipes(registry, health, settings.normalize_broken_retry_s)
+    limits = FunctionLimits(
+        settings.normalize_function_deadline_s,
+        settings.normalize_function_mean_s,
+        settings.normalize_function_memory_mb * 2**20,
+    )
+    runner = FunctionRunner(limits, health)
+    pipes = CompiledPipes(registry, health, settings.normalize_broken_retry_s, runner)
     producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.normalize_buffer_bytes)
     cache = IdempotencyCache(
         settings.kafka,
@@ -32,7 +39,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
         max_fingerprints=settings.normalize_max_fingerprints,
     )
     normalizer = Normalizer(
-        registry, pipes, producer, cache, topics, health, pipe_wait_s=settings.normalize_pipe_wait_s
+        registry, pipes, runner, producer, cache, topics, health, pipe_wait_s=settings.normalize_pipe_wait_s
     )
     options = ConsumerOptions([topics.raw], topics.group(SERVICE))
     consumer = Consumer(service, settings, options, normalizer.step, normalizer.poisoned)
@@ -43,6 +50,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
         await consumer.run()
         for task in background:
             task.cancel()
+    await runner.stop()
     await producer.stop()
     await registry.stop()
 

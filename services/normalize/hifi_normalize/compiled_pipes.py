@@ -13,6 +13,7 @@ from hifi.health import Health
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
+from hifi_normalize.functions.function_runner import FunctionRunner, PipeFunction
 
 logger = log.get(__name__)
 
@@ -20,8 +21,11 @@ logger = log.get(__name__)
 class CompiledPipes:
     """Compiles pipes as the registry publishes them."""
 
-    def __init__(self, registry: PipeRegistry, health: Health, retry_s: float) -> None:
+    def __init__(
+        self, registry: PipeRegistry, health: Health, retry_s: float, runner: FunctionRunner
+    ) -> None:
         self._registry = registry
+        self._runner = runner
         self._health = health
         self._retry_s = retry_s
         self._usable: dict[str, tuple[PipeVersion, NormalizeProgram]] = {}
@@ -41,6 +45,12 @@ class CompiledPipes:
             for published in self._registry.in_use():
                 if published.key in self._broken:
                     self._compile(published)
+
+    def function(self, name: str, revision: int) -> tuple[PipeFunction | None, NormalizeProgram]:
+        """The program that `get` returns, and its function; None: it has none. Raises what `get` raises."""
+        program = self.get(name, revision)
+        published = self._registry.of_revision(name, revision)
+        return None if published is None else _function(self._usable[published.key]), program
 
     def get(self, name: str, revision: int) -> NormalizeProgram:
         """The program of the revision of an event, if it is in use, else of the current one or its last usable version.
@@ -80,6 +90,7 @@ class CompiledPipes:
             self._broken.pop(key, None)
             self._unmasked.discard(key)
             self._health.warn(_subject(key), None)
+        self._runner.keep([one for each in self._usable.values() if (one := _function(each)) is not None])
 
     def _compile(self, published: PipeVersion) -> None:
         key, version = published.key, published.version
@@ -107,6 +118,11 @@ class CompiledPipes:
         self._broken[key] = (version, error)
         effect = "its events go to the dead letters" if kept is None else f"version {kept} stays in use"
         self._health.warn(_subject(key), f"version {version} cannot be used, {effect}: {error}")
+
+
+def _function(usable: tuple[PipeVersion, NormalizeProgram]) -> PipeFunction | None:
+    known, program = usable
+    return None if program.function is None else PipeFunction(known.key, known.version, program.function)
 
 
 def _masks_as_much(kept: PipeVersion, published: PipeVersion) -> bool:

@@ -35,3 +35,18 @@ class NormalizeSettings(ServiceSettings):
         description="Largest number of event fingerprints that an instance keeps, about 150 bytes each. Above it the"
         " idempotency window becomes shorter; /readyz and a metric show it.",
     )
+    normalize_function_deadline_s: float = Field(
+        0.5,
+        gt=0,
+        description="Longest time of a function's call for one event, seconds. An event that takes longer becomes a"
+        " dead letter, and after three of them the pipe is quarantined until it is published again.",
+    )
+    normalize_function_mean_s: float = Field(
+        0.02,
+        gt=0,
+        description="Longest mean time of a function's calls for the events of a fetch, seconds. Events beyond become"
+        " dead letters.",
+    )
+    normalize_function_memory_mb: int = Field(
+        256, ge=16, description="Memory that the worker of a function may allocate, MiB."
+    )

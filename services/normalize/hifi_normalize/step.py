@@ -4,7 +4,7 @@ Outputs go to the partition of the event. An event that its client sent before g
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -34,9 +34,17 @@ from hifi.event import (
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
+from hifi.pipe.normalize.program import NormalizeProgram
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
 from hifi_normalize.compiled_pipes import CompiledPipes
+from hifi_normalize.functions.function_runner import (
+    FunctionAnswer,
+    FunctionCall,
+    FunctionRunner,
+    PipeFunction,
+    call_all,
+)
 from hifi_normalize.idempotency.fingerprint import fingerprint
 from hifi_normalize.idempotency.fingerprint_window import Repetition
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache, PartitionFingerprints
@@ -47,6 +55,8 @@ _PACKED: Final = 2
 _DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%d"}.get(name, b"") for name in RECEIPT_FIELDS)
 """The header `hifi_receipt` of a duplicate, for the offset of its first copy."""
 _VERSION_POLL_S: Final = 0.5
+_NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
+_NO_PROGRAM: Final = NormalizeProgram(())
 
 logger = log.get(__name__)
 
@@ -76,6 +86,7 @@ class Normalizer:
         self,
         registry: PipeRegistry,
         pipes: CompiledPipes,
+        runner: FunctionRunner,
         producer: Producer,
         cache: IdempotencyCache,
         topics: Topics,
@@ -85,6 +96,7 @@ class Normalizer:
     ) -> None:
         self._registry = registry
         self._pipes = pipes
+        self._runner = runner
         self._producer = producer
         self._cache = cache
         self._topics = topics
@@ -94,7 +106,7 @@ class Normalizer:
     def step(self, assigned: AssignedPartition, batch: Batch) -> Awaitable[None] | None:
         """Normalize a batch, and complete its records once their outputs are acknowledged. Implements `BatchHandler`.
 
-        It waits only for fingerprints after an assignment, a version of the pipes, or the producer.
+        It waits only for fingerprints after an assignment, a version of the pipes, functions, or the producer.
         """
         fetched_us, outputs = now_us(), _Outputs()
         fingerprints = self._cache.opened(assigned)
@@ -119,15 +131,20 @@ class Normalizer:
         """Write `outputs`, which the records before `at` have, then normalize the rest, with waits."""
         fingerprints = await self._cache.open(assigned, batch[0])
         await assigned.outputs_acknowledged()  # those of earlier batches: offsets are completed in order
+        answers: dict[int, FunctionAnswer] = {}
         while True:
-            at = self._normalize(fingerprints, batch, at, outputs, fetched_us)
+            at = self._normalize(fingerprints, batch, at, outputs, fetched_us, answers)
             await self._write(assigned, outputs)
             if at:
                 self._cache.complete_through(assigned, fingerprints, batch[at - 1].offset)
             if at == len(batch):
                 return
             outputs = _Outputs()
-            await self._wait_for_version(assigned, identity(batch[at].headers).barrier)
+            barrier = identity(batch[at].headers).barrier
+            if barrier > self._registry.version:
+                await self._wait_for_version(assigned, barrier)
+            else:
+                answers = await self._call_functions(batch, at)
 
     def _normalize(
         self,
@@ -136,8 +153,22 @@ class Normalizer:
         start: int,
         outputs: _Outputs,
         fetched_us: int,
+        answers: Mapping[int, FunctionAnswer] = _NO_ANSWERS,
     ) -> int:
-        """Add the outputs of the records from `start` on; returns where the registry is behind, or the batch's end."""
+        """Add the outputs of the records from `start` on.
+
+        Args:
+            fingerprints: of the partition.
+            batch: the records.
+            start: index of the first one to normalize.
+            outputs: to add to.
+            fetched_us: when the batch was fetched, microseconds since 1970 UTC.
+            answers: of functions, by offset.
+
+        Returns:
+            The index of the record for which the registry is behind or a function must be called; the batch's length:
+            there is none.
+        """
         for at in range(start, len(batch)):
             record = batch[at]
             headers = record.headers
@@ -152,13 +183,34 @@ class Normalizer:
                     outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
                     continue
                 program, value = self._pipes.get(event.pipe, event.revision), record.value
-                if program.steps:
+                if program.function is not None:
+                    if record.offset not in answers:
+                        return at
+                    value = answers[record.offset].finish()
+                elif program.steps:
                     value = program.run(value, _header(record, CONTENT_TYPE))
                 hop = (HOP, b"%d;%d" % (fetched_us, record.offset))
                 outputs.normalized.append(Record(record.key, value, [headers[0], hop, *headers[_PACKED:]]))
             except Rejected as why:
                 outputs.dead_letters.append(_dead_letter(record, why, fetched_us))
         return len(batch)
+
+    async def _call_functions(self, batch: Batch, start: int) -> dict[int, FunctionAnswer]:
+        """Call the functions of the records from `start` on whose pipes have one; the answers by offset."""
+        calls: dict[PipeFunction, list[FunctionCall]] = {}
+        answers: dict[int, FunctionAnswer] = {}
+        for record in batch[start:]:
+            try:
+                event = identity(record.headers)
+                if event.barrier > self._registry.version:
+                    break
+                function, program = self._pipes.function(event.pipe, event.revision)
+                if function is not None:
+                    data = program.prepare(record.value, _header(record, CONTENT_TYPE))
+                    calls.setdefault(function, []).append(FunctionCall(record.offset, program, data))
+            except Rejected as why:
+                answers[record.offset] = FunctionAnswer(_NO_PROGRAM, why)
+        return answers | await call_all(self._runner, calls)
 
     async def poisoned(self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         """Write a dead letter for a record on which `step` failed repeatedly."""

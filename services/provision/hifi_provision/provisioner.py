@@ -18,7 +18,8 @@ from hifi.control.verdict import VALID_S, Verdict, Verdicts
 from hifi.errors import HifiError, Misconfigured, Retryable
 from hifi.event import Record
 from hifi.pipe import rollout
-from hifi.pipe.limit_check import require_allowed, require_mask_keys
+from hifi.pipe.function_import import require_function
+from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
 from hifi_provision.fenced_writer import FencedWriter
@@ -199,6 +200,8 @@ class Provisioner:
         published = {known.pipe.pipe: known.pipe for known in self._registry.all()}
         try:
             require_allowed([wanted.pipe])
+            for _, path in functions(wanted.pipe):
+                require_function(path)
             require_mask_keys([wanted.pipe], published)
         except Misconfigured as error:
             await self._tell(wanted, RolloutState.REFUSED, None, 0, str(error))

@@ -142,12 +142,15 @@ class OnePipe:
     partitions = 1
 
     def __init__(self, pipe: Pipe) -> None:
-        self._known = SimpleNamespace(pipe=pipe)
+        self._known = SimpleNamespace(pipe=pipe, revision=1, current=True)
 
     def get(self, _: str) -> Any:
         return self._known
 
     def all(self) -> list[Any]:
+        return [self._known]
+
+    def in_use(self) -> list[Any]:
         return [self._known]
 
     def on_change(self, _: Callable[[], None]) -> None:

@@ -259,7 +259,7 @@ async def test_a_declaration_that_is_not_allowed_is_refused(kafka, tmp_path):
     async with controlled(kafka, tmp_path) as stream:
         stream.run()
         body = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
-        body["normalize"] |= {"function": "subprocess:call"}
+        body["normalize"] = {"function": "subprocess:call"}
         await stream.declare(Pipe.model_validate(body))
         refused = await stream.status(ended(RolloutState.REFUSED, 0))
         assert "not allowed" in refused.reason

@@ -1,7 +1,7 @@
 """Compile the `normalize` section of a pipe into functions from data to data.
 
-Order: schema, function or fields, masks, removal of the fields that enrich adds. Pure, except for the secrets and
-functions that the pipe names.
+Order: schema, function or fields, masks, removal of the fields that enrich adds. Pure, except for the secrets and files
+that the pipe names.
 """
 
 import json
@@ -12,19 +12,28 @@ from typing import Any
 
 from hifi.errors import Misconfigured, Rejected
 from hifi.http.media_type import is_json
+from hifi.pipe.function_import import require_function
 from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.field_mapping import field_mapper
 from hifi.pipe.normalize.json_schema import validator
 from hifi.pipe.normalize.lazy_json import LazyObject, encode, open_object
 from hifi.pipe.normalize.masking import masker
-from hifi.pipe.normalize.user_function import load_function
 
 
 @dataclass(frozen=True, slots=True)
 class NormalizeProgram:
-    """The steps that a version of a pipe applies to data. Without steps, data passes unchanged and may be any bytes."""
+    """The steps that a version of a pipe applies to data. Without steps, data passes unchanged and may be any bytes.
+
+    Attributes:
+        steps: in their order.
+        function: `module:function`, which the caller calls between `prepare` and `finish`; None: there is none, and
+            `run` does everything.
+        prepared: with a function, the number of steps before it.
+    """
 
     steps: tuple[Callable[[bytes], bytes], ...]
+    function: str | None = None
+    prepared: int = 0
 
     def run(self, data: bytes | None, content_type: bytes | None) -> bytes | None:
         """Apply the steps.
@@ -34,22 +43,41 @@ class NormalizeProgram:
             content_type: of the data; None: not declared.
 
         Raises:
-            Rejected: with the reason `not-json`, `not-an-object`, `schema`, `function-failed`, `cast`, `time`,
-                `required` or `mapping-failed`.
+            Rejected: with the reason `not-json`, `not-an-object`, `schema`, `cast`, `time`, `required` or
+                `mapping-failed`.
         """
         if not self.steps:
             return data
-        if content_type is not None and not is_json(content_type):
-            raise Rejected("not-json", "the pipe needs JSON, and the event's content type is not JSON")
-        if not data:
-            raise Rejected("not-json", "the pipe needs JSON, and the event has no data")
+        result = _json(data, content_type)
         for step in self.steps:
+            result = step(result)
+        return result
+
+    def prepare(self, data: bytes | None, content_type: bytes | None) -> bytes:
+        """Apply the steps before the function. Arguments and errors as in `run`."""
+        result = _json(data, content_type)
+        for step in self.steps[: self.prepared]:
+            result = step(result)
+        return result
+
+    def finish(self, data: bytes) -> bytes:
+        """Apply the steps after the function to what it returned. Errors as in `run`."""
+        for step in self.steps[self.prepared :]:
             data = step(data)
         return data
 
 
+def _json(data: bytes | None, content_type: bytes | None) -> bytes:
+    """The data of an event whose pipe needs JSON."""
+    if content_type is not None and not is_json(content_type):
+        raise Rejected("not-json", "the pipe needs JSON, and the event's content type is not JSON")
+    if not data:
+        raise Rejected("not-json", "the pipe needs JSON, and the event has no data")
+    return data
+
+
 def compile_pipe(pipe: Pipe) -> NormalizeProgram:
-    """Compile the `normalize` section of a pipe.
+    """Compile the `normalize` section of a pipe. Its function is looked up, but not imported.
 
     Raises:
         Misconfigured: a schema, secret, function or time zone of the pipe cannot be used.
@@ -58,8 +86,9 @@ def compile_pipe(pipe: Pipe) -> NormalizeProgram:
     steps: list[Callable[[bytes], bytes]] = []
     if declared.json_schema is not None:
         steps.append(_validate(validator(_schema(declared.json_schema))))
+    prepared = len(steps)
     if declared.function is not None:
-        steps.append(load_function(declared.function))
+        require_function(declared.function)
     changes: list[Callable[[LazyObject], LazyObject]] = []
     if declared.fields is not None:
         changes.append(field_mapper(declared))
@@ -69,7 +98,7 @@ def compile_pipe(pipe: Pipe) -> NormalizeProgram:
         steps.append(_change(changes, frozenset(pipe.enrich.added())))
     elif added := pipe.enrich.added():
         steps.append(_remove(frozenset(added)))
-    return NormalizeProgram(tuple(steps))
+    return NormalizeProgram(tuple(steps), declared.function, prepared)
 
 
 def _validate(validate: Callable[[bytes], None]) -> Callable[[bytes], bytes]:

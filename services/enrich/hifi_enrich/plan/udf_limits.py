@@ -6,7 +6,6 @@ which Spark fails again and again.
 """
 
 import contextlib
-import resource
 import signal
 import threading
 from collections import Counter
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import Final
+
+from hifi.user_code import limit_memory
 
 _AGAIN_S: Final = 1.0
 """A function that catches every exception is interrupted again after this time, seconds."""
@@ -119,12 +120,6 @@ def _interrupt(_: int, __: FrameType | None) -> None:
 
 def _limit_memory(above_bytes: int) -> None:
     """Limit what this process may allocate, once."""
-    if _worker.limited:
-        return
-    _worker.limited = True
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - a worker starts often
-        pages = int(file.read().split()[0])
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = pages * resource.getpagesize() + above_bytes
-    if soft == resource.RLIM_INFINITY or wanted < soft:
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+    if not _worker.limited:
+        _worker.limited = True
+        limit_memory(above_bytes)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hifi.errors import Misconfigured, Rejected
 from hifi.pipe.model import Pipe
 from hifi.pipe.normalize.program import NormalizeProgram, compile_pipe
+from hifi.pipe.normalize.user_function import load_function
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -39,7 +40,11 @@ def program(enrich: dict[str, Any] | None = None, **normalize: Any) -> Normalize
 
 
 def run(text: bytes | str, **normalize: Any) -> bytes | None:
-    return program(**normalize).run(text.encode() if isinstance(text, str) else text, b"application/json")
+    data = text.encode() if isinstance(text, str) else text
+    made = program(**normalize)
+    if made.function is None:
+        return made.run(data, b"application/json")
+    return made.finish(load_function(made.function)(made.prepare(data, b"application/json")))
 
 
 def rejected(text: bytes | str, **normalize: Any) -> tuple[str, str]:
@@ -347,7 +352,7 @@ value = 3
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = f"functions_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(FUNCTIONS)
-    (tmp_path / "broken_functions.py").write_text("raise RuntimeError('broken')")
+    (tmp_path / "broken_functions.py").write_text("def f(data): return data\nraise RuntimeError('broken')")
     monkeypatch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(tmp_path))
     return name
 
@@ -370,9 +375,17 @@ def test_a_function_that_fails_rejects_the_event_and_tells_no_data(module: str, 
 
 @pytest.mark.parametrize("name", ["none", "value"])
 def test_a_function_that_cannot_be_used_breaks_the_pipe(module: str, name: str) -> None:
-    for path in (f"{module}:{name}", "broken_functions:f", "no_such_module_here:f"):
+    for path in (f"{module}:{name}", "no_such_module_here:f"):
         with pytest.raises(Misconfigured):
             program(function=path)
+        with pytest.raises(Misconfigured):
+            load_function(path)
+
+
+def test_compiling_a_pipe_runs_nothing_of_the_module_of_its_function(module: str) -> None:
+    assert program(function="broken_functions:f").function == "broken_functions:f"
+    with pytest.raises(Misconfigured):
+        load_function("broken_functions:f")
 
 
 def test_unusable_rules_break_the_pipe() -> None:

@@ -1,0 +1,246 @@
+"""Calls users' functions in workers, and quarantines a pipe whose function hangs or ends its worker again and again."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hifi import log, metrics
+from hifi.clock import monotonic_s
+from hifi.errors import Misconfigured, Rejected
+from hifi.health import Health
+from hifi.pipe.normalize.program import NormalizeProgram
+from hifi_normalize.functions.worker_process import WorkerFailed, WorkerProcess
+
+FAILURES: Final = 3
+"""Events on which a worker failed after which the pipe is quarantined."""
+
+logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLimits:
+    """Limits of users' functions.
+
+    Attributes:
+        deadline_s: longest time of a call for one event, seconds.
+        mean_s: longest mean time of the calls for the events of a fetch, besides one deadline, seconds.
+        memory_bytes: that a worker may allocate.
+    """
+
+    deadline_s: float
+    mean_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipeFunction:
+    """The function of a version of a pipe.
+
+    Attributes:
+        pipe: the pipe's name, with the revision if it is not the current one.
+        version: of the pipe; a new one is not quarantined.
+        path: `module:function`.
+    """
+
+    pipe: str
+    version: int
+    path: str
+
+
+class FunctionRunner:
+    """The workers of all functions, one process each.
+
+    Args:
+        limits: of every function.
+        health: warned while a pipe is quarantined.
+    """
+
+    def __init__(self, limits: FunctionLimits, health: Health) -> None:
+        self._limits = limits
+        self._health = health
+        self._workers: dict[str, WorkerProcess] = {}
+        self._failures: Counter[PipeFunction] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def call(self, function: PipeFunction, data: Sequence[bytes]) -> list[bytes | Rejected]:
+        """Call a function on the data of events, in their order.
+
+        Returns:
+            For each event the new data, or why it is a dead letter: `function-failed` if the function raised or
+            returned no JSON, `function-timeout`, `function-ended`, `function-quarantined`, or `pipe-broken` if the
+            function cannot be imported.
+        """
+        worker = self._workers.get(function.path)
+        if worker is None:
+            worker = self._workers[function.path] = WorkerProcess(function.path, self._limits.memory_bytes)
+        async with worker.turn:
+            return await self._call(worker, function, data)
+
+    async def _call(
+        self, worker: WorkerProcess, function: PipeFunction, data: Sequence[bytes]
+    ) -> list[bytes | Rejected]:
+        limits, found = self._limits, list[bytes | Rejected]()
+        budget_s = limits.deadline_s + limits.mean_s * len(data)
+        while len(found) < len(data):
+            if self._failures[function] >= FAILURES:
+                found += [_quarantined()] * (len(data) - len(found))
+                break
+            try:
+                await self._start(worker, function)
+                worker.send(data[len(found) :])
+                began_s, starved_s = monotonic_s(), worker.starved_s
+                while len(found) < len(data):
+                    if monotonic_s() - began_s > budget_s and (
+                        monotonic_s() - began_s - (worker.starved_s - starved_s) > budget_s
+                    ):
+                        worker.kill()
+                        found += [self._over_budget(len(data))] * (len(data) - len(found))
+                        break
+                    found.append(await worker.receive(limits.deadline_s))
+            except Misconfigured as error:
+                why = Rejected("pipe-broken", f"the pipe {function.pipe} cannot be used: {error}")
+                found += [why] * (len(data) - len(found))
+            except WorkerFailed as error:
+                found.append(self._failed(function, str(error)))
+        return found
+
+    async def _start(self, worker: WorkerProcess, function: PipeFunction) -> None:
+        try:
+            await worker.start()
+        except WorkerFailed:
+            self._failures[function] = FAILURES - 1  # each further attempt would take as long
+            raise
+
+    async def stop(self) -> None:
+        """End all workers."""
+        for worker in self._workers.values():
+            worker.kill()
+        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*(worker.stop() for worker in self._workers.values()))
+        self._workers.clear()
+
+    def keep(self, in_use: Sequence[PipeFunction]) -> None:
+        """Start the workers of these functions, end all others, and forget the failures of other versions."""
+        paths = {one.path for one in in_use}
+        for path in self._workers.keys() - paths:
+            self._begin(_end(self._workers.pop(path)))
+        for path in paths - self._workers.keys():
+            worker = self._workers[path] = WorkerProcess(path, self._limits.memory_bytes)
+            self._begin(_prepare(worker))
+        for gone in self._failures.keys() - set(in_use):
+            del self._failures[gone]
+            self._health.warn(_subject(gone), None)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _failed(self, function: PipeFunction, error: str) -> Rejected:
+        self._failures[function] += 1
+        failures = self._failures[function]
+        metrics.FUNCTION_FAILURES.labels(function.pipe).inc()
+        named = {"pipe": function.pipe, "function": function.path}
+        logger.error("function-worker-failed", **named, error=error, failures=failures)
+        if failures == FAILURES:
+            logger.error("function-quarantined", **named)
+            effect = "its events go to the dead letters until the pipe is published again"
+            self._health.warn(
+                _subject(function), f"{function.path} gave no answer {FAILURES} times: {effect}"
+            )
+        reason = "function-timeout" if "longer than" in error else "function-ended"
+        return Rejected(reason, f"{function.path} gave no answer: {error}")
+
+    def _over_budget(self, events: int) -> Rejected:
+        limits = self._limits
+        return Rejected(
+            "function-timeout",
+            f"the function took longer than {limits.mean_s * 1000:g} ms an event for the {events:,} events of a fetch",
+        )
+
+
+async def _prepare(worker: WorkerProcess) -> None:
+    """Start a worker before it is needed. What fails here fails again when it is needed."""
+    with contextlib.suppress(Misconfigured, WorkerFailed):
+        async with worker.turn:
+            await worker.start()
+
+
+async def _end(worker: WorkerProcess) -> None:
+    """End a worker once it has answered."""
+    try:
+        async with worker.turn:
+            pass
+    finally:
+        await worker.stop()
+
+
+def _quarantined() -> Rejected:
+    return Rejected(
+        "function-quarantined",
+        f"the pipe's function gave no answer for {FAILURES} events; publish the pipe again to release it",
+    )
+
+
+def _subject(function: PipeFunction) -> str:
+    return f"function of pipe {function.pipe}"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of a function.
+
+    Attributes:
+        offset: of the event.
+        program: that the event goes through.
+        data: of the event after the steps before the function.
+    """
+
+    offset: int
+    program: NormalizeProgram
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionAnswer:
+    """What a function returned for an event.
+
+    Attributes:
+        program: that the event goes through.
+        result: the new data, or why the event is a dead letter.
+    """
+
+    program: NormalizeProgram
+    result: bytes | Rejected
+
+    def finish(self) -> bytes:
+        """Apply the steps after the function.
+
+        Raises:
+            Rejected: the event is a dead letter.
+        """
+        if isinstance(self.result, Rejected):
+            raise self.result
+        return self.program.finish(self.result)
+
+
+async def call_all(
+    runner: FunctionRunner, calls: Mapping[PipeFunction, Sequence[FunctionCall]]
+) -> dict[int, FunctionAnswer]:
+    """Call several functions side by side; the answers by offset.
+
+    Args:
+        runner: of the workers.
+        calls: of each function, in the order of the events.
+    """
+    answers = await asyncio.gather(
+        *(runner.call(function, [one.data for one in its]) for function, its in calls.items())
+    )
+    return {
+        one.offset: FunctionAnswer(one.program, result)
+        for its, found in zip(calls.values(), answers, strict=True)
+        for one, result in zip(its, found, strict=True)
+    }

@@ -1,0 +1,150 @@
+"""One worker: starts its process, sends it data, and receives its answers."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from hifi.errors import HifiError, Misconfigured, Rejected
+from hifi.user_code import public_variables
+from hifi_normalize.functions.frames import CALL, HEADER, READY, REJECTED, RESULT, UNUSABLE, frame
+
+_START_S: Final = 20.0
+"""Longest time for starting Python and importing the function, seconds."""
+_END_S: Final = 2.0
+_MAX_ANSWER_BYTES: Final = 64 * 2**20
+_STARVED_SHARE: Final = 0.8
+"""A deadline of which the worker got no CPU for this share is repeated."""
+_STARVED_DEADLINES: Final = 10
+"""Deadlines for one answer at most."""
+
+
+class WorkerFailed(HifiError):
+    """The worker gave no answer: it was too slow, it ended, or it answered what it must not."""
+
+
+class WorkerProcess:
+    """A worker for one function. After `WorkerFailed` or `kill` the next `send` starts a new process.
+
+    Args:
+        path: `module:function`.
+        memory_bytes: that it may allocate above what it has at the start.
+    """
+
+    def __init__(self, path: str, memory_bytes: int) -> None:
+        self._path = path
+        self._memory_bytes = memory_bytes
+        self._process: asyncio.subprocess.Process | None = None
+        self._killed: list[asyncio.subprocess.Process] = []
+        self._starved_before_s = 0.0
+        self.turn = asyncio.Lock()
+        """Held by whoever sends and receives."""
+
+    async def start(self) -> None:
+        """Start the process unless it runs, and wait until it has imported the function.
+
+        Raises:
+            Misconfigured: the function cannot be used.
+            WorkerFailed: it ended, or was not ready in time.
+        """
+        if self._process is not None:
+            return
+        await self.stop()
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "hifi_normalize.functions.worker",
+            self._path,
+            str(self._memory_bytes),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=public_variables(),
+        )
+        kind, content = await self._read(_START_S)
+        if kind == UNUSABLE:
+            self.kill()
+            raise Misconfigured(content.decode("utf-8", "replace"))
+        if kind != READY:
+            raise self._failed("it did not start as a worker")
+
+    def send(self, data: Iterable[bytes]) -> None:
+        """Send the data of events to a started worker."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._starved_before_s = self.starved_s
+        self._process.stdin.write(b"".join([frame(CALL, each) for each in data]))
+
+    async def receive(self, deadline_s: float) -> bytes | Rejected:
+        """The answer for the next event that was sent.
+
+        Raises:
+            WorkerFailed: there is none within `deadline_s` seconds, or there will be none.
+        """
+        kind, content = await self._read(deadline_s)
+        if kind == RESULT:
+            return content
+        if kind != REJECTED:
+            raise self._failed("it wrote to the pipe of its answers")
+        reason, _, detail = content.decode("utf-8", "replace").partition("\0")
+        return Rejected(reason, detail)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            self._killed.append(process)
+
+    async def stop(self) -> None:
+        """End the process, and wait until it and all earlier ones have ended."""
+        self.kill()
+        while self._killed:
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(
+                    _END_S
+                ):  # a process that the function started may keep the pipes open
+                    await self._killed.pop().communicate()
+
+    async def _read(self, deadline_s: float) -> tuple[bytes, bytes]:
+        try:
+            kind, length = HEADER.unpack(await self._exactly(HEADER.size, deadline_s))
+            if length > _MAX_ANSWER_BYTES:
+                raise self._failed(f"an answer is larger than {_MAX_ANSWER_BYTES:,} bytes")
+            return kind, await self._exactly(length, deadline_s)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise self._failed("it ended the process, or was ended by its memory limit") from None
+
+    async def _exactly(self, length: int, deadline_s: float) -> bytes:
+        """Read bytes. Time in which the worker could run but got no CPU does not count towards the deadline."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        if not length:
+            return b""
+        for _ in range(_STARVED_DEADLINES):
+            try:
+                async with asyncio.timeout(deadline_s):
+                    return await self._process.stdout.readexactly(length)
+            except TimeoutError:
+                before_s, self._starved_before_s = self._starved_before_s, self.starved_s
+                if self._starved_before_s - before_s < deadline_s * _STARVED_SHARE:
+                    break
+        raise self._failed(f"it took longer than {deadline_s:g} s")
+
+    @property
+    def starved_s(self) -> float:
+        """Time for which the process could run but got no CPU, seconds; 0 where the kernel does not tell."""
+        if self._process is None:
+            return 0.0
+        try:
+            stat = Path(f"/proc/{self._process.pid}/schedstat").read_text("ascii")
+            return int(stat.split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
+    def _failed(self, reason: str) -> WorkerFailed:
+        self.kill()
+        return WorkerFailed(reason)

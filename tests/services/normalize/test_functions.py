@@ -1,0 +1,138 @@
+"""Users' functions in real workers: hanging, crashing and greedy ones cost their own events only."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+from normalize_harness import new_stream, normalize, pipe
+
+from hifi import event
+from hifi.errors import Rejected
+from hifi.health import Health
+from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner, PipeFunction
+
+FUNCTIONS = """
+import os, sys, time
+def double(data): return {"v": data["v"] * 2}
+def boom(data): raise ValueError("secret")
+def hang(data):
+    while data.get("hang"): time.sleep(1)
+    return data
+def leave(data):
+    if data.get("leave"): os._exit(3)
+    return data
+def fill(data):
+    if data.get("fill"): bytearray(2**40)
+    return data
+def speak(data):
+    print("noise"); sys.stdout.flush(); os.write(1, b"more noise")
+    return {"read": sys.stdin.read()}
+def look(data):
+    with open("/proc/self/environ") as file: given = file.read()
+    return {"seen": "PLANTED_SECRET" in given or "PLANTED_SECRET" in os.environ}
+def slow(data): time.sleep(0.05); return data
+"""
+LIMITS = FunctionLimits(deadline_s=0.5, mean_s=1.0, memory_bytes=256 * 2**20)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "own_functions.py").write_text(FUNCTIONS)
+    (tmp_path / "stuck_functions.py").write_text("def f(data): return data\nimport time\ntime.sleep(100)\n")
+    monkeypatch.setenv("HIFI_PIPES_FUNCTION_FOLDERS", str(tmp_path))
+    monkeypatch.setenv("PLANTED_SECRET", "no function may see it")
+    return "own_functions"
+
+
+@pytest.fixture
+async def runner(module: str) -> AsyncIterator[FunctionRunner]:
+    made = FunctionRunner(LIMITS, Health("normalize", "test"))
+    yield made
+    await made.stop()
+
+
+async def call(runner: FunctionRunner, name: str, *data: object, version: int = 1) -> list[object]:
+    found = await runner.call(PipeFunction("p", version, f"own_functions:{name}"), [*map(orjson.dumps, data)])
+    return [one.reason if isinstance(one, Rejected) else orjson.loads(one) for one in found]
+
+
+async def test_a_function_is_called_for_each_event_in_order(runner: FunctionRunner) -> None:
+    assert await call(runner, "double", *({"v": n} for n in range(2000))) == [
+        {"v": n * 2} for n in range(2000)
+    ]
+    assert await call(runner, "boom", {}, {}) == ["function-failed", "function-failed"]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("hang", "function-timeout"), ("leave", "function-ended")])
+async def test_an_event_without_an_answer_is_a_dead_letter_and_after_three_the_pipe_is_quarantined(
+    runner: FunctionRunner, name: str, reason: str
+) -> None:
+    bad, good = {name: 1}, {"v": 1}
+    assert await call(runner, name, good, bad, good, good) == [good, reason, good, good]
+    assert await call(runner, name, bad, bad, good, bad) == [reason, reason, *["function-quarantined"] * 2]
+    assert await call(runner, name, good) == ["function-quarantined"]
+    assert await call(runner, name, good, version=2) == [good]
+
+
+async def test_memory_is_bounded(runner: FunctionRunner) -> None:
+    assert await call(runner, "fill", {"fill": 1}, {"v": 1}) == ["function-failed", {"v": 1}]
+
+
+async def test_what_a_function_prints_does_no_harm_and_it_has_no_input_and_no_secrets(
+    runner: FunctionRunner,
+) -> None:
+    assert await call(runner, "speak", {}, {}) == [{"read": ""}, {"read": ""}]
+    assert os.environ["PLANTED_SECRET"]
+    assert await call(runner, "look", {}) == [{"seen": False}]
+
+
+async def test_events_beyond_the_budget_of_a_fetch_are_dead_letters(module: str) -> None:
+    runner = FunctionRunner(FunctionLimits(0.5, 0.001, LIMITS.memory_bytes), Health("normalize", "test"))
+    found = await call(runner, "slow", *({"n": n} for n in range(60)))
+    await runner.stop()
+    assert found[0] == {"n": 0}
+    assert found[-1] == "function-timeout"
+
+
+async def test_a_module_that_cannot_be_imported_holds_nothing_up_again(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hifi_normalize.functions.worker_process._START_S", 1.0)
+    runner = FunctionRunner(LIMITS, Health("normalize", "test"))
+    stuck = PipeFunction("p", 1, "stuck_functions:f")
+    found = [one.reason for one in await runner.call(stuck, [b"{}"] * 3) if isinstance(one, Rejected)]
+    missing = await runner.call(PipeFunction("p", 1, "own_functions:missing"), [b"{}"])
+    await runner.stop()
+    assert found == ["function-timeout", "function-quarantined", "function-quarantined"]
+    assert isinstance(missing[0], Rejected)
+    assert missing[0].reason == "pipe-broken"
+
+
+async def test_a_worker_that_is_not_needed_any_more_ends_after_its_answer(runner: FunctionRunner) -> None:
+    function = PipeFunction("p", 1, "own_functions:slow")
+    calling = asyncio.create_task(runner.call(function, [b"{}"] * 5))
+    await asyncio.sleep(0)
+    runner.keep([])
+    assert await calling == [b"{}"] * 5
+
+
+async def test_a_function_that_hangs_delays_no_other_pipe_of_its_partition_for_long_and_keeps_the_order(
+    kafka: str, log: Path, module: str
+) -> None:
+    pipes = [pipe("plain"), pipe("hanging", function=f"{module}:hang", mask={"hang": "drop"})]
+    async with new_stream(kafka, *pipes) as stream:
+        records = [
+            stream.event("hanging", {"n": n, "hang": False}) if n % 2 else stream.event("plain", {"n": n})
+            for n in range(40)
+        ]
+        records[1] = stream.event("hanging", {"n": 1, "hang": True})
+        await stream.put(1, *records)
+        async with normalize(stream, log) as one:
+            passed = await stream.read(stream.topics.normalized, 39)
+            [dead] = await stream.read(stream.topics.dead_letter, 1)
+            assert await one.stop() == 0
+    assert [orjson.loads(record.value)["n"] for record in passed] == [0, *range(2, 40)]
+    assert event.fields(dead.headers)[event.REASON] == b"function-timeout"
