@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.cpu_time import thread_cpu_time
+from hifi.process.cpu_time import thread_cpu_time
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell")

@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-import jmespath
-import jmespath.exceptions
 import orjson
 from aiokafka import ConsumerRecord
 from standardwebhooks import Webhook
@@ -26,6 +24,7 @@ from hifi.event import CE_PREFIX, CONTENT_TYPE
 from hifi.health import version
 from hifi.http.media_type import is_json
 from hifi.pipe.model import Destination
+from hifi.pipe.transform import compile_transform
 
 JSON: Final = b"application/json"
 STRUCTURED: Final = b"application/cloudevents+json"
@@ -63,7 +62,7 @@ class RequestTemplate:
             Misconfigured: a header, the transform or the signing secret is invalid; the message quotes no secret.
         """
         self._format = destination.format
-        self._transform = _transform(destination.transform)
+        self._transform = None if destination.transform is None else compile_transform(destination.transform)
         self._webhook = _webhook(signing)
         self._head = _head(destination, headers)
         self._own_type = any(name.lower() == "content-type" for name in headers)
@@ -77,7 +76,7 @@ class RequestTemplate:
         """
         data = record.value or b""
         if self._transform is not None:
-            data = self._transformed(data)
+            data = self._transform(data)
         if self._format == "json":
             return data if not self._batched else self._element(record, data)
         if self._format == "cloudevents-structured" or self._batched:
@@ -125,21 +124,6 @@ class RequestTemplate:
         if self._transform is None and not is_json(media_type):
             raise Rejected("not-json", "data that is not JSON cannot be an element of a JSON array")
         return data or b"null"
-
-    def _transformed(self, data: bytes) -> bytes:
-        assert self._transform is not None
-        try:
-            result = self._transform.search(orjson.loads(data))
-        except orjson.JSONDecodeError as error:
-            raise Rejected("transform-failed", f"the data is not JSON: {error.msg}") from None
-        except (jmespath.exceptions.JMESPathError, TypeError, ValueError, ArithmeticError) as error:
-            raise Rejected("transform-failed", f"the transform fails: {type(error).__name__}") from None
-        if result is None:
-            raise Rejected("transform-failed", "the transform returns null")
-        try:
-            return orjson.dumps(result)
-        except TypeError as error:
-            raise Rejected("transform-failed", f"the result of the transform is not JSON: {error}") from None
 
     def _signature(self, records: Sequence[ConsumerRecord], body: bytes, now_us: int) -> bytes:
         assert self._webhook is not None
@@ -198,15 +182,6 @@ def _head(destination: Destination, headers: dict[str, str]) -> bytes:
             )
         lines.append(f"{name}: {value}")
     return "".join(line + "\r\n" for line in lines).encode("ascii")
-
-
-def _transform(expression: str | None) -> Any:
-    if expression is None:
-        return None
-    try:
-        return jmespath.compile(expression)
-    except jmespath.exceptions.JMESPathError as error:
-        raise Misconfigured(f"the transform {expression!r} is not JMESPath: {error}") from None
 
 
 def _webhook(secret: str | None) -> Webhook | None:

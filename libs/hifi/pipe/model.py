@@ -302,7 +302,8 @@ class Destination(StrictModel):
         description="Format of requests: CloudEvents in binary mode, in structured mode, or the data alone.",
     )
     transform: str | None = Field(
-        None, description="JMESPath expression from the data to the data that is sent."
+        None,
+        description="JMESPath expression from the data to the data that is sent. Data and result may have 2 MiB.",
     )
     concurrency: int = Field(
         16, ge=1, le=1000, description="Largest number of requests in flight, per instance of egest."

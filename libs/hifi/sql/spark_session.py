@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from hifi.user_code import public_variables
+from hifi.process.user_code import public_variables
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 _SCRATCH_PREFIX: Final = "hifi-enrich-"

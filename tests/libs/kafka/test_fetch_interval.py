@@ -2,8 +2,8 @@
 
 import pytest
 
-from hifi.cpu_time import CpuTime
 from hifi.kafka.fetch_interval import LONGEST_S, SHORTEST_S, FetchInterval
+from hifi.process.cpu_time import CpuTime
 
 
 class Core:

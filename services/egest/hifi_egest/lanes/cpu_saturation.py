@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from hifi.clock import monotonic_s
-from hifi.cpu_time import thread_cpu_time
+from hifi.process.cpu_time import thread_cpu_time
 
 SATURATED: Final = 0.8
 """Share of time, running or waiting for a CPU, from which on the loop counts as saturated."""

@@ -13,7 +13,7 @@ import sys
 
 from hifi.errors import Misconfigured, Rejected
 from hifi.pipe.normalize.user_function import load_function
-from hifi.user_code import limit_memory
+from hifi.process.user_code import limit_memory
 from hifi_normalize.functions.frames import HEADER, READY, REJECTED, RESULT, UNUSABLE, frame
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
