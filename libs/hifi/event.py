@@ -86,8 +86,9 @@ REASON: Final = "hifi_reason"
 
 # Headers of retries, dead letters and replays.
 
-FIRST_ATTEMPT: Final = "hifi_first_attempt"
-"""When the first request for this delivery was sent, microseconds since 1970 UTC."""
+STARTED: Final = "hifi_started"
+"""When the delivery began: its first request, or its first hand-over to the retrier if no request was sent before,
+microseconds since 1970 UTC. `max_age` counts from here."""
 DUE: Final = "hifi_due"
 """On retries: the time before which the destination asked for no request (Retry-After), microseconds since 1970 UTC."""
 RETRY: Final = "hifi_retry"

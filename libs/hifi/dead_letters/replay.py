@@ -23,7 +23,6 @@ from hifi.event import (
     DESTINATION,
     DETAIL,
     DUE,
-    FIRST_ATTEMPT,
     IN,
     PASS,
     POINTER,
@@ -33,6 +32,7 @@ from hifi.event import (
     RETRY,
     SERVICE,
     SOURCE,
+    STARTED,
     Record,
     identity,
     with_fields,
@@ -44,7 +44,7 @@ from hifi.topics import Topics
 
 CHUNK: Final = 100
 """Dead letters that are written and noted together; far fewer than the keys that egest's deduplicator remembers."""
-_DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, FIRST_ATTEMPT, AMBIGUOUS, DUE, RETRY, SOURCE)
+_DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
 
 
 def target(topics: Topics, letter: DeadLetter) -> str:

@@ -262,7 +262,9 @@ class RetryPolicy(StrictModel):
         20, ge=1, description="Attempts after which the delivery becomes a dead letter."
     )
     max_age: Seconds = Field(
-        86400, description="Time since the first attempt after which the delivery becomes a dead letter."
+        86400,
+        description="Time since the first attempt or the first hand-over to the retrier, whichever came first, after "
+        "which the delivery becomes a dead letter.",
     )
     also: list[Annotated[int, Field(ge=300, le=599)]] = Field(
         default=[], description="Further statuses to retry."

@@ -12,6 +12,7 @@ from hifi.service import Service, run
 from hifi_egest.dedup.outcome_reader import OutcomeReader
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources
@@ -37,7 +38,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     # Lanes: one per destination, all within one budget.
     budget = InFlightBudget(settings.egest_in_flight_events, settings.egest_in_flight_bytes)
     tls = ssl.create_default_context()
-    resources = LaneResources(settings, topics.tiers, recorder, lease, budget, health, tls)
+    resources = LaneResources(settings, topics.tiers, recorder, lease, budget, health, tls, NameResolver())
     lanes = Lanes(registry, resources, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
     # Records: read, checked for copies, given to the lanes.
     reader = OutcomeReader(settings.kafka, topics)

@@ -24,6 +24,7 @@ from hifi_observe.alarms.alarm import Alarm, Key
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.kafka.minutes_follower import MinutesFollower
 from hifi_observe.kafka.publisher import Publisher
+from hifi_observe.kafka.record_lookup import LookupSlots
 from hifi_observe.kafka.topic_reader import TopicReader
 from hifi_observe.live import figures
 from hifi_observe.live.recent_series import RecentSeries
@@ -72,6 +73,7 @@ class Observatory:
         self.traces: EventTracer | None = None
         if settings.observe_otlp_endpoint:
             self._start_tracing()
+        self.lookups = LookupSlots()
         self._raises_alarms = False
         health.block("ledgers", "the topics have not been read yet")
 

@@ -68,7 +68,7 @@ class DeadLetterStream:
                 (event.PASS, b"3"),
                 (event.ATTEMPT, b"5"),
             ]
-            headers += [(event.FIRST_ATTEMPT, b"1"), (event.AMBIGUOUS, b"2"), (event.SOURCE, b"enriched:5")]
+            headers += [(event.STARTED, b"1"), (event.AMBIGUOUS, b"2"), (event.SOURCE, b"enriched:5")]
         headers += list(more.items())
         self.count += 1
         why = Rejected(reason, "it is so", "/a/b")
@@ -174,7 +174,7 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
     gone = {
         event.PASS,
         event.ATTEMPT,
-        event.FIRST_ATTEMPT,
+        event.STARTED,
         event.AMBIGUOUS,
         event.SOURCE,
         event.REASON,

@@ -23,6 +23,7 @@ from hifi_egest.dedup.outcome_reader import RecordedOutcomes
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
 from hifi_egest.lanes.resources import LaneResources
@@ -252,7 +253,9 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         pipes: Any = OnePipe(pipe_to("flights", {"name": "one", **declared}, {"name": "two", **declared}))
         recorder = OutcomeRecorder(TOPICS, outbox, lease)
         lanes = Lanes(
-            pipes, LaneResources(settings, TOPICS.tiers, recorder, lease, budget, health, tls), lambda: 1.0
+            pipes,
+            LaneResources(settings, TOPICS.tiers, recorder, lease, budget, health, tls, NameResolver()),
+            lambda: 1.0,
         )
         await lanes.start()
         reader: Any = bench.reader

@@ -49,7 +49,8 @@ class Delivery:
         destination: its name.
         unrecorded: counter of its lane in which its outcome counts; None until the lane decides the outcome.
         attempts: requests so far.
-        first_us: when the first one was sent, microseconds since 1970 UTC; 0: there was none.
+        started_us: when its first request was sent, or when it was handed over before without one, microseconds since
+            1970 UTC; 0: neither has happened.
         passes: completed retry passes.
         ambiguous: requests that may have arrived although no answer came.
         local: requests in this pass.
@@ -60,8 +61,8 @@ class Delivery:
     """
 
     __slots__ = (
-        "ambiguous", "attempts", "breaker", "destination", "event", "first_of_key", "first_us", "key", "local",
-        "pass_started_s", "passes", "queued_s", "state", "unrecorded",
+        "ambiguous", "attempts", "breaker", "destination", "event", "first_of_key", "key", "local", "pass_started_s",
+        "passes", "queued_s", "started_us", "state", "unrecorded",
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +72,7 @@ class Delivery:
         self.destination = destination
         self.unrecorded: UnrecordedOutcomes | None = None
         self.key: bytes | None = event.record.key
-        self.attempts, self.first_us, self.passes, self.ambiguous = earlier
+        self.attempts, self.started_us, self.passes, self.ambiguous = earlier
         self.local = 0
         self.pass_started_s = 0.0
         self.queued_s = 0.0

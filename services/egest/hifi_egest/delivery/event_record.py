@@ -16,13 +16,14 @@ class EarlierAttempts(NamedTuple):
 
     Attributes:
         attempts: requests so far.
-        first_us: when the first one was sent, microseconds since 1970 UTC; 0: there was none.
+        started_us: when its first request was sent, or when it was handed over before without one, microseconds since
+            1970 UTC; 0: neither has happened.
         passes: completed retry passes.
         ambiguous: requests that may have arrived although no answer came.
     """
 
     attempts: int = 0
-    first_us: int = 0
+    started_us: int = 0
     passes: int = 0
     ambiguous: int = 0
 

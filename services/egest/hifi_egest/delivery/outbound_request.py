@@ -56,8 +56,8 @@ class OutboundRequest:
             delivery.local += 1
             if delivery.local == 1:
                 delivery.pass_started_s = started_s
-            if not delivery.first_us:
-                delivery.first_us = started_us
+            if not delivery.started_us:
+                delivery.started_us = started_us
 
     def count_ambiguous(self) -> None:
         """Count a request that may have arrived although no answer came."""

@@ -8,6 +8,7 @@ arrived, do not report whether any byte of the request was sent, and use six tim
 import asyncio
 import math
 import re
+import select
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -43,7 +44,7 @@ class DestinationConnection(asyncio.Protocol):
         """
         self._loop = asyncio.get_running_loop()
         self._released = released
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[Answer | NoResponse] | None = None
         self._limit_s = math.inf
@@ -53,8 +54,10 @@ class DestinationConnection(asyncio.Protocol):
         self._final_read: asyncio.TimerHandle | None = None
         self._head = b""
         self._status_read = False
+        self._complete = self._keep_alive = False
         self._retry_after: bytes | None = None
         self._body_bytes = 0
+        self._readable = select.poll()
         self.busy = False
         """A request is in flight, or the rest of its answer is being read."""
         self.idle_until_s = 0.0
@@ -65,6 +68,14 @@ class DestinationConnection(asyncio.Protocol):
     def open(self) -> bool:
         """Whether it can take a request, as far as is known."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def clean(self) -> bool:
+        """Whether an idle connection is open, and nothing has arrived that the event loop has not read yet.
+
+        What arrives without a request, or the end of the stream, would otherwise meet the next request.
+        """
+        return self.open and not self._readable.poll(0)
 
     @property
     def answered(self) -> bool:
@@ -83,8 +94,9 @@ class DestinationConnection(asyncio.Protocol):
         """
         assert self._transport is not None
         self.busy = True
+        self._parser = httptools.HttpResponseParser(self)  # of an earlier answer nothing is left
         self._head = b""
-        self._status_read = False
+        self._status_read = self._complete = False
         self._retry_after = None
         self._body_bytes = 0
         answer = self._answer = self._loop.create_future()
@@ -100,6 +112,7 @@ class DestinationConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Implement asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
+        self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """Implement asyncio.Protocol."""
@@ -118,6 +131,8 @@ class DestinationConnection(asyncio.Protocol):
             return
         if not self._status_read and (match := _STATUS_LINE.search(self._head)) and match[1].startswith(b"2"):
             self._resolve(int(match[1]))  # the remaining headers change nothing
+        if self._complete:
+            self._end_answer()
         if self._limit_s == math.inf and self.answered:  # usually the body has arrived as well
             self._limit(BODY_S)
 
@@ -142,6 +157,11 @@ class DestinationConnection(asyncio.Protocol):
             )
         self._finish()
 
+    def on_message_begin(self) -> None:
+        """Implement the callback of the parser."""
+        if self._complete:
+            self.close()  # the beginning of a second answer to one request
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """Implement the callback of the parser."""
         if len(name) == 11 and name.lower() == b"retry-after":
@@ -154,9 +174,6 @@ class DestinationConnection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200:
             return  # an interim answer, such as 103 Early Hints
-        if self._status_read:
-            self.close()  # a second answer to one request
-            return
         self._status_read = True
         self._resolve(status)
 
@@ -168,10 +185,16 @@ class DestinationConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """Implement the callback of the parser."""
-        if not self._status_read or not self.busy or self._transport is None:
+        if self._status_read:
+            self._complete = True
+            self._keep_alive = self._parser.should_keep_alive()
+
+    def _end_answer(self) -> None:
+        """The complete answer was read: keep the connection if it may be reused."""
+        if not self.busy or self._transport is None or self._transport.is_closing():
             return
         # A destination that answers before it has read the request will not read the next one properly.
-        if not self._parser.should_keep_alive() or self._transport.get_write_buffer_size():
+        if not self._keep_alive or self._transport.get_write_buffer_size():
             self.close()
             return
         self.idle_until_s = self._loop.time() + self._idle_s

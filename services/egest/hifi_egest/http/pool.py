@@ -6,11 +6,12 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 import aiohappyeyeballs
 
 from hifi_egest.http.connection import DestinationConnection
+from hifi_egest.http.name_resolver import Addresses, NameResolver
 from hifi_egest.policy.answer import Answer, NoResponse
 
 _NAMES_S: Final = 10.0
@@ -20,13 +21,14 @@ _EYEBALLS_S: Final = 0.25
 _REST_S: Final = 0.02
 """Maximum time that a request waits for the rest of an earlier answer, seconds: about the cost of a new connection.
 Servers that write head and body separately have usually finished by then; a body that never ends costs no more."""
-Addresses: TypeAlias = list[tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]]
 
 
 class ConnectionPool:
     """Connections to one origin."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, size: int) -> None:
+    def __init__(
+        self, host: str, port: int, tls: ssl.SSLContext | None, size: int, resolver: NameResolver
+    ) -> None:
         """Create an empty pool; the first request opens the first connection.
 
         Args:
@@ -34,12 +36,14 @@ class ConnectionPool:
             port: number.
             tls: for https, else None.
             size: maximum number of connections; callers make at most as many requests at a time.
+            resolver: of the process.
         """
         self._loop = asyncio.get_running_loop()
         self._host = host
         self._port = port
         self._tls = tls
         self._size = size
+        self._resolver = resolver
         self._all: set[DestinationConnection] = set()
         self._idle: list[DestinationConnection] = []
         self._connecting = 0
@@ -94,7 +98,7 @@ class ConnectionPool:
         now_s = self._loop.time()
         while self._idle:
             connection = self._idle.pop()  # the most recently used one, so that surplus connections expire
-            if connection.open and now_s < connection.idle_until_s:
+            if now_s < connection.idle_until_s and connection.clean:
                 return connection
             connection.close()
         return None
@@ -154,10 +158,8 @@ class ConnectionPool:
     async def _open(self) -> DestinationConnection:
         now_s = self._loop.time()
         if now_s - self._resolved_s > _NAMES_S:
-            self._addresses = await self._loop.getaddrinfo(  # type: ignore[assignment]
-                self._host, self._port, type=socket.SOCK_STREAM
-            )
-            self._resolved_s = now_s
+            self._addresses = await self._resolver.addresses(self._host, self._port)
+            self._resolved_s = self._loop.time()
         sock = await aiohappyeyeballs.start_connection(
             self._addresses, happy_eyeballs_delay=_EYEBALLS_S, interleave=1, loop=self._loop
         )

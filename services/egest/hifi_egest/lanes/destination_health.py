@@ -185,8 +185,8 @@ class DestinationHealth:
         self, delivery: Delivery, refusal: Refusal, now_s: float
     ) -> RetryLater | DeadLettered:
         """The outcome of a delivery for which no request is sent."""
-        age_s = attempt_counts(delivery, now_s).age_s if delivery.first_us else None
-        return outcome.too_old(self._policy, age_s) or outcome.retry_later(
+        age_s = attempt_counts(delivery, now_s).age_s
+        return outcome.too_old(self._policy, age_s, delivery.attempts) or outcome.retry_later(
             refusal.reason, refusal.detail, delivery.passes, self._tiers, refusal.wait_s
         )
 
@@ -256,7 +256,7 @@ class DestinationHealth:
 
 def attempt_counts(delivery: Delivery, now_s: float) -> AttemptCounts:
     """The current counts of a delivery; `now_s`: monotonic, seconds."""
-    age_s = (now_us() - delivery.first_us) / MICROSECONDS if delivery.first_us else 0.0
+    age_s = (now_us() - delivery.started_us) / MICROSECONDS if delivery.started_us else 0.0
     return AttemptCounts(
         delivery.attempts, delivery.local, max(0.0, age_s), now_s - delivery.pass_started_s, delivery.passes
     )

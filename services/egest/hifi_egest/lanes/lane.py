@@ -104,6 +104,7 @@ class Lane:
             secrets_refresh_s=self._resources.settings.egest_secrets_refresh_s,
             health=self._resources.health,
             tls=self._resources.tls,
+            resolver=self._resources.resolver,
             credentials_changed=self._credentials_changed,
         )
 

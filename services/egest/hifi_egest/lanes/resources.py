@@ -8,6 +8,7 @@ from hifi.health import Health
 from hifi.topics import Tier
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
 from hifi_egest.settings import EgestSettings
 
@@ -23,3 +24,4 @@ class LaneResources:
     budget: InFlightBudget
     health: Health
     tls: ssl.SSLContext
+    resolver: NameResolver

@@ -12,6 +12,7 @@ from hifi.pipe.model import Destination
 from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.http.credentials import Credentials
+from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.http.pool import ConnectionPool
 from hifi_egest.lanes.rendering import Unsendable, render
 from hifi_egest.policy.answer import Answer, NoResponse
@@ -50,6 +51,7 @@ class RequestSender:
         secrets_refresh_s: float,
         health: Health,
         tls: ssl.SSLContext,
+        resolver: NameResolver,
         credentials_changed: Callable[[], None],
     ) -> None:
         """Read the credentials; the first request opens the first connection.
@@ -60,12 +62,15 @@ class RequestSender:
             secrets_refresh_s: time between two reads of the secrets, seconds.
             health: shows a missing secret.
             tls: for https.
+            resolver: of the process.
             credentials_changed: called whenever `missing` changes.
         """
         scheme, host, port, _ = target(destination)
         self._timeout_s = destination.timeout
         self._max_batch_bytes = destination.batch.bytes if destination.batch is not None else None
-        self._pool = ConnectionPool(host, port, tls if scheme == "https" else None, destination.concurrency)
+        self._pool = ConnectionPool(
+            host, port, tls if scheme == "https" else None, destination.concurrency, resolver
+        )
         self.credentials = Credentials(pipe, destination, secrets_refresh_s, health, credentials_changed)
         self._answer_seconds = metrics.REQUEST_SECONDS.labels(pipe, destination.name)
 

@@ -28,7 +28,7 @@ class AttemptCounts:
     Attributes:
         attempts: requests in all.
         local: requests in this pass.
-        age_s: time since the first request, seconds.
+        age_s: time since the first request or the first hand-over, seconds.
         pass_age_s: time since the first request of this pass, seconds.
         passes: completed retry passes.
     """
@@ -141,7 +141,7 @@ def decide(
         return DeadLettered("gave-up", f"{counts.attempts} requests were sent; the last one: {detail}")
     if counts.age_s >= policy.max_age:
         return DeadLettered(
-            "gave-up", f"the first request was {counts.age_s:.0f} s ago; the last one: {detail}"
+            "gave-up", f"the delivery began {counts.age_s:.0f} s ago; the last request: {detail}"
         )
     wait_s = result.retry_after_s if isinstance(result, Answer) else None
     if local and counts.local < policy.local_attempts:
@@ -161,16 +161,18 @@ def retry_later(
     return RetryLater(tier, reason, detail, wait_s if wait_s > tier.delay_s else None)
 
 
-def too_old(policy: RetryPolicy, age_s: float | None) -> DeadLettered | None:
-    """The dead letter of a delivery that reached `max_age` before it is handed over without a request.
+def too_old(policy: RetryPolicy, age_s: float, attempts: int) -> DeadLettered | None:
+    """The dead letter of a delivery that reached `max_age`, instead of another hand-over without a request.
 
     Args:
         policy: of the destination.
-        age_s: time since the first request, seconds; None: there was no request, so the delivery has no age.
+        age_s: time since the first request or the first hand-over, seconds; 0: there was neither.
+        attempts: requests so far.
     """
-    if age_s is None or age_s < policy.max_age:
+    if age_s < policy.max_age:
         return None
-    return DeadLettered("gave-up", f"the first request was {age_s:.0f} s ago")
+    sent = f"{attempts} requests were sent" if attempts else "no request could be sent"
+    return DeadLettered("gave-up", f"the delivery began {age_s:.0f} s ago; {sent}")
 
 
 def refused(status: int) -> DeadLettered:

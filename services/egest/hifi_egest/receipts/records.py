@@ -11,7 +11,6 @@ from hifi.event import (
     DESTINATION,
     DETAIL,
     DUE,
-    FIRST_ATTEMPT,
     HOP,
     IN,
     PASS,
@@ -19,6 +18,7 @@ from hifi.event import (
     RECEIPT,
     RETRY,
     SOURCE,
+    STARTED,
     Record,
     with_fields,
 )  # fmt: skip
@@ -37,6 +37,7 @@ def retry_record(delivery: Delivery, outcome: RetryLater, now_us: int) -> Record
         IN: b"%d" % delivery.event.fetched_us,
         REASON: outcome.reason.encode(),
         DETAIL: outcome.detail.encode()[:500],
+        STARTED: b"%d" % (delivery.started_us or now_us),
         DUE: b"%d" % due_us if due_us is not None else None,
         RETRY: None,
     }
@@ -112,7 +113,7 @@ def _progress(delivery: Delivery) -> dict[str, bytes | None]:
         DESTINATION: delivery.destination or None,
         PASS: b"%d" % delivery.passes,
         ATTEMPT: b"%d" % delivery.attempts,
-        FIRST_ATTEMPT: b"%d" % delivery.first_us if delivery.first_us else None,
+        STARTED: b"%d" % delivery.started_us if delivery.started_us else None,
         AMBIGUOUS: b"%d" % delivery.ambiguous if delivery.ambiguous else None,
         SOURCE: b"%b:%d" % (event.partition.source_name, event.record.offset),
     }

@@ -1,28 +1,64 @@
 """Look up single records in Kafka on request: the `ce_id` of lost events, and dead letters. Takes seconds."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi import event
 from hifi.dead_letters.reader import replayed
-from hifi.errors import Misconfigured, NotAnEvent, Retryable
+from hifi.errors import Misconfigured, NotAnEvent, Overloaded, Retryable
 from hifi.kafka.security import client_options
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
 _RECORDS: Final = 500_000
-"""Records of a partition that are searched, at most."""
+"""Records that a look-up reads in all partitions together, at most."""
 _TIMEOUT_S: Final = 20
+"""Maximum time of a look-up, seconds."""
+LOOKUPS: Final = 2
+"""Look-ups of an instance at a time; each has a connection and a fetch buffer of its own."""
+
+
+class LookupSlots:
+    """Admits few look-ups at a time; a further one is refused rather than queued."""
+
+    def __init__(self) -> None:
+        self._free = LOOKUPS
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[None]:
+        """Hold a slot for the time of a look-up.
+
+        Raises:
+            Overloaded: no slot is free.
+        """
+        if not self._free:
+            raise Overloaded(f"{LOOKUPS} look-ups in Kafka are running")
+        self._free -= 1
+        try:
+            yield
+        finally:
+            self._free += 1
+
+
+class _Bound:
+    """What a look-up may still read. `until_s`: on the event loop's clock."""
+
+    def __init__(self) -> None:
+        self.records = _RECORDS
+        self.until_s = asyncio.get_running_loop().time() + _TIMEOUT_S
 
 
 async def ce_ids(
     settings: ServiceSettings, topics: Topics, merged: Mapping[str, Any], lost: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[str, int], str]:
-    """Find the `ce_id` of lost events in `raw`; events that never reached it are not in the result.
+    """Find the `ce_id` of lost events in `raw`.
+
+    Events that never reached it, or are beyond the bound on records, are not in the result.
 
     Raises:
         Retryable: Kafka does not answer.
@@ -31,20 +67,23 @@ async def ce_ids(
     for one in lost:
         wanted.setdefault(one["partition"], set()).add((one["epoch"], one["sequence"]))
     found: dict[tuple[str, int], str] = {}
+    bound = _Bound()
     for partition, ids in wanted.items():
         span = merged["offsets"].get(str(partition), {}).get("raw")
         if span is None:
             continue
-        async for record in _span(settings, TopicPartition(topics.raw, partition), span[0], span[1] + 1):
-            try:
-                epoch, _, sequence = event.identity(record.headers).seq.partition(b":")
-            except NotAnEvent:
-                continue
-            identity = (epoch.decode("ascii", "replace"), int(sequence))
-            if identity in ids:
-                found[identity] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
-                if ids <= found.keys():
-                    break
+        tp = TopicPartition(topics.raw, partition)
+        async with contextlib.aclosing(_span(settings, tp, span[0], span[1] + 1, bound)) as records:
+            async for record in records:
+                try:
+                    epoch, _, sequence = event.identity(record.headers).seq.partition(b":")
+                except NotAnEvent:
+                    continue
+                identity = (epoch.decode("ascii", "replace"), int(sequence))
+                if identity in ids:
+                    found[identity] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
+                    if ids <= found.keys():
+                        break
     return found
 
 
@@ -75,9 +114,10 @@ async def dead_letters(
         Retryable: Kafka does not answer.
     """
     found: list[dict[str, Any]] = []
+    bound = _Bound()
     for partition in range(partitions):
         tp = TopicPartition(topics.dead_letter, partition)
-        async for record in _span(settings, tp, -2000, None):
+        async for record in _span(settings, tp, -2000, None, bound):
             headers = {
                 name: content.decode("utf-8", "replace")
                 for name, content in event.fields(record.headers).items()
@@ -118,13 +158,15 @@ async def dead_letters(
     return shown
 
 
-async def _span(settings: ServiceSettings, tp: TopicPartition, first: int, end: int | None) -> Any:
+async def _span(
+    settings: ServiceSettings, tp: TopicPartition, first: int, end: int | None, bound: _Bound
+) -> AsyncGenerator[ConsumerRecord, None]:
     """Records of a partition from an offset (negative: relative to the end) up to `end` (None: the current end)."""
     consumer = AIOKafkaConsumer(
         **client_options(settings.kafka), enable_auto_commit=False, auto_offset_reset="earliest"
     )
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
+        async with asyncio.timeout_at(bound.until_s):
             await consumer.start()
             consumer.assign([tp])
             beginning, last = (
@@ -133,7 +175,8 @@ async def _span(settings: ServiceSettings, tp: TopicPartition, first: int, end: 
             )
             end = last if end is None else min(end, last)
             position = max(beginning, first if first >= 0 else end + first)
-            end = min(end, position + _RECORDS)
+            end = min(end, position + bound.records)
+            bound.records -= max(0, end - position)
             consumer.seek(tp, position)
             while position < end:
                 for record in (await consumer.getmany(tp, timeout_ms=500)).get(tp, []):

@@ -1,15 +1,18 @@
 """Data for the responses of the API and the pages of the console, read from an instance's state."""
 
-from typing import Any
+from typing import Any, Final
 
 from hifi.clock import monotonic_s, now_us
-from hifi.errors import Retryable
-from hifi.http.problem import Problem
+from hifi.errors import Overloaded, Retryable
+from hifi.http.problem import Problem, retry_later
 from hifi_observe.kafka import record_lookup
 from hifi_observe.live import figures
 from hifi_observe.observatory import Observatory
 from hifi_observe.web import views
 from hifi_observe.web.request import minute_of
+
+_LOOKUP_RETRY_S: Final = 2
+"""Time after which a look-up in Kafka that was refused should be tried again, seconds."""
 
 
 def known_pipe(observatory: Observatory, name: str) -> str:
@@ -139,13 +142,16 @@ async def lost_of(
     """List the lost events of a minute, at most `limit`; `resolved` adds their `ce_id` where Kafka still has it.
 
     Raises:
-        Problem: 503, Kafka does not answer.
+        Problem: 503, Kafka does not answer, or too many look-ups are running.
     """
     events = views.lost(merged)[:limit]
     hidden = observatory.hides_id(merged["pipe"])
     if resolved and events and not hidden:
         try:
-            ce_ids = await record_lookup.ce_ids(observatory.settings, observatory.topics, merged, events)
+            with observatory.lookups.take():
+                ce_ids = await record_lookup.ce_ids(observatory.settings, observatory.topics, merged, events)
+        except Overloaded as error:
+            raise retry_later(f"{error}; wait until one has ended.", _LOOKUP_RETRY_S) from None
         except Retryable as error:
             raise Problem(503, str(error), title="Kafka does not answer") from None
         for lost_event in events:
@@ -165,21 +171,24 @@ async def dead_of(
     """List the newest dead letters of a pipe that match the filter `wanted`, at most `limit`.
 
     Raises:
-        Problem: 503, Kafka does not answer.
+        Problem: 503, Kafka does not answer, or too many look-ups are running.
     """
     known = observatory.registry.get(name)
     masks = known is None or bool(known.pipe.normalize.mask)
     try:
-        return await record_lookup.dead_letters(
-            observatory.settings,
-            observatory.topics,
-            observatory.partitions,
-            name,
-            limit=limit,
-            masks=masks,
-            hides_id=observatory.hides_id(name),
-            wanted=wanted,
-        )
+        with observatory.lookups.take():
+            return await record_lookup.dead_letters(
+                observatory.settings,
+                observatory.topics,
+                observatory.partitions,
+                name,
+                limit=limit,
+                masks=masks,
+                hides_id=observatory.hides_id(name),
+                wanted=wanted,
+            )
+    except Overloaded as error:
+        raise retry_later(f"{error}; wait until one has ended.", _LOOKUP_RETRY_S) from None
     except Retryable as error:
         raise Problem(503, str(error), title="Kafka does not answer") from None
 

@@ -30,7 +30,7 @@ _STATUS_DESCRIPTIONS: Final = {
     401: "The operator token is missing or wrong.",
     404: "The pipe or minute was not found.",
     409: "Another replay is running.",
-    503: "Kafka does not answer.",
+    503: "Kafka does not answer, or too many look-ups are running (then with `Retry-After`).",
 }
 _PATH_PARAMETERS: Final = {
     "pipe": "Name of the pipe.",

@@ -57,7 +57,7 @@ def test_a_retry_continues_the_counts_of_its_delivery() -> None:
         (event.DESTINATION, b"a"),
         (event.PASS, b"2"),
         (event.ATTEMPT, b"5"),
-        (event.FIRST_ATTEMPT, b"44"),
+        (event.STARTED, b"44"),
         (event.AMBIGUOUS, b"1"),
         (event.DUE, b"1000"),
         (event.RETRY, b"5s:123"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import subprocess
 import time
@@ -12,6 +13,7 @@ from egest_stream import until
 from fake_destination import OK, FakeDestination, ReceivedRequest, Reset, answer, destination, fine
 
 from hifi_egest.http.connection import BODY_BYTES, IDLE_S
+from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.http.pool import ConnectionPool
 from hifi_egest.policy.answer import Answer, NoResponse
 
@@ -21,7 +23,9 @@ POST = b"POST /in HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nce-id: 1\r\n\r\nhi
 def pool(
     there: FakeDestination, size: int = 4, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> ConnectionPool:
-    return ConnectionPool(host, int(there.url.rpartition(":")[2].partition("/")[0]), tls, size)
+    return ConnectionPool(
+        host, int(there.url.rpartition(":")[2].partition("/")[0]), tls, size, NameResolver()
+    )
 
 
 async def ask(one: ConnectionPool, timeout_s: float = 5.0) -> Answer | NoResponse:
@@ -127,7 +131,7 @@ async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguo
 
 
 async def test_a_name_without_an_address_is_said() -> None:
-    result = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1))
+    result = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1, NameResolver()))
     assert isinstance(result, NoResponse)
     assert (result.reason, result.ambiguous) == ("dns", False)
 
@@ -214,7 +218,7 @@ class Apart:
 async def backlog(there: Apart, workers: int, requests: int) -> None:
     """Send so many requests, each worker one after the other."""
     server = await asyncio.start_server(there.serve, "127.0.0.1", 0)
-    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, workers)
+    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, workers, NameResolver())
 
     async def work() -> None:
         for _ in range(requests // workers):
@@ -254,6 +258,50 @@ async def test_a_second_answer_is_nobodys() -> None:
             assert (await ask(one)).status == 200  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"H", b"stray"],
+)
+async def test_the_beginning_of_a_second_answer_never_counts_for_the_next_request(rest: bytes) -> None:
+    async with destination(says(OK + rest)) as there:
+        one = pool(there)
+        assert (await ask(one)).status == 200  # type: ignore[union-attr]
+        there.reply = says(answer(500))
+        assert (await ask(one)).status == 500  # type: ignore[union-attr]
+        assert there.connections == 2
+
+
+async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_next_request() -> None:
+    accepted: list[socket.socket] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    loop = asyncio.get_running_loop()
+
+    async def serve(connection: socket.socket, reply: bytes) -> None:
+        while b"\r\n\r\nhi" not in await loop.sock_recv(connection, 4096):
+            pass
+        await loop.sock_sendall(connection, reply)
+
+    async def accept(reply: bytes) -> None:
+        connection, _ = await loop.sock_accept(listener)
+        accepted.append(connection)
+        await serve(connection, reply)
+
+    one = ConnectionPool("127.0.0.1", listener.getsockname()[1], None, 1, NameResolver())
+    first = asyncio.create_task(accept(OK))
+    assert (await ask(one)).status == 200  # type: ignore[union-attr]
+    await first
+    accepted[0].setblocking(True)
+    accepted[0].sendall(
+        OK
+    )  # without a turn of the event loop before the next request, so that it stays unread
+    second = asyncio.create_task(accept(answer(500)))
+    assert (await ask(one)).status == 500  # type: ignore[union-attr]
+    await second
+    for connection in (*accepted, listener):
+        connection.close()
+
+
 async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -263,7 +311,7 @@ async def test_an_early_refusal_of_a_large_request_is_an_answer() -> None:
         writer.close()
 
     server = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1)
+    one = ConnectionPool("127.0.0.1", server.sockets[0].getsockname()[1], None, 1, NameResolver())
     size = 8 * 1024 * 1024
     data = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
     result, _ = await one.exchange(data, 5, lambda: True)

@@ -20,6 +20,7 @@ from hifi_egest.delivery.in_flight_budget import InFlightBudget
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.http.credentials import Credentials
+from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.outcome import DeadLettered, RetryLater
@@ -60,6 +61,7 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         InFlightBudget(100, 10**6),
         Health("egest", "i"),
         ssl.create_default_context(),
+        NameResolver(),
     )
     return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
 

@@ -116,11 +116,11 @@ def test_a_given_up_delivery_says_why_the_last_request_failed() -> None:
     assert "no status line in time" in decision.detail
 
 
-def test_what_was_never_sent_never_grows_too_old() -> None:
+def test_a_delivery_reaches_its_age_also_when_no_request_was_ever_sent() -> None:
     policy = RetryPolicy(max_age=10)
-    assert too_old(policy, None) is None
-    assert too_old(policy, 9.0) is None
-    assert too_old(policy, 10.0) is not None
+    assert too_old(policy, 9.0, 0) is None
+    ended = too_old(policy, 10.0, 0)
+    assert ended == DeadLettered("gave-up", "the delivery began 10 s ago; no request could be sent")
 
 
 TIERS = st.lists(st.integers(1, 10_000), min_size=1, max_size=6, unique=True).map(

@@ -91,7 +91,7 @@ def of_partition(number: int) -> Delivery:
     (shared,) = parse(partition, [record], 5)
     assert isinstance(shared, EventRecord)
     shared.pending = 1
-    return Delivery(shared, b"d", EarlierAttempts(attempts=2, first_us=99, passes=1, ambiguous=1))
+    return Delivery(shared, b"d", EarlierAttempts(attempts=2, started_us=99, passes=1, ambiguous=1))
 
 
 def finished(delivery: Delivery) -> bool:
@@ -115,7 +115,7 @@ def test_first_the_record_then_the_receipt_then_the_offset(
     assert (topic, record.key, record.value) == (expected, b"k", b"{}")
     assert headers[event.SOURCE] == b"enriched:7"
     assert (headers[event.ATTEMPT], headers[event.PASS], headers[event.AMBIGUOUS]) == (b"2", b"1", b"1")
-    assert (headers[event.FIRST_ATTEMPT], headers[event.DESTINATION]) == (b"99", b"d")
+    assert (headers[event.STARTED], headers[event.DESTINATION]) == (b"99", b"d")
     assert {event.RETRY, event.DUE}.isdisjoint(headers), "they were about the last trip"
     assert not finished(delivery)
     assert len(outbox.waiting) == 1

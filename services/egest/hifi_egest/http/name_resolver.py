@@ -1,0 +1,62 @@
+"""Resolve host names: one look-up in flight per name, in threads of their own."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeAlias
+
+THREADS: Final = 32
+"""Look-ups of different names at a time. A name whose servers do not answer holds a thread for as long as the system's
+resolver waits, 10 s with glibc's defaults."""
+
+Addresses: TypeAlias = Sequence[tuple[int, int, int, str, Any]]
+"""As `socket.getaddrinfo` returns them."""
+
+
+class NameResolver:
+    """Resolves the names of all destinations of a process.
+
+    Every lane waits for at most one look-up of its name, also if many of its requests need a connection and time out
+    meanwhile: a time-out ends the wait, not the look-up, and the next request joins it.
+    """
+
+    def __init__(self, look_up: Callable[..., Addresses] = socket.getaddrinfo) -> None:
+        """Start without look-ups.
+
+        Args:
+            look_up: blocks; with the arguments of `socket.getaddrinfo`.
+        """
+        self._look_up = look_up
+        self._threads = ThreadPoolExecutor(THREADS, "name-resolver")
+        self._in_flight: dict[str, asyncio.Future[Addresses]] = {}
+
+    async def addresses(self, host: str, port: int) -> Addresses:
+        """The addresses of a host.
+
+        Args:
+            host: name or address.
+            port: set in the addresses.
+
+        Raises:
+            socket.gaierror: the name has no address.
+        """
+        flags = socket.AI_NUMERICHOST
+        try:
+            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)  # needs no look-up
+        except socket.gaierror:
+            pass
+        looking = self._in_flight.get(host)
+        if looking is None:
+            looking = asyncio.get_running_loop().run_in_executor(
+                self._threads, lambda: self._look_up(host, 0, type=socket.SOCK_STREAM)
+            )
+            self._in_flight[host] = looking
+            looking.add_done_callback(lambda done: self._ended(host, done))
+        found = await asyncio.shield(looking)
+        return [(*one[:4], (one[4][0], port, *one[4][2:])) for one in found]
+
+    def _ended(self, host: str, done: asyncio.Future[Addresses]) -> None:
+        del self._in_flight[host]
+        if not done.cancelled():
+            done.exception()  # every waiter may have timed out

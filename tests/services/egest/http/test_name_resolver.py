@@ -1,0 +1,57 @@
+"""A name that does not resolve holds one thread, however many requests wait for it, and no other name."""
+
+import asyncio
+import socket
+import threading
+
+import pytest
+
+from hifi_egest.http.name_resolver import Addresses, NameResolver
+
+
+class SlowNames:
+    """Look-ups of `slow` return once `answer` is set; others are the system's."""
+
+    def __init__(self) -> None:
+        self.answer = threading.Event()
+        self.asked: list[str] = []
+
+    def look_up(self, host: str, port: int, **options: int) -> Addresses:
+        self.asked.append(host)
+        if host.startswith("slow"):
+            self.answer.wait(30)
+            host = "127.0.0.1"
+        return socket.getaddrinfo(host, port, **options)
+
+
+async def test_requests_for_one_name_share_a_look_up_also_after_a_time_out() -> None:
+    names = SlowNames()
+    resolver = NameResolver(names.look_up)
+    for _ in range(50):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await resolver.addresses("slow", 80)
+    waiting = [asyncio.create_task(resolver.addresses("slow", port)) for port in (80, 443)]
+    assert (await resolver.addresses("localhost", 80))[0][4][1] == 80  # another name does not wait
+    names.answer.set()
+    first, second = await asyncio.gather(*waiting)
+    assert (first[0][4], second[0][4]) == (("127.0.0.1", 80), ("127.0.0.1", 443))
+    assert names.asked == ["slow", "localhost"]
+    await resolver.addresses("slow", 80)
+    assert names.asked == ["slow", "localhost", "slow"]
+
+
+async def test_an_address_needs_no_look_up() -> None:
+    names = SlowNames()
+    resolver = NameResolver(names.look_up)
+    assert (await resolver.addresses("127.0.0.1", 81))[0][4] == ("127.0.0.1", 81)
+    assert (await resolver.addresses("::1", 81))[0][4][:2] == ("::1", 81)
+    assert names.asked == []
+
+
+async def test_a_name_without_an_address_raises_for_every_waiter() -> None:
+    resolver = NameResolver()
+    results = await asyncio.gather(
+        *(resolver.addresses("no-such-host.invalid", 80) for _ in range(3)), return_exceptions=True
+    )
+    assert [type(each) for each in results] == [socket.gaierror] * 3

@@ -1,0 +1,37 @@
+"""Look-ups in Kafka are few at a time: a further one is refused with a time to come back, and none is queued."""
+
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from hifi.errors import Overloaded
+from hifi_observe.kafka.record_lookup import LOOKUPS, LookupSlots
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from stream_double import new_stream, pipe
+
+
+def test_a_slot_is_free_again_after_a_look_up_that_failed() -> None:
+    slots = LookupSlots()
+    for _ in range(LOOKUPS + 1):
+        with pytest.raises(ZeroDivisionError), slots.take():
+            raise ZeroDivisionError
+    with slots.take(), slots.take(), pytest.raises(Overloaded), slots.take():
+        pass
+
+
+async def test_one_look_up_too_many_is_told_when_to_come_back(kafka: str) -> None:
+    async with (
+        new_stream(kafka, pipe("flights", 1)) as stream,
+        stream.observing() as (observatory, url),
+        aiohttp.ClientSession() as session,
+    ):
+        path = f"{url}/api/v1/pipes/flights/dead"
+        with observatory.lookups.take(), observatory.lookups.take():
+            async with session.get(path) as response:
+                assert response.status == 503
+                assert int(response.headers["retry-after"]) > 0
+        async with session.get(path) as response:
+            assert response.status == 200
