@@ -11,11 +11,14 @@ from secured_kafka import CONTROL, SecuredKafka
 from hifi.control.action import Action, ActionKind, ActionState
 from hifi.control.permission import GRANTED
 from hifi.control.steps import StepRight
+from hifi.control.topic_follower import TopicFollower
 from hifi.errors import Retryable
+from hifi.event import Record
 from hifi.kafka.security.access import access
 from hifi.kafka.security.client_options import _by_address
 from hifi.topics import Topics
 from hifi_infra.kafka.credentials import ADMIN
+from hifi_provision.fenced_writer import FencedWriter
 
 NEEDS = access(Topics("s"))
 TOPICS = sorted(topic.name for topic in Topics("s").all())
@@ -165,3 +168,28 @@ async def test_an_actor_takes_a_step_and_other_services_may_not(
             await observe.stop()
     finally:
         await scale.stop()
+
+
+async def test_the_provisioner_writes_pipes_and_statuses_and_another_actor_may_not(
+    secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = {}
+    for role in ("provision", "scale"):
+        monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
+        for topic in (secured.topics.pipes, CONTROL.rollouts, CONTROL.declared, CONTROL.health):
+            writer = FencedWriter(secured.bootstrap, f"{CONTROL.provisioner}.test", role)
+            try:
+                written[role, topic] = await writer.write(topic, [Record(b"k", b"{}", [])]) >= 0
+            except Retryable:
+                written[role, topic] = False
+            finally:
+                await writer.stop()
+    monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("provision"))
+    for topic in (CONTROL.declared, CONTROL.requests, CONTROL.rollouts, CONTROL.health):
+        follower = TopicFollower(secured.bootstrap, topic, "test", lambda *_: None)
+        await follower.start()
+        await follower.stop()
+    assert {key for key, allowed in written.items() if allowed} == {
+        ("provision", secured.topics.pipes),
+        ("provision", CONTROL.rollouts),
+    }
