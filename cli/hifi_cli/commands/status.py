@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hifi.control.verdict import Condition
 from hifi.errors import HifiError
 from hifi.pipe.registry import read_registry
 from hifi_cli.commands.pipes import NO_PIPES
@@ -91,6 +92,7 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         "ready": problem is None and all(one.ready for one in instances),
         "problem": problem,
         "instances": [asdict(one) for one in instances],
+        "verdicts": await _verdicts(target),
         "backlog": backlog.waiting,
         "uncommitted": backlog.uncommitted,
         "pipes": pipes,
@@ -141,6 +143,16 @@ async def _stream(target: Target) -> tuple[ConsumerBacklog, list[dict[str, Any]]
         return ConsumerBacklog(), [], str(error)
 
 
+async def _verdicts(target: Target) -> list[dict[str, Any]] | None:
+    """Observe's verdicts; None without a control plane, or while its Kafka does not answer."""
+    if target.control is None:
+        return None
+    try:
+        return [one.json() for one in await target.control.verdicts()]
+    except HifiError:
+        return None
+
+
 def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> None:
     """Print the result of `gather` for people."""
     to.print(f"Stream [bold]{found['stream']}[/] on Kafka {found['kafka']}", highlight=False, soft_wrap=True)
@@ -150,6 +162,8 @@ def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> N
         to.print(f"Console {found['console']}", highlight=False, soft_wrap=True)
     if found["problem"]:
         to.print(f"[red]{escape(found['problem'])}[/]", highlight=False, soft_wrap=True)
+    if found["verdicts"] is not None:
+        _print_verdicts(found["verdicts"], to)
     if found["instances"]:
         print_table(_instance_table(found["instances"], wide=wide), to)
     if found["backlog"]:
@@ -163,6 +177,21 @@ def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> N
             pipe["pipe"], str(pipe["revision"]), ", ".join(pipe["destinations"]), escape(pipe["description"])
         )
     print_table(rows, to)
+
+
+def _print_verdicts(verdicts: list[dict[str, Any]], to: Console) -> None:
+    bad = [one for one in verdicts if one["condition"] != Condition.STABLE]
+    if verdicts and not bad:
+        to.print("Health [green]stable[/]", highlight=False)
+    elif not verdicts:
+        to.print("Health [yellow]unknown[/]: observe gives no verdict", highlight=False)
+    for one in bad:
+        reasons = escape("; ".join(one["reasons"]))
+        to.print(
+            f"Health of {one['scope']} [yellow]{one['condition']}[/]: {reasons}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _instance_table(instances: list[dict[str, Any]], *, wide: bool) -> Table:

@@ -5,17 +5,18 @@ import contextlib
 import getpass
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from hifi.clock import now_us
-from hifi.control import declaration, rollout_status
+from hifi.clock import MICROSECONDS, now_us
+from hifi.control import declaration, rollout_status, verdict
 from hifi.control.declaration import Declaration
 from hifi.control.request import Request, RequestKind
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.control.topic_follower import TopicFollower
+from hifi.control.verdict import Condition, Verdict
 from hifi.errors import Misconfigured
 from hifi.event import Record
 from hifi.kafka.producer import Producer
@@ -85,6 +86,28 @@ class ControlPlane:
             name: told[name] if name in told and told[name].declaration >= one.number else _unseen(one)
             for name, one in sorted(declared.items())
         }
+
+    async def verdicts(self) -> list[Verdict]:
+        """Observe's verdicts, by scope; those that are too old to count are `unknown`.
+
+        Raises:
+            Misconfigured: Kafka does not answer.
+        """
+        found: dict[str, Verdict] = {}
+
+        def take(_: bytes | None, value: bytes | None, __: int) -> None:
+            """Keep the newest verdict on each scope."""
+            one = verdict.decode(value or b"")
+            found[one.scope] = one
+
+        await self._read(self.topics.health, take)
+        oldest_us = now_us() - verdict.VALID_S * MICROSECONDS
+        return [
+            one
+            if one.at_us >= oldest_us
+            else replace(one, condition=Condition.UNKNOWN, reasons=("observe gives no verdict",))
+            for _, one in sorted(found.items())
+        ]
 
     async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
         """Ask something of the provisioner about the newest declaration of a pipe; returns its status before.

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 
 from hifi import log
 from hifi.clock import monotonic_s, now_us
-from hifi.control.action import STREAM
+from hifi.control.action import STREAM, Action
 from hifi.control.verdict import Verdict
 from hifi.errors import HifiError
 from hifi.health import Health
@@ -69,6 +69,15 @@ class Observatory:
         self.follower = MinutesFollower(settings, self.topics, self.store, self.notifier.read)
         self._verdict_keeper = VerdictKeeper(settings.observe_stable_s)
         self._revision_counts = RevisionCounts()
+        self._reporter = (
+            VerdictReporter(
+                settings,
+                lambda: self.verdicts() if self._raises_alarms else [],
+                self.notifier.alarms.silences,
+            )
+            if settings.control
+            else None
+        )
         self.exporter: OtlpExporter | None = None
         self.traces: EventTracer | None = None
         if settings.observe_otlp_endpoint:
@@ -116,6 +125,10 @@ class Observatory:
             for one in self._verdict_keeper.verdicts
         ]
 
+    def actions(self) -> list[Action] | None:
+        """The steps of the control plane, newest first; None without one."""
+        return None if self._reporter is None else self._reporter.actions
+
     def alarms(self) -> list[Alarm]:
         """Active alarms according to the topic `alarms`, so the same on every instance."""
         return [alarm for alarm in self.notifier.known_alarms if alarm.ended_us is None]
@@ -143,14 +156,9 @@ class Observatory:
             tasks.create_task(self._sample_figures())
             tasks.create_task(self._raise_alarms())
             tasks.create_task(self.notifier.post())
-            if self.settings.control:
-                reporter = VerdictReporter(
-                    self.settings,
-                    lambda: self.verdicts() if self._raises_alarms else [],
-                    self.notifier.alarms.silences,
-                )
-                tasks.create_task(self._reconnect("verdicts", reporter.report))
-                tasks.create_task(self._reconnect("actions", reporter.follow_actions))
+            if self._reporter is not None:
+                tasks.create_task(self._reconnect("verdicts", self._reporter.report))
+                tasks.create_task(self._reconnect("actions", self._reporter.follow_actions))
 
     async def stop(self) -> None:
         """Flush and disconnect."""

@@ -138,6 +138,7 @@ def test_status_is_readable():
     found = {
         "stream": "hifi", "kafka": "127.0.0.1:9092", "url": "http://127.0.0.1:8080", "trigger": "real-time",
         "console": "http://127.0.0.1:8090", "problem": None, "instances": [instance],
+        "verdicts": [{"scope": "pipe/orders", "condition": "unstable", "reasons": ["lag: p95 3 s"]}],
         "backlog": {"normalize": 1_234_567, "enrich": 12}, "uncommitted": {"enrich": 4_348},
         "pipes": [{"pipe": "orders", "revision": 17, "destinations": ["warehouse"], "description": "Orders " * 20}],
     }  # fmt: skip
@@ -146,6 +147,7 @@ def test_status_is_readable():
         text, "instance state rate ev/s waiting for records in running batch pipe revision destinations description",
         "normalize-12 starting 12,346 1,234,567 12 4,348 17",
     )  # fmt: skip
+    assert "Health of pipe/orders unstable: lag: p95 3 s" in text
     assert "4194304" not in text
     assert "4194304" in on_paper(lambda console: print_status(found, console, wide=True))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hifi.clock import now_us
+from hifi.control.action import Action
 from hifi.control.steps import ActionLog
 from hifi.control.verdict import PUBLISH_S, Verdict
 from hifi.event import Record
@@ -36,6 +37,8 @@ class VerdictReporter:
         self._topics = settings.control_topics
         self._verdicts = verdicts
         self._silences = silences
+        self.actions: list[Action] = []
+        """The newest steps of the control plane, newest first."""
 
     async def report(self) -> None:
         """Report the verdicts every `PUBLISH_S` seconds until cancelled.
@@ -64,7 +67,8 @@ class VerdictReporter:
         try:
             await log.start()
             while True:
-                self._replace(quieting.silences(log.history.newest_first, now_us()))
+                self.actions = log.history.newest_first
+                self._replace(quieting.silences(self.actions, now_us()))
                 await asyncio.sleep(_ACTIONS_INTERVAL_S)
                 await log.catch_up()
         finally:

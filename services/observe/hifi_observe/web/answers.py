@@ -1,16 +1,21 @@
 """Data for the responses of the API and the pages of the console, read from an instance's state."""
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from hifi.clock import monotonic_s, now_us
+from hifi.control.verdict import Verdict
 from hifi.errors import Overloaded, Retryable
 from hifi.http.problem import Problem, retry_later
+from hifi.pipe.revision import WHOLE
 from hifi_observe.kafka import record_lookup
 from hifi_observe.live import figures
 from hifi_observe.observatory import Observatory
 from hifi_observe.web import views
 from hifi_observe.web.request import minute_of
 
+_STEPS: Final = 100
+"""Steps of the control plane that are shown."""
 _LOOKUP_RETRY_S: Final = 2
 """Time after which a look-up in Kafka that was refused should be tried again, seconds."""
 
@@ -203,3 +208,37 @@ def alarms_of(observatory: Observatory) -> dict[str, Any]:
             for silence in observatory.notifier.alarms.silences.values()
         ],
     }
+
+
+def control_of(observatory: Observatory) -> dict[str, Any]:
+    """The verdicts, the rollouts that run, and the steps of the control plane.
+
+    Returns:
+        `verdicts`; `rollouts`: a row for each revision of a pipe with a rollout, with `share` in percent; `actions`:
+        the newest steps, None without a control plane.
+    """
+    verdicts = observatory.verdicts()
+    actions = observatory.actions()
+    return {
+        "verdicts": [one.json() for one in verdicts],
+        "rollouts": [row for one in verdicts for row in _revisions(observatory, one)],
+        "actions": None if actions is None else [asdict(one) for one in actions[:_STEPS]],
+    }
+
+
+def _revisions(observatory: Observatory, verdict: Verdict) -> list[dict[str, Any]]:
+    pipe = verdict.scope.removeprefix("pipe/")
+    known = observatory.registry.get(pipe)
+    if verdict.rollout is None or known is None or known.rollout is None:
+        return []
+    following, share = known.rollout.next.revision, known.rollout.share * 100 / WHOLE
+    return [
+        {
+            "pipe": pipe,
+            "revision": revision,
+            "next": revision == following,
+            "share": share if revision == following else 100 - share,
+            "figures": asdict(verdict.rollout.of(revision)),
+        }
+        for revision in (known.revision, following)
+    ]

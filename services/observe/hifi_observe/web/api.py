@@ -20,6 +20,7 @@ from hifi_observe.observatory import Observatory
 from hifi_observe.web import views
 from hifi_observe.web.answers import (
     alarms_of,
+    control_of,
     dead_of,
     known_minute,
     known_pipe,
@@ -74,6 +75,10 @@ class Api:
     async def verdicts(self, _: Request) -> Response:
         """GET verdicts: whether the stream, each service and each pipe is stable."""
         return json_response({"verdicts": [one.json() for one in self._observatory.verdicts()]})
+
+    async def control(self, _: Request) -> Response:
+        """GET control: verdicts, rollouts and steps."""
+        return json_response(control_of(self._observatory))
 
     async def pipes(self, _: Request) -> Response:
         """GET pipes: all pipes with their totals and the verdict."""

@@ -19,6 +19,7 @@ from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.observatory import Observatory
 from hifi_observe.web.answers import (
     alarms_of,
+    control_of,
     dead_of,
     known_minute,
     known_pipe,
@@ -74,6 +75,7 @@ class Console:
         return [
             Route("/", self.overview),
             Route("/alarms", self.alarms),
+            Route("/control", self.control),
             Route(runbooks.PATH, self.runbooks),
             Route("/pipes/{pipe}", self.pipe),
             Route("/pipes/{pipe}/dead", self.dead),
@@ -136,6 +138,10 @@ class Console:
         return self._page(
             "alarms.html", "Alarms", alarms=alarms_of(self._observatory), kinds=KINDS, operator=self._operator
         )
+
+    async def control(self, _: Request) -> Response:
+        """Verdicts, rollouts and the steps of the control plane."""
+        return self._page("control.html", "Control", **control_of(self._observatory))
 
     async def runbooks(self, _: Request) -> Response:
         """The runbook of each kind of alarm."""

@@ -118,6 +118,12 @@ OPERATIONS: Final = (
     ),
     Operation(
         "GET",
+        "/api/v1/control",
+        "control",
+        "Verdicts, the figures of both revisions of each rollout that runs, and the newest steps of the control plane.",
+    ),
+    Operation(
+        "GET",
         "/api/v1/pipes",
         "pipes",
         "All pipes: overall verdict, totals, and state, rates, lag, loss and nines of each pipe.",

@@ -77,6 +77,7 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
                 "minute": f"/pipes/flights/minutes/{minutes[5]}",
                 "dead": "/pipes/flights/dead",
                 "alarms": "/alarms",
+                "control": "/control",
                 "runbooks": "/runbooks",
                 "missing": "/pipes/nothing",
             }
