@@ -13,6 +13,7 @@ from egest_stream import EPOCH, attributes, pipe_to, until
 from fake_destination import destination
 
 from hifi import event
+from hifi.destinations.state import DestinationStates
 from hifi.event import Record, seq_text
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition
@@ -143,7 +144,7 @@ class OnePipe:
     partitions = 1
 
     def __init__(self, pipe: Pipe) -> None:
-        self._known = SimpleNamespace(pipe=pipe)
+        self._known = SimpleNamespace(pipe=pipe, current=True, revision=1)
 
     def get(self, _: str) -> Any:
         return self._known
@@ -151,8 +152,15 @@ class OnePipe:
     def all(self) -> list[Any]:
         return [self._known]
 
+    def in_use(self) -> list[Any]:
+        return [self._known]
+
     def on_change(self, _: Callable[[], None]) -> None:
         pass
+
+
+def nothing(*_: Any) -> None:
+    pass
 
 
 class Beating:
@@ -251,7 +259,18 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         recorder = OutcomeRecorder(TOPICS, outbox, lease)
         lanes = Lanes(
             pipes,
-            LaneResources(settings, TOPICS.tiers, recorder, lease, budget, health, tls, NameResolver()),
+            LaneResources(
+                settings,
+                TOPICS.tiers,
+                recorder,
+                lease,
+                budget,
+                health,
+                tls,
+                NameResolver(),
+                DestinationStates(),
+                nothing,
+            ),
             lambda: 1.0,
         )
         await lanes.start()
