@@ -10,6 +10,7 @@ from hifi_cli.commands import (
     check,
     dead,
     demo,
+    destinations,
     down,
     lost,
     minutes,
@@ -65,6 +66,7 @@ app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
 app.command(rich_help_panel=_PIPES)(check.check)
 app.command(rich_help_panel=_PIPES)(apply.apply)
 app.add_typer(rollout.app, name="rollout", rich_help_panel=_PIPES)
+app.add_typer(destinations.app, name="destinations", rich_help_panel=_PIPES)
 app.command(rich_help_panel=_PIPES)(pipes.pipes)
 app.command(rich_help_panel=_PIPES)(send.send)
 app.add_typer(acl.app, name="acl", rich_help_panel=_KAFKA)

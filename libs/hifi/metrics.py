@@ -119,6 +119,11 @@ LANE_CONCURRENCY = Gauge(
     "Requests that a lane that holds deliveries may have in flight; 0 while it holds none.",
     ["pipe", "destination"],
 )
+PARKED = Gauge(
+    "hifi_egest_parked",
+    "1: the destination is parked; what would be retried waits on the topic parked.",
+    ["pipe", "destination"],
+)
 BREAKER_OPEN = Gauge(
     "hifi_egest_breaker_open", "1 while the destination's circuit breaker is open.", ["pipe", "destination"]
 )

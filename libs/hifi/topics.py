@@ -11,6 +11,8 @@ from hifi.units import seconds
 DAY_MS: Final = 24 * 3600 * 1000
 EVENT_RETENTION_MS: Final = 7 * DAY_MS
 DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
+PARKED_RETENTION_MS: Final = 30 * DAY_MS
+"""Kafka deletes what is parked for longer; `hifi destinations expire` makes dead letters of it before."""
 WARM_UP_RETENTION_MS: Final = 3600 * 1000
 ACTIONS_RETENTION_MS: Final = 90 * DAY_MS
 IDS_RETENTION_MS: Final = 2 * 3600 * 1000
@@ -137,6 +139,16 @@ class Topics:
         return f"{self.stream}.dead-letter"
 
     @property
+    def parked(self) -> str:
+        """Deliveries of destinations that stay down, each once, until the destination is resumed."""
+        return f"{self.stream}.parked"
+
+    @property
+    def destinations(self) -> str:
+        """Which destinations are parked, and from which offsets of `parked` on they have deliveries there."""
+        return f"{self.stream}.destinations"
+
+    @property
     def replays(self) -> str:
         """Offsets of the dead letters that were replayed, so that repeating a replay changes nothing."""
         return f"{self.stream}.replays"
@@ -225,6 +237,8 @@ class Topics:
         return [
             *(Topic(name) for name in events),
             Topic(self.dead_letter, retention_ms=DEAD_LETTER_RETENTION_MS),
+            Topic(self.parked, retention_ms=PARKED_RETENTION_MS),
+            Topic(self.destinations, partitions=1, compacted=True),
             Topic(self.replays, retention_ms=DEAD_LETTER_RETENTION_MS),
             Topic(self.ids, retention_ms=IDS_RETENTION_MS),
             Topic(self.pipes, partitions=1, compacted=True),

@@ -4,6 +4,8 @@ import asyncio
 import ssl
 from typing import Final
 
+from hifi.destinations.follower import DestinationFollower
+from hifi.destinations.state import DestinationName, StateChange, state_record
 from hifi.kafka.admin import matching_partitions
 from hifi.kafka.consumer import Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
@@ -38,7 +40,23 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     # Lanes: one per destination, all within one budget.
     budget = InFlightBudget(settings.egest_in_flight_events, settings.egest_in_flight_bytes)
     tls = ssl.create_default_context()
-    resources = LaneResources(settings, topics.tiers, recorder, lease, budget, health, tls, NameResolver())
+    destinations = DestinationFollower(settings.kafka, topics, settings.instance)
+
+    def publish_state(name: DestinationName, change: StateChange) -> None:
+        outbox.put(topics.destinations, 0, [state_record(name, change)], lambda: None)
+
+    resources = LaneResources(
+        settings,
+        topics.tiers,
+        recorder,
+        lease,
+        budget,
+        health,
+        tls,
+        NameResolver(),
+        destinations.states,
+        publish_state,
+    )
     lanes = Lanes(registry, resources, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
     # Records: read, checked for copies, given to the lanes.
     reader = OutcomeReader(settings.kafka, topics)
@@ -53,28 +71,33 @@ async def egest(service: Service, settings: EgestSettings) -> None:
         partition_fetch_bytes=settings.egest_fetch_bytes,
     )
     consumer = Consumer(service, settings, options, intake.handle, intake.poisoned)
-    if await service.unless_stopped(connect(service, settings, registry, producer)):
+    if await service.unless_stopped(connect(service, settings, registry, producer, destinations)):
         await lanes.start()
         reader.start()
         health.state = "running"
         failed.add_done_callback(lambda _: service.stop())
         await consumer.run()
-    for part in (producer, reader, lanes, registry):
+    for part in (producer, reader, lanes, destinations, registry):
         await part.stop()
     if failed.done():
         failed.result()
 
 
 async def connect(
-    service: Service, settings: EgestSettings, registry: PipeRegistry, producer: Producer
+    service: Service,
+    settings: EgestSettings,
+    registry: PipeRegistry,
+    producer: Producer,
+    destinations: DestinationFollower,
 ) -> None:
-    """Return when the pipes are loaded, the producer is connected and all topics exist, however long Kafka is away."""
+    """Return when pipes and destinations are known and all topics exist, however long Kafka is away."""
     await asyncio.gather(registry.start(), producer.connect(service.health))
     assert registry.partitions is not None
     topics = settings.topics
-    used = [topics.enriched, topics.retry_out, topics.receipts, topics.dead_letter]
+    used = [topics.enriched, topics.retry_out, topics.receipts, topics.dead_letter, topics.parked]
     used += [topics.retry_in(tier) for tier in topics.tiers]
     await matching_partitions(settings.kafka, used, registry.partitions, service.health)
+    await destinations.start()
 
 
 def main() -> None:

@@ -48,6 +48,18 @@ class EgestSettings(ServiceSettings):
     egest_secrets_refresh_s: float = Field(
         60, gt=0, description="Time after which the secrets of destinations are read again, seconds."
     )
+    egest_park_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=0,
+        description="Size of the deliveries that an instance hands to the retrier for a destination without one "
+        "success, bytes, each with 1 KiB for its headers; beyond it the destination is parked.",
+    )
+    egest_park_after_s: float = Field(
+        3600,
+        gt=0,
+        description="Time without a success after which a destination whose deliveries go to the retrier is parked, "
+        "seconds.",
+    )
     egest_pipes_wait_s: float = Field(
         30,
         gt=0,

@@ -18,6 +18,7 @@ from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.topics import Tier, Topics
 from hifi_retrier.due import due_s, next_round_s, round_interval_s
+from hifi_retrier.parked import ParkedDeliveries
 
 SERVICE: Final = "retrier"
 
@@ -25,21 +26,28 @@ SERVICE: Final = "retrier"
 class Retrier:
     """The handlers of the retrier's consumer."""
 
-    def __init__(self, topics: Topics, tiers: Mapping[str, Tier], producer: Producer) -> None:
+    def __init__(
+        self, topics: Topics, tiers: Mapping[str, Tier], producer: Producer, parked: ParkedDeliveries
+    ) -> None:
         """Wait for the producer to be started before the first batch.
 
         Args:
             topics: of the stream.
             tiers: by the name of the retry topic, configured ones and others that exist.
             producer: to `retry-out` and the dead letters.
+            parked: handles the topic `parked`.
         """
         self._topics = topics
         self._producer = producer
+        self._parked = parked
         self._tiers = tiers
         self._round_interval_s = round_interval_s(topics.tiers)
 
     async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Bring records back as they become due; those that are not due at a revocation stay in the topic."""
+        if assigned.topic == self._topics.parked:
+            await self._parked.handle(assigned, batch)
+            return
         tier = self._tiers[assigned.topic]
         fetched_us, fetched_s = now_us(), monotonic_s()
         times = [due_s(record.timestamp, tier.delay_s, fetched_us, fetched_s) for record in batch]

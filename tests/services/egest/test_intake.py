@@ -13,6 +13,7 @@ from egest_stream import EPOCH, attributes, pipe_to, until
 from fake_destination import destination
 
 from hifi import event
+from hifi.destinations.state import DestinationStates
 from hifi.event import Record, seq_text
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition
@@ -158,6 +159,10 @@ class OnePipe:
         pass
 
 
+def nothing(*_: Any) -> None:
+    pass
+
+
 class Beating:
     last_heartbeat_monotonic_s = float("inf")
 
@@ -254,7 +259,18 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         recorder = OutcomeRecorder(TOPICS, outbox, lease)
         lanes = Lanes(
             pipes,
-            LaneResources(settings, TOPICS.tiers, recorder, lease, budget, health, tls, NameResolver()),
+            LaneResources(
+                settings,
+                TOPICS.tiers,
+                recorder,
+                lease,
+                budget,
+                health,
+                tls,
+                NameResolver(),
+                DestinationStates(),
+                nothing,
+            ),
             lambda: 1.0,
         )
         await lanes.start()

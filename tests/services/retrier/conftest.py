@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 
 from egest_stream import EgestStream

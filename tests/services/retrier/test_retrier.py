@@ -1,41 +1,16 @@
 """What failed comes back when it is due, once, in order, at its partition; a stop loses nothing."""
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from typing import Any
 
 from aiokafka import ConsumerRecord
-from egest_stream import EgestStream, outcomes, pipe, running_egest, texts, until
+from egest_stream import EgestStream, outcomes, pipe, running_egest, texts
 from fake_destination import OK, ReceivedRequest, answer, destination
+from running_retrier import retrying
 
 from hifi import event
 from hifi.event import Record, with_fields
-from hifi.service import Service
-from hifi.settings import ServiceSettings
-from hifi_retrier.__main__ import retrier
-
-
-@contextlib.asynccontextmanager
-async def retrying(stream: EgestStream, **settings: Any) -> AsyncIterator[Service]:
-    """The retrier on a stream while the block runs."""
-    declared = ServiceSettings(
-        kafka=stream.kafka,
-        stream=stream.topics.stream,
-        commit_interval_s=0.1,
-        **({"tiers": stream.topics.tiers} | settings),
-    )
-    service = Service("retrier", declared)
-    task = asyncio.create_task(retrier(service, declared))
-    await until(lambda: service.health.ready or task.done())
-    try:
-        yield service
-    finally:
-        service.stop()
-        async with asyncio.timeout(10):
-            await task
 
 
 async def put(stream: EgestStream, tier: int, count: int, *, partition: int = 0, **more: bytes) -> list[int]:

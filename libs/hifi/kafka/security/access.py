@@ -159,13 +159,19 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
                 topics.pipes,
                 topics.receipts,
                 topics.dead_letter,
+                topics.parked,
+                topics.destinations,
                 retries,
             ],
-            writes=[topics.receipts, topics.dead_letter, retries],
+            writes=[topics.receipts, topics.dead_letter, topics.parked, topics.destinations, retries],
             groups=[topics.group("egest")],
         ),
         "retrier": Access(
-            reads=[retries], writes=[topics.retry_out, topics.dead_letter], groups=[topics.group("retrier")]
+            reads=[retries, topics.parked, topics.destinations],
+            writes=[topics.retry_out, topics.dead_letter, topics.destinations],
+            groups=[topics.group("retrier")],
+            # What comes back from `parked` waits until egest has delivered what came back before.
+            describes_groups=[topics.group("egest")],
         ),
         "observe": Access(
             reads=[everything],
@@ -174,7 +180,9 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             describes_groups=[everything],
         ),
         PUBLISHER: Access(reads=[topics.pipes], writes=[topics.pipes], creates=[everything]),
-        OPERATOR: Access(reads=[everything], writes=replayed, describes_groups=[everything]),
+        OPERATOR: Access(
+            reads=[everything], writes=[*replayed, topics.destinations], describes_groups=[everything]
+        ),
     }
 
 

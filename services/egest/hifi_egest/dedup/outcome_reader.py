@@ -41,7 +41,8 @@ class RecordedOutcomes:
     Attributes:
         index: of records at or above the committed offset, by destination.
         keys: work keys of records below it, oldest first.
-        without_receipt: (offset, destination) to outcome and reason of a retry or dead letter that has no receipt.
+        without_receipt: (offset, destination) to outcome and reason of a retry, parked delivery or dead letter without
+            a receipt.
     """
 
     index: OutcomeIndex = field(default_factory=OutcomeIndex)
@@ -61,13 +62,14 @@ class _ReadRequest:
 
 
 class OutcomeReader:
-    """Reads the outcome topics (receipts, retries, dead letters): records at takeovers, end offsets periodically."""
+    """Reads the outcome topics (receipts, retries, dead letters, parked): records at takeovers, ends periodically."""
 
     def __init__(self, bootstrap: str, topics: Topics) -> None:
         self._bootstrap = bootstrap
         self._receipts = topics.receipts
         self._outcome_of = {topics.retry_in(tier): b"retry" for tier in topics.tiers}
         self._outcome_of[topics.dead_letter] = b"dead-letter"
+        self._outcome_of[topics.parked] = b"parked"
         self._topics = [self._receipts, *self._outcome_of]
         self._requests: list[_ReadRequest] = []
         self._requested = asyncio.Event()

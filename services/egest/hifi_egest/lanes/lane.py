@@ -19,7 +19,9 @@ from hifi_egest.delivery.partition import RETRY_OUT, SourcePartition
 from hifi_egest.lanes.buffer import LaneBuffer
 from hifi_egest.lanes.destination_health import DestinationHealth, FailureDecision
 from hifi_egest.lanes.fixed_outcomes import FAILED, REVOKED, deleted
+from hifi_egest.lanes.lane_gauges import LaneGauges
 from hifi_egest.lanes.lane_outcomes import LaneOutcomes
+from hifi_egest.lanes.parking import LaneParking
 from hifi_egest.lanes.rendering import Unsendable
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.lanes.revision_senders import RevisionSenders, stop_senders
@@ -76,14 +78,13 @@ class Lane:
         labels = pipe, destination.name
         self._delivery_seconds = metrics.DELIVERY_LAG_SECONDS.labels(*labels)
         self._delivered_count = metrics.OUTCOMES.labels(*labels, "delivered")
-        self._events_gauge = metrics.LANE_EVENTS.labels(*labels)
-        self._requests_gauge = metrics.LANE_REQUESTS.labels(*labels)
-        self._concurrency_gauge = metrics.LANE_CONCURRENCY.labels(*labels)
+        self._gauges = LaneGauges(*labels)
         self._log_fields = {"pipe": pipe, "destination": destination.name}
         self.revisions = RevisionSenders(self._make_sender)
         """Of revisions that declare the destination in another way."""
         self._configure(destination, ever_open=False)
-        self._outcomes = LaneOutcomes(resources.recorder, self._buffer, self._health, settings.instance)
+        self._parking = LaneParking(pipe, destination.name, resources)
+        self._outcomes = LaneOutcomes(resources, self._buffer, self._health, self._parking)
 
     def _configure(self, destination: Destination, *, ever_open: bool) -> None:
         settings = self._resources.settings
@@ -101,10 +102,7 @@ class Lane:
         return RequestSender(
             self.pipe,
             destination,
-            secrets_refresh_s=self._resources.settings.egest_secrets_refresh_s,
-            health=self._resources.health,
-            tls=self._resources.tls,
-            resolver=self._resources.resolver,
+            self._resources,
             credentials_changed=self._credentials_changed,
         )
 
@@ -134,7 +132,7 @@ class Lane:
         self._outcomes.conclude_all(self._health.retire())
         for delivery in self._buffer.remove_waiting():
             self._outcomes.conclude(delivery, deleted(self.pipe, self.destination.name), NO_ATTEMPT)
-        self._events_gauge.set(0)
+        self._gauges.show(0, 0, 0)
         await stop_senders([self._sender])
         await self.revisions.stop()
 
@@ -197,11 +195,12 @@ class Lane:
         late = Refusal("not-in-time", f"the lane did not start to send it within {within_s:g} s")
         for delivery in self._buffer.remove_late(now_s - within_s):
             self._outcomes.refuse(delivery, late, now_s)
+        self._parking.refresh()
+        if self._parking.refusal is not None:
+            self._hand_over_waiting(now_s)
         self._sender.sweep()
         self.revisions.sweep()
-        self._events_gauge.set(self._buffer.events)
-        self._requests_gauge.set(self._running)
-        self._concurrency_gauge.set(self.destination.concurrency if self._buffer.events else 0)
+        self._gauges.show(self._buffer.events, self._running, self.destination.concurrency)
         self.dispatch()
 
     # Sending
@@ -385,7 +384,7 @@ class Lane:
             return Refusal("pipe-deleted", "the destination was deleted")
         if self._sender.credentials.missing:
             return Refusal("unusable", self._sender.credentials.missing)
-        return self._health.refusal(now_s)
+        return self._parking.refusal or self._health.refusal(now_s)
 
     def _hand_over_waiting(self, now_s: float) -> None:
         """Hand over everything that waits, if the destination accepts nothing."""

@@ -6,35 +6,43 @@ from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.lanes.buffer import LaneBuffer
 from hifi_egest.lanes.destination_health import Conclusion, DestinationHealth
+from hifi_egest.lanes.parking import LaneParking
 from hifi_egest.lanes.rendering import Unsendable
+from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.breaker import BreakerState
 from hifi_egest.policy.outcome import DeadLettered, Refusal, RetryLater
-from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
 
 
 class LaneOutcomes:
     """Takes decided deliveries out of a lane and records their outcomes."""
 
     def __init__(
-        self, recorder: OutcomeRecorder, buffer: LaneBuffer, health: DestinationHealth, instance: str
+        self,
+        resources: LaneResources,
+        buffer: LaneBuffer,
+        health: DestinationHealth,
+        parking: LaneParking,
     ) -> None:
         """Start without outcomes.
 
         Args:
-            recorder: of all lanes.
+            resources: shared by all lanes; receipts name the instance.
             buffer: of the lane.
             health: of the destination; receipts report its circuit breaker. Replace it with the declaration.
-            instance: named in receipts.
+            parking: of the destination.
         """
-        self._recorder = recorder
+        self._recorder = resources.recorder
         self._buffer = buffer
         self.health = health
-        name = instance.replace(";", "_")  # the separator of a receipt's fields
+        self._parking = parking
+        name = resources.settings.instance.replace(";", "_")  # the separator of a receipt's fields
         self._breaker_headers = {state: f"{state.value}:{name}".encode() for state in BreakerState}
         self.unrecorded = UnrecordedOutcomes()
 
     def delivered(self, deliveries: Sequence[Delivery], attempt: Attempt) -> None:
         """Record the deliveries of a successful request."""
+        if self._parking.failing:
+            self._parking.succeeded()
         breaker = self._breaker_headers[self.health.breaker] if self.health.ever_open else b""
         for delivery in deliveries:
             delivery.state = DeliveryState.DECIDED
@@ -45,9 +53,9 @@ class LaneOutcomes:
         self._recorder.delivered(deliveries, attempt)
 
     def conclude(self, delivery: Delivery, outcome: RetryLater | DeadLettered, attempt: Attempt) -> None:
-        """Record a retry or a dead letter."""
+        """Record a retry, which becomes a parked delivery if the destination is parked, or a dead letter."""
         self._decided(delivery)
-        self._recorder.put_away(delivery, outcome, attempt)
+        self._recorder.put_away(delivery, self._parking.outcome(outcome, delivery.event.size_bytes), attempt)
 
     def conclude_all(self, conclusions: Iterable[Conclusion]) -> None:
         """Record retries and dead letters."""

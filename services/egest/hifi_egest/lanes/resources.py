@@ -1,9 +1,10 @@
 """What all lanes share."""
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hifi.destinations.state import DestinationName, DestinationStates, StateChange
 from hifi.health import Health
 from hifi.topics import Tier
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
@@ -25,3 +26,5 @@ class LaneResources:
     health: Health
     tls: ssl.SSLContext
     resolver: NameResolver
+    states: DestinationStates
+    publish_state: Callable[[DestinationName, StateChange], None]

@@ -1,20 +1,18 @@
 """Send the requests of a lane over its own connections, with its destination's credentials."""
 
-import ssl
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from hifi import metrics
 from hifi.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.health import Health
 from hifi.pipe.destination_request import target
 from hifi.pipe.model import Destination
 from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.http.credentials import Credentials
-from hifi_egest.http.name_resolver import NameResolver
 from hifi_egest.http.pool import ConnectionPool
 from hifi_egest.lanes.rendering import Unsendable, render
+from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.answer import Answer, NoResponse
 from hifi_egest.policy.outcome import SplitBatch
 
@@ -47,11 +45,8 @@ class RequestSender:
         self,
         pipe: str,
         destination: Destination,
+        resources: LaneResources,
         *,
-        secrets_refresh_s: float,
-        health: Health,
-        tls: ssl.SSLContext,
-        resolver: NameResolver,
         credentials_changed: Callable[[], None],
     ) -> None:
         """Read the credentials; the first request opens the first connection.
@@ -59,19 +54,23 @@ class RequestSender:
         Args:
             pipe: name.
             destination: as declared.
-            secrets_refresh_s: time between two reads of the secrets, seconds.
-            health: shows a missing secret.
-            tls: for https.
-            resolver: of the process.
+            resources: shared by all lanes.
             credentials_changed: called whenever `missing` changes.
         """
         scheme, host, port, _ = target(destination)
         self._timeout_s = destination.timeout
         self._max_batch_bytes = destination.batch.bytes if destination.batch is not None else None
         self._pool = ConnectionPool(
-            host, port, tls if scheme == "https" else None, destination.concurrency, resolver
+            host,
+            port,
+            resources.tls if scheme == "https" else None,
+            destination.concurrency,
+            resources.resolver,
         )
-        self.credentials = Credentials(pipe, destination, secrets_refresh_s, health, credentials_changed)
+        secrets_refresh_s = resources.settings.egest_secrets_refresh_s
+        self.credentials = Credentials(
+            pipe, destination, secrets_refresh_s, resources.health, credentials_changed
+        )
         self._answer_seconds = metrics.REQUEST_SECONDS.labels(pipe, destination.name)
 
     async def send(self, request: OutboundRequest) -> SendResult:

@@ -70,6 +70,14 @@ class RetryLater:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """Write to the topic `parked`, where it waits until the destination is resumed. `reason` and `detail` as above."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLettered:
     """Write a dead letter with this stable reason and a detail for a person."""
 

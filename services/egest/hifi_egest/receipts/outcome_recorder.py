@@ -17,7 +17,7 @@ from hifi.topics import Topics
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, complete_all
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
-from hifi_egest.policy.outcome import DeadLettered, RetryLater
+from hifi_egest.policy.outcome import DeadLettered, Parked, RetryLater
 from hifi_egest.receipts import records
 from hifi_egest.receipts.outbox import Outbox
 
@@ -76,11 +76,16 @@ class OutcomeRecorder:
         metrics.OUTCOMES.labels(delivery.event.pipe, "", "filtered").inc()
         self._write_receipt(delivery, records.filtered_receipt(delivery))
 
-    def put_away(self, delivery: Delivery, outcome: RetryLater | DeadLettered, attempt: Attempt) -> None:
-        """Hand a delivery to the retrier or write its dead letter, then its receipt."""
+    def put_away(
+        self, delivery: Delivery, outcome: RetryLater | Parked | DeadLettered, attempt: Attempt
+    ) -> None:
+        """Hand a delivery to the retrier, park it or write its dead letter, then its receipt."""
         if isinstance(outcome, RetryLater):
             topic, name = self._topics.retry_in(outcome.tier), b"retry"
-            record = records.retry_record(delivery, outcome, now_us())
+            record = records.waiting_record(delivery, outcome, now_us())
+        elif isinstance(outcome, Parked):
+            topic, name = self._topics.parked, b"parked"
+            record = records.waiting_record(delivery, outcome, now_us())
         else:
             topic, name = self._topics.dead_letter, b"dead-letter"
             record = records.dead_letter_record(delivery, outcome)

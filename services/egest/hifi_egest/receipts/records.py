@@ -24,14 +24,15 @@ from hifi.event import (
 )  # fmt: skip
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.event_record import EventRecord
-from hifi_egest.policy.outcome import DeadLettered, RetryLater
+from hifi_egest.policy.outcome import DeadLettered, Parked, RetryLater
 
 SERVICE = "egest"
 
 
-def retry_record(delivery: Delivery, outcome: RetryLater, now_us: int) -> Record:
-    """The record for a retry topic; `now_us`: microseconds since 1970 UTC."""
-    due_us = now_us + int(outcome.wait_s * MICROSECONDS) if outcome.wait_s is not None else None
+def waiting_record(delivery: Delivery, outcome: RetryLater | Parked, now_us: int) -> Record:
+    """The record for a retry topic or the topic `parked`; `now_us`: microseconds since 1970 UTC."""
+    wait_s = outcome.wait_s if isinstance(outcome, RetryLater) else None
+    due_us = now_us + int(wait_s * MICROSECONDS) if wait_s is not None else None
     record = delivery.event.record
     changes = _progress(delivery) | {
         IN: b"%d" % delivery.event.fetched_us,
@@ -69,7 +70,7 @@ def receipt(delivery: Delivery, outcome: bytes, attempt: Attempt, reason: bytes)
 
     Args:
         delivery: that ended, or ended its pass.
-        outcome: retry or dead-letter.
+        outcome: retry, parked or dead-letter.
         attempt: the last one of this pass.
         reason: stable code.
     """

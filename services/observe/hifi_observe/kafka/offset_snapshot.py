@@ -16,7 +16,7 @@ from hifi_observe.ledger.closing import OffsetSnapshot
 def read_topics(topics: Topics) -> list[str]:
     """Names of the topics that observe reads, without the stream."""
     tiers = [f"{stage.RETRY_IN}.{tier.name}" for tier in topics.tiers]
-    events = [stage.RAW, stage.NORMALIZED, stage.ENRICHED, stage.RETRY_OUT, *tiers]
+    events = [stage.RAW, stage.NORMALIZED, stage.ENRICHED, stage.RETRY_OUT, stage.PARKED, *tiers]
     return [*events, stage.DEAD_LETTER, stage.RECEIPTS, stage.ACCEPTED]
 
 

@@ -196,7 +196,7 @@ class PartitionLedger:
             backlog.put(columns)
         elif kind == stage.RECEIPTS:
             self._apply_receipts(columns)
-        else:
+        elif kind == stage.DEAD_LETTER:
             self._apply_dead_letters(columns)
         if kind == stage.ENRICHED:
             self._note_enrich_progress(batch.last_raw_offset)

@@ -11,6 +11,8 @@ NORMALIZED: Final = "normalized"
 ENRICHED: Final = "enriched"
 RETRY_IN: Final = "retry-in"
 RETRY_OUT: Final = "retry-out"
+PARKED: Final = "parked"
+"""Read as a retry topic that nothing is committed of: what is parked waits, and comes back with the next pass."""
 DEAD_LETTER: Final = "dead-letter"
 RECEIPTS: Final = "receipts"
 ACCEPTED: Final = "accepted"
@@ -61,6 +63,10 @@ def stage_reader(kind: str) -> StageReader:
         return lambda headers: retry(
             kind, headers[event.DESTINATION], number(headers.get(event.PASS, b"0")) + started
         )
+    if kind == PARKED:
+        return lambda headers: retry(
+            RETRY_IN, headers[event.DESTINATION], number(headers.get(event.PASS, b"0")) + 1
+        )
     if kind == DEAD_LETTER:
         return lambda headers: dead(headers.get(event.DESTINATION, b""), headers.get(event.SERVICE, b""))
     plain = (EventStage(kind),)
@@ -76,10 +82,14 @@ def wanted(to: bytes) -> tuple[EventStage, ...]:
 
 @lru_cache(maxsize=4096)
 def receipt(destination: bytes, outcome: bytes, retry_pass: bytes) -> tuple[EventStage, ...]:
-    """The stage of a receipt. Only `retry` has a retry pass: every other outcome is final."""
+    """The stage of a receipt. Only `retry` and `parked` have a retry pass: every other outcome is final."""
     kind = outcome.decode("utf-8", "replace")
     name = destination.decode("utf-8", "replace")
-    return (EventStage("to-retry", name, number(retry_pass)) if kind == "retry" else EventStage(kind, name),)
+    return (
+        EventStage("to-retry", name, number(retry_pass))
+        if kind in ("retry", "parked")
+        else EventStage(kind, name),
+    )
 
 
 @lru_cache(maxsize=4096)

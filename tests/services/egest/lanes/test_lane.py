@@ -11,6 +11,7 @@ from egest_stream import attributes, pipe, until
 from fake_destination import ReceivedRequest, answer, destination
 
 from hifi import metrics
+from hifi.destinations.state import DestinationStates
 from hifi.health import Health
 from hifi.kafka.consumer import AssignedPartition
 from hifi.topics import Topics
@@ -62,6 +63,8 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         Health("egest", "i"),
         ssl.create_default_context(),
         NameResolver(),
+        DestinationStates(),
+        lambda *_: None,
     )
     return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
 

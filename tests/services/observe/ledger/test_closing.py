@@ -98,6 +98,21 @@ def test_a_retry_that_is_not_due_waits_and_one_that_the_retrier_skipped_is_lost(
     assert told(judge(made, **done, retry_out=1)) == {}
 
 
+def test_what_is_parked_waits_although_the_retrier_committed_past_it() -> None:
+    made = ledger()
+    made.take("raw", [row(0, 0)])
+    made.take("normalized", [row(0, 0)])
+    made.take("enriched", [row(0, 0, to=b"crm")])
+    made.take("parked", [row(0, 0, destination=b"crm", **{"pass": b"2"})])
+    made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"parked", **{"pass": b"2"})])
+    done = {"raw": 1, "normalized": 1, "enriched": 1, "parked": 1}
+    assert told(judge(made, **done)) == {("retrier", "waiting"): 1}
+    made.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
+    assert told(judge(made, **done)) == {("retry", "in_flight"): 1}
+    made.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])
+    assert told(judge(made, **done, retry_out=1)) == {}
+
+
 def test_the_receipt_of_a_dead_letter_does_not_stand_for_the_dead_letter() -> None:
     made = ledger()
     made.take("raw", [row(0, 0)])

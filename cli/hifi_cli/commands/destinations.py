@@ -1,0 +1,156 @@
+"""hifi destinations: list, park, resume and expire destinations that stay down."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from aiokafka import TopicPartition
+
+from hifi.clock import MICROSECONDS, now_us
+from hifi.destinations.state import (
+    DestinationName,
+    DestinationState,
+    DestinationStates,
+    StateChange,
+    state_record,
+)
+from hifi.errors import Misconfigured
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.producer import Producer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.pipe.registry import read_registry
+from hifi_cli.display.console import console, print_json
+from hifi_cli.display.tables import print_table, table
+from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+
+app = typer.Typer(help="List, park, resume and expire destinations that stay down.")
+PipeName = Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")]
+Named = Annotated[str, typer.Argument(metavar="DESTINATION", help="Name of the destination in the pipe.")]
+Reason = Annotated[str, typer.Option(help="Shown by `hifi destinations list`.")]
+
+
+@app.command("list")
+@report_errors
+async def list_(
+    data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None, *, as_json: AsJson = False
+) -> None:
+    """List the destinations that were parked: state, since when, by whom and why.
+
+    Examples:
+      hifi destinations list
+    """
+    target = kafka_target(data, kafka, stream)
+    found = sorted((await _read(target)).all().items())
+    rows = [
+        {
+            "pipe": name.pipe,
+            "destination": name.destination,
+            "state": change.state,
+            "since": datetime.fromtimestamp(change.at_us // MICROSECONDS, UTC).isoformat(),
+            "by": change.by,
+            "reason": change.reason,
+        }
+        for name, change in found
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        console.print("No destination was ever parked.")
+        return
+    shown = table("pipe", "destination", "state", "since", "by", "reason")
+    for row in rows:
+        shown.add_row(*row.values())
+    print_table(shown, console)
+
+
+@app.command()
+@report_errors
+async def park(
+    pipe: PipeName,
+    destination: Named,
+    reason: Reason = "",
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+) -> None:
+    """Send nothing to a destination: its deliveries wait on the topic `parked` until it is resumed.
+
+    Examples:
+      hifi destinations park flights billing --reason "moves to another region"
+    """
+    await _set(kafka_target(data, kafka, stream), pipe, destination, DestinationState.PARKED, reason)
+    console.print(
+        f"{pipe}/{destination} is parked. Resume it with `hifi destinations resume`.", highlight=False
+    )
+
+
+@app.command()
+@report_errors
+async def resume(
+    pipe: PipeName,
+    destination: Named,
+    reason: Reason = "",
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+) -> None:
+    """Deliver again, also what is parked; its attempts and age are counted from 0.
+
+    Examples:
+      hifi destinations resume flights billing
+    """
+    await _set(kafka_target(data, kafka, stream), pipe, destination, DestinationState.ACTIVE, reason)
+    console.print(f"{pipe}/{destination} is active; what is parked comes back.", highlight=False)
+
+
+@app.command()
+@report_errors
+async def expire(
+    pipe: PipeName,
+    destination: Named,
+    reason: Reason = "",
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+) -> None:
+    """Make dead letters with the reason `expired` of what is parked; new events are delivered.
+
+    Examples:
+      hifi destinations expire flights billing
+    """
+    await _set(kafka_target(data, kafka, stream), pipe, destination, DestinationState.EXPIRING, reason)
+    console.print(f"What is parked of {pipe}/{destination} becomes dead letters.", highlight=False)
+
+
+async def _read(target: Target) -> DestinationStates:
+    states = DestinationStates()
+    async with topic_consumer(target.kafka) as consumer:
+        ranges = await offset_ranges(consumer, [TopicPartition(target.topics.destinations, 0)])
+        async for records in read_ranges(consumer, ranges):
+            for record in records:
+                states.take(record.key, record.value, record.offset)
+    return states
+
+
+async def _set(target: Target, pipe: str, destination: str, state: DestinationState, reason: str) -> None:
+    """Publish a state.
+
+    Raises:
+        Misconfigured: there is no such destination.
+    """
+    name = DestinationName(pipe, destination)
+    known = (await read_registry(target.kafka, target.topics)).pipes.get(pipe)
+    declared = {one.name for one in known.pipe.destinations} if known is not None else set()
+    if destination not in declared and name not in (await _read(target)).all():
+        choice = f"; it has {', '.join(sorted(declared))}" if declared else ""
+        raise Misconfigured(f"the pipe {pipe!r} has no destination {destination!r}{choice}")
+    producer = Producer(target.kafka, "hifi-destinations")
+    await producer.start()
+    try:
+        change = StateChange(state, "operator", reason, now_us())
+        await producer.send_and_wait(target.topics.destinations, 0, [state_record(name, change)])
+    finally:
+        await producer.stop()

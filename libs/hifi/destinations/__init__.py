@@ -1,0 +1,1 @@
+"""Which destinations are parked, shared through the topic `destinations`."""

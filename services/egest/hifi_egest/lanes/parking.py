@@ -1,0 +1,93 @@
+"""Decide when the failing deliveries of a destination are parked rather than retried.
+
+A retry costs two copies on disk, in a retry topic and in `retry-out`; a parked delivery is one copy, however long the
+outage. What a lane hands over since the last success is bounded in bytes and time, so the copies of an outage are, too.
+"""
+
+from typing import Final
+
+from hifi import log, metrics
+from hifi.clock import monotonic_s, now_us
+from hifi.destinations.state import EGEST, DestinationName, DestinationState, StateChange
+from hifi_egest.lanes.resources import LaneResources
+from hifi_egest.policy.outcome import DeadLettered, Parked, Refusal, RetryLater
+
+_BY_OPERATOR: Final = Refusal("parked", "an operator parked the destination")
+
+logger = log.get(__name__)
+
+
+class LaneParking:
+    """The parking of one destination by one instance."""
+
+    def __init__(self, pipe: str, destination: str, resources: LaneResources) -> None:
+        """Start with a destination that has not failed.
+
+        Args:
+            pipe: name.
+            destination: name.
+            resources: states of all destinations, how to change one, and the bounds.
+        """
+        self._name = DestinationName(pipe, destination)
+        self._states = resources.states
+        self._budget_bytes = resources.settings.egest_park_bytes
+        self._after_s = resources.settings.egest_park_after_s
+        self._publish = resources.publish_state
+        self._gauge = metrics.PARKED.labels(pipe, destination)
+        self._handed_over_bytes = 0
+        self._since_s: float | None = None
+        """When something was first handed over since the last success, monotonic seconds."""
+        self._asked_s = 0.0
+        self.failing = False
+        """The next success has to be noted: it ends an outage, or the parking of the destination."""
+        self.parked = False
+        """What would be retried is parked."""
+        self.refusal: Refusal | None = None
+        """An operator parked the destination: nothing is sent, for this reason."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Apply the state of the destination. Called periodically."""
+        change = self._states.get(self._name)
+        if self.parked and change.state is not DestinationState.PARKED:
+            self._since_s = None
+        self.parked = change.state is DestinationState.PARKED
+        self._gauge.set(int(self.parked))
+        self.failing = self.parked or self._since_s is not None
+        self.refusal = _BY_OPERATOR if self.parked and change.by != EGEST else None
+
+    def outcome(
+        self, decided: RetryLater | DeadLettered, size_bytes: int
+    ) -> RetryLater | DeadLettered | Parked:
+        """What becomes of a delivery instead of a retry, if the destination is parked."""
+        if not isinstance(decided, RetryLater):
+            return decided
+        if self.parked:
+            return Parked(decided.reason, decided.detail)
+        now_s = monotonic_s()
+        if self._since_s is None:
+            self.failing, self._since_s, self._handed_over_bytes = True, now_s, 0
+        self._handed_over_bytes += size_bytes
+        if self._handed_over_bytes >= self._budget_bytes:
+            self._set(
+                DestinationState.PARKED,
+                f"{self._handed_over_bytes} bytes went to the retrier, none succeeded",
+            )
+        elif now_s - self._since_s >= self._after_s:
+            self._set(DestinationState.PARKED, f"no delivery has succeeded for {now_s - self._since_s:.0f} s")
+        return decided
+
+    def succeeded(self) -> None:
+        """A delivery succeeded after failures: what is parked may come back."""
+        self.failing, self._since_s = False, None
+        if self.parked and self.refusal is None:
+            self._set(DestinationState.ACTIVE, "a delivery succeeded")
+
+    def _set(self, state: DestinationState, reason: str) -> None:
+        """Publish a state, and again after a second until it was read back."""
+        now_s = monotonic_s()
+        if now_s - self._asked_s < 1.0:
+            return
+        self._asked_s = now_s
+        logger.warning("destination-state", state=state, reason=reason, **self._name._asdict())
+        self._publish(self._name, StateChange(state, EGEST, reason, now_us()))

@@ -1,0 +1,312 @@
+"""Bring parked deliveries back when their destination is resumed, or make dead letters of them.
+
+The retrier reads `parked` once as it is written and notes, for each destination and partition, where its deliveries
+begin. When the destination is active again, they are read from there, without those that others parked before, and
+go to `retry-out` in small chunks: the next chunk follows when egest has committed past the last one. So they come
+back at the rate of the destination, and few are copied if it fails again. Progress is kept on the topic `destinations`
+after Kafka has acknowledged a chunk: a retrier that dies repeats one chunk at most, which egest drops as copies.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.dead_letters.record import dead_letter
+from hifi.destinations.follower import REFRESH_S, DestinationFollower
+from hifi.destinations.state import EGEST, DestinationName, DestinationState, StateChange, position_record
+from hifi.errors import Fenced, NotAnEvent, Rejected
+from hifi.event import (
+    ATTEMPT,
+    DESTINATION,
+    DUE,
+    IN,
+    PASS,
+    RETRY,
+    STARTED,
+    Record,
+    fields,
+    identity,
+    number,
+    with_fields,
+)
+from hifi.kafka.assigned_partition import AssignedPartition
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.dispatcher import Batch
+from hifi.kafka.producer import Producer
+from hifi.kafka.security import client_options
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.topics import Topics
+
+CHUNK: Final = 200
+"""Deliveries that are brought back before egest must have committed past them."""
+_CHECK_S: Final = 0.5
+_PACE_S: Final = 0.2
+_CLOSE_S: Final = 5.0
+_SETTLE_US: Final = round(2 * REFRESH_S * MICROSECONDS)
+"""Time after a change until every instance of egest knows it; what comes back earlier would be parked once more."""
+
+logger = log.get(__name__)
+
+
+class _Partition:
+    """A partition of `parked` during one assignment."""
+
+    def __init__(self, assigned: AssignedPartition, firsts: dict[DestinationName, int]) -> None:
+        self.assigned = assigned
+        self.firsts = firsts
+        """Destination to the first offset that may hold a delivery of it."""
+        self.through = assigned.committed or 0
+        """Offset before which every record was decided upon."""
+        self.newest_s: dict[DestinationName, float] = {}
+        """When a delivery of a destination was last read, monotonic seconds."""
+        self.probed_s: dict[DestinationName, float] = {}
+        self.tasks: dict[DestinationName, asyncio.Task[None]] = {}
+
+
+class ParkedDeliveries:
+    """Handles the topic `parked`."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: Topics,
+        destinations: DestinationFollower,
+        producer: Producer,
+        probe_s: float,
+    ) -> None:
+        """Start without partitions.
+
+        Args:
+            bootstrap: `HOST:PORT,…`.
+            topics: of the stream.
+            destinations: started before the first batch.
+            producer: started before the first batch.
+            probe_s: time between two parked deliveries of a partition that are brought back to see whether the
+                destination works again, seconds. Without them nothing would tell if no new events came.
+        """
+        self._bootstrap = bootstrap
+        self._topics = topics
+        self._destinations = destinations
+        self._producer = producer
+        self._probe_s = probe_s
+        self._partitions: dict[int, _Partition] = {}
+        self._reading = asyncio.Lock()
+        self._admin: Any = None
+
+    async def handle(self, assigned: AssignedPartition, batch: Batch) -> None:
+        """Note where the deliveries of parked destinations begin; bring the others back at once."""
+        await self._destinations.refresh()
+        known = await self._partition(assigned)
+        if not assigned.active:
+            assigned.abandon()
+            return
+        fetched_us = now_us()
+        positions: list[Record] = []
+        back: list[Record] = []
+        refused: list[Record] = []
+        for record in batch:
+            try:
+                name = _name(record)
+            except NotAnEvent as why:
+                refused.append(_letter(record, why, fetched_us))
+                continue
+            known.newest_s[name] = monotonic_s()
+            if name in known.firsts:
+                continue
+            if self._destinations.states.get(name).state is DestinationState.ACTIVE:
+                back.append(_resumed(record, fetched_us))
+            else:
+                known.firsts[name] = record.offset
+                positions.append(position_record(name, assigned.partition, record.offset))
+        known.through = batch[-1].offset + 1
+        await self._write(assigned.partition, back=back, letters=refused, positions=positions)
+        assigned.complete_through(batch[-1].offset)
+
+    async def run(self, assigned: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """Bring back what was resumed, until cancelled.
+
+        Args:
+            assigned: the partitions of all topics that are assigned now; it changes.
+        """
+        try:
+            while True:
+                await asyncio.sleep(_CHECK_S)
+                try:
+                    for one in [each for each in assigned.values() if each.topic == self._topics.parked]:
+                        self._start_drains(await self._partition(one))
+                except (KafkaError, OSError) as error:
+                    logger.warning("parked-unreadable", error=repr(error))
+        finally:
+            tasks = [task for known in self._partitions.values() for task in known.tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._admin is not None:
+                with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                    await asyncio.wait_for(self._admin.close(), _CLOSE_S)
+
+    async def _partition(self, assigned: AssignedPartition) -> _Partition:
+        known = self._partitions.get(assigned.partition)
+        if known is None or known.assigned is not assigned:
+            if known is not None:
+                await asyncio.gather(*known.tasks.values(), return_exceptions=True)
+            await self._destinations.refresh()
+            firsts = self._destinations.states.positions(assigned.partition)
+            known = self._partitions[assigned.partition] = _Partition(assigned, firsts)
+        return known
+
+    def _start_drains(self, known: _Partition) -> None:
+        if not known.assigned.active:
+            return
+        for name in list(known.firsts):
+            if name in known.tasks:
+                continue
+            change = self._destinations.states.get(name)
+            if now_us() - change.at_us < _SETTLE_US:
+                continue
+            if change.state is DestinationState.PARKED and not self._probe_due(known, name, change):
+                continue
+            task = known.tasks[name] = asyncio.create_task(self._drain(known, name, change))
+            task.add_done_callback(partial(_forget, known.tasks, name))
+
+    def _probe_due(self, known: _Partition, name: DestinationName, change: StateChange) -> bool:
+        if change.by != EGEST:
+            return False
+        now_s = monotonic_s()
+        if now_s - known.probed_s.setdefault(name, now_s) < self._probe_s:
+            return False
+        known.probed_s[name] = now_s
+        return True
+
+    async def _drain(self, known: _Partition, name: DestinationName, change: StateChange) -> None:
+        """Bring back or expire the deliveries of a destination, as long as its state stays the same."""
+        limit = 1 if change.state is DestinationState.PARKED else CHUNK
+        partition = known.assigned.partition
+        moved = 0
+        try:
+            while name in known.firsts and self._destinations.states.get(name).state is change.state:
+                began_s = monotonic_s()
+                found, following = await self._read(known, name, limit)
+                known.assigned.ensure_active()
+                fetched_us = now_us()
+                if change.state is DestinationState.EXPIRING:
+                    await self._write(partition, letters=[_expired(one, fetched_us) for one in found])
+                else:
+                    await self._write(partition, back=[_resumed(one, fetched_us) for one in found])
+                moved += len(found)
+                known.assigned.ensure_active()
+                if following >= known.through:  # no await before `firsts` changes: `handle` must see the same
+                    del known.firsts[name]
+                    await self._write(partition, positions=[position_record(name, partition, None)])
+                else:
+                    known.firsts[name] = following
+                    await self._write(partition, positions=[position_record(name, partition, following)])
+                if change.state is DestinationState.PARKED:
+                    break
+                if found and change.state is DestinationState.ACTIVE:
+                    await self._wait_for_egest(known.assigned)
+                    if known.newest_s.get(name, 0.0) > began_s:
+                        await asyncio.sleep(
+                            REFRESH_S
+                        )  # it is parked again: egest does not know the state yet
+        except (Fenced, KafkaError, OSError) as error:
+            logger.warning("drain-interrupted", partition=partition, error=repr(error), **name._asdict())
+            await asyncio.sleep(_CHECK_S)
+        if moved:
+            logger.info(
+                "parked-moved", state=change.state, partition=partition, deliveries=moved, **name._asdict()
+            )
+
+    async def _read(
+        self, known: _Partition, name: DestinationName, limit: int
+    ) -> tuple[list[ConsumerRecord], int]:
+        """The next deliveries of a destination, and the offset after the last record that was read for them."""
+        tp = TopicPartition(self._topics.parked, known.assigned.partition)
+        found: list[ConsumerRecord] = []
+        async with self._reading, topic_consumer(self._bootstrap) as consumer:
+            kept = (await offset_ranges(consumer, [tp]))[tp]
+            wanted = range(max(kept.start, known.firsts[name]), known.through)
+            async for records in read_ranges(consumer, {tp: wanted}, max_records=CHUNK):
+                for record in records:
+                    with contextlib.suppress(NotAnEvent):
+                        if _name(record) == name:
+                            found.append(record)
+                    if len(found) == limit:
+                        return found, record.offset + 1
+        return found, max(wanted.start, wanted.stop)
+
+    async def _wait_for_egest(self, assigned: AssignedPartition) -> None:
+        """Wait until egest has committed past everything that `retry-out` holds now."""
+        tp = TopicPartition(self._topics.retry_out, assigned.partition)
+        async with self._reading, topic_consumer(self._bootstrap) as consumer:
+            end = (await consumer.end_offsets([tp]))[tp]
+        if self._admin is None:
+            self._admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
+            await self._admin.start()
+        while assigned.active:
+            committed = await self._admin.list_consumer_group_offsets(self._topics.group("egest"))
+            if tp in committed and committed[tp].offset >= end:
+                return
+            await asyncio.sleep(_PACE_S)
+
+    async def _write(
+        self,
+        partition: int,
+        *,
+        back: Sequence[Record] = (),
+        letters: Sequence[Record] = (),
+        positions: Sequence[Record] = (),
+    ) -> None:
+        outputs = [
+            (self._topics.retry_out, partition, back),
+            (self._topics.dead_letter, partition, letters),
+            (self._topics.destinations, 0, positions),
+        ]
+        await asyncio.gather(
+            *(
+                self._producer.send_and_wait(topic, number, records)
+                for topic, number, records in outputs
+                if records
+            )
+        )
+
+
+def _forget(tasks: dict[DestinationName, asyncio.Task[None]], name: DestinationName, _: object) -> None:
+    del tasks[name]
+
+
+def _name(record: ConsumerRecord) -> DestinationName:
+    destination = fields(record.headers).get(DESTINATION)
+    if destination is None:
+        raise NotAnEvent(f"the header {DESTINATION} is missing")
+    return DestinationName(identity(record.headers).pipe, destination.decode("utf-8", "replace"))
+
+
+def _resumed(record: ConsumerRecord, fetched_us: int) -> Record:
+    """The record for `retry-out`: with one more pass; its limits `max_attempts` and `max_age` begin anew."""
+    passes = number(fields(record.headers), PASS, 0) + 1
+    changes = {
+        PASS: b"%d" % passes,
+        IN: b"%d" % fetched_us,
+        ATTEMPT: None,
+        STARTED: None,
+        DUE: None,
+        RETRY: b"parked/%d" % record.offset,
+    }
+    return Record(record.key, record.value, with_fields(record.headers, changes))
+
+
+def _expired(record: ConsumerRecord, fetched_us: int) -> Record:
+    return _letter(record, Rejected("expired", "an operator expired the parked deliveries"), fetched_us)
+
+
+def _letter(record: ConsumerRecord, why: Rejected, fetched_us: int) -> Record:
+    return dead_letter(record.key, record.value, record.headers, "retrier", why, fetched_us)

@@ -1,0 +1,16 @@
+"""Settings of the retrier: environment variables with the prefix `HIFI_RETRIER_`, beside those of every service."""
+
+from pydantic import Field
+
+from hifi.settings import ServiceSettings
+
+
+class RetrierSettings(ServiceSettings):
+    """Settings of the retrier."""
+
+    retrier_probe_s: float = Field(
+        60,
+        gt=0,
+        description="Time between two parked deliveries of a partition that are sent to see whether a destination that "
+        "egest parked works again, seconds.",
+    )

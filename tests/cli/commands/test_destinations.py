@@ -1,0 +1,40 @@
+"""Destinations are parked and resumed by name; a name that is not declared is refused."""
+
+import asyncio
+import uuid
+
+import orjson
+from typer.testing import CliRunner
+
+from hifi.kafka.admin import create_topics
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import publish, stream_record
+from hifi.pipe.revision import pipe_record
+from hifi.topics import Topics
+from hifi_cli.app import app
+
+
+def test_a_destination_is_parked_and_resumed_by_name(kafka: str) -> None:
+    topics = Topics("t" + uuid.uuid4().hex[:10])
+    destination = {"name": "billing", "url": "http://127.0.0.1:9"}
+    pipe = Pipe.model_validate(
+        {"pipe": "orders", "source": {"keys": [{"sha256": "0" * 64}]}, "destinations": [destination]}
+    )
+
+    async def create() -> None:
+        await create_topics(kafka, topics, partitions=1, replication=1, timeout_s=60)
+        await publish(kafka, topics, [stream_record(1), pipe_record(pipe)])
+
+    def run(*words: str) -> tuple[int, str]:
+        there = ["--kafka", kafka, "--stream", topics.stream]
+        result = CliRunner().invoke(app, ["destinations", *words, *there])
+        return result.exit_code, result.output
+
+    asyncio.run(create())
+    assert run("park", "orders", "billing", "--reason", "maintenance")[0] == 0
+    (listed,) = orjson.loads(run("list", "--json")[1])
+    assert (listed["state"], listed["by"], listed["reason"]) == ("parked", "operator", "maintenance")
+    assert run("resume", "orders", "billing")[0] == 0
+    (listed,) = orjson.loads(run("list", "--json")[1])
+    assert listed["state"] == "active"
+    assert run("park", "orders", "biling")[0] != 0

@@ -1,0 +1,159 @@
+"""A destination that stays down does not multiply its deliveries: they are parked once, and come back once."""
+
+import asyncio
+import signal
+from collections import Counter
+from pathlib import Path
+
+from aiokafka import ConsumerRecord
+from egest_stream import EgestStream, pipe, process, running_egest, texts, until
+from fake_destination import OK, ReceivedRequest, answer, destination
+from running_retrier import retrying
+
+from hifi import event
+from hifi.clock import now_us
+from hifi.destinations.state import DestinationName, DestinationState, StateChange, state_record
+
+DATA = b'"' + b"x" * 4000 + b'"'
+PATIENT = {"retry": {"local_attempts": 1, "max_attempts": 1000}, "breaker": {"failures": 2, "probe": 1}}
+
+
+class Outage:
+    """A destination that is down until `over`; notes what it accepts."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.accepted: Counter[str] = Counter()
+
+    async def reply(self, request: ReceivedRequest) -> bytes:
+        if not self.over:
+            return answer(503)
+        self.accepted.update(request.ids)
+        return OK
+
+
+async def set_state(stream: EgestStream, state: DestinationState) -> None:
+    change = StateChange(state, "operator", "test", now_us())
+    record = state_record(DestinationName("flights", "d"), change)
+    await stream.producer.send_and_wait(stream.topics.destinations, 0, [record])
+
+
+def size_bytes(records: list[ConsumerRecord]) -> int:
+    return sum(
+        len(one.key or b"")
+        + len(one.value or b"")
+        + sum(len(name) + len(value) for name, value in one.headers)
+        for one in records
+    )
+
+
+async def waiting(stream: EgestStream) -> list[ConsumerRecord]:
+    """Everything that was written because deliveries could not be delivered."""
+    topics = [stream.topics.retry_in(tier) for tier in stream.topics.tiers]
+    topics += [stream.topics.retry_out, stream.topics.parked]
+    return [record for topic in topics for record in await stream.read(topic)]
+
+
+async def outcomes(stream: EgestStream) -> Counter[str]:
+    return Counter(texts(one)[event.OUTCOME] for one in await stream.read(stream.topics.receipts))
+
+
+async def parked(stream: EgestStream) -> Counter[str]:
+    return Counter(texts(one)["ce_id"] for one in await stream.read(stream.topics.parked))
+
+
+async def test_an_outage_costs_half_as_much_again_and_every_delivery_arrives_once_after_it(
+    stream: EgestStream, tmp_path: Path
+) -> None:
+    outage, others = Outage(), Outage()
+    others.over = True
+    settings = {"egest_park_bytes": 50_000, "session_timeout_s": 6}
+    async with destination(outage.reply) as there, destination(others.reply) as works:
+        await stream.publish(pipe(there.url, **PATIENT), pipe(works.url, "orders"))
+        async with retrying(stream, retrier_probe_s=2):
+            with process(stream, tmp_path / "1.log", **settings) as egest:
+                await egest.ready()
+                ids = await stream.send(20, data=DATA)
+                await stream.at_least(stream.topics.parked, 1)
+                for partition in (0, 1):
+                    ids += await stream.send(140, partition=partition, data=DATA)
+                fine = await stream.send(50, pipe="orders")
+                await until(lambda: others.accepted == Counter(fine))
+                async with asyncio.timeout(60):
+                    while (await outcomes(stream))["delivered"] < len(fine):
+                        pass
+                await stream.at_least(stream.topics.parked, 100)
+                egest.stop(signal.SIGKILL)
+            with process(stream, tmp_path / "2.log", **settings) as egest:
+                await egest.ready()
+                async with asyncio.timeout(60):
+                    while not set(ids) <= (await parked(stream)).keys():
+                        pass
+                extra, own = (
+                    size_bytes(await waiting(stream)),
+                    size_bytes(await stream.read(stream.topics.enriched)),
+                )
+                assert extra <= 1.5 * own, extra / own
+                assert others.accepted == Counter(fine)
+                outage.over = True
+                await until(lambda: set(ids) <= outage.accepted.keys())
+                assert egest.stop() == 0
+    assert outage.accepted == Counter(ids)
+    assert await stream.read(stream.topics.dead_letter) == []
+    receipts = await outcomes(stream)
+    assert receipts["delivered"] == len(ids) + len(fine)
+    assert receipts["parked"] >= len(ids)
+
+
+async def test_an_operator_parks_and_resumes_a_destination(stream: EgestStream) -> None:
+    outage = Outage()
+    outage.over = True
+    async with destination(outage.reply) as there, retrying(stream):
+        await set_state(stream, DestinationState.PARKED)
+        async with running_egest(stream, pipe(there.url)):
+            ids = await stream.send(450) + await stream.send(20, partition=1)
+            await stream.at_least(stream.topics.parked, 470)
+            assert outage.accepted == Counter()
+            await set_state(stream, DestinationState.ACTIVE)
+            await until(lambda: len(outage.accepted) == 470)
+    assert outage.accepted == Counter(ids)
+
+
+async def test_what_an_operator_expires_becomes_dead_letters_and_new_events_are_delivered(
+    stream: EgestStream,
+) -> None:
+    outage = Outage()
+    outage.over = True
+    async with destination(outage.reply) as there:
+        await set_state(stream, DestinationState.PARKED)
+        async with retrying(stream), running_egest(stream, pipe(there.url)):
+            ids = await stream.send(5)
+            await stream.at_least(stream.topics.parked, 5)
+        await set_state(stream, DestinationState.EXPIRING)
+        async with retrying(stream), running_egest(stream):  # another retrier knows where they begin
+            letters = await stream.at_least(stream.topics.dead_letter, 5)
+            fresh = await stream.send(3)
+            await until(lambda: len(outage.accepted) == 3)
+    assert [texts(one)["ce_id"] for one in letters] == ids
+    assert {texts(one)[event.REASON] for one in letters} == {"expired"}
+    assert outage.accepted == Counter(fresh)
+
+
+async def test_what_others_parked_is_not_resumed_with_it(stream: EgestStream) -> None:
+    outage, other = Outage(), Outage()
+    outage.over = other.over = True
+    async with destination(outage.reply) as there, destination(other.reply) as elsewhere:
+        closed = StateChange(DestinationState.PARKED, "operator", "test", now_us())
+        record = state_record(DestinationName("orders", "d"), closed)
+        await stream.producer.send_and_wait(stream.topics.destinations, 0, [record])
+        await set_state(stream, DestinationState.PARKED)
+        async with retrying(stream), running_egest(stream, pipe(there.url), pipe(elsewhere.url, "orders")):
+            ids: list[str] = []
+            for _ in range(3):
+                await stream.send(10, pipe="orders")
+                ids += await stream.send(10)
+            await stream.at_least(stream.topics.parked, 60)
+            await set_state(stream, DestinationState.ACTIVE)
+            await until(lambda: len(outage.accepted) == 30)
+    assert outage.accepted == Counter(ids)
+    assert other.accepted == Counter()
