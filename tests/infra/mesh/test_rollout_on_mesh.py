@@ -21,7 +21,7 @@ from hifi_infra.ports import free_port
 sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "egest"))
 from fake_destination import OK, ReceivedRequest, destination
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.more]
 WRITE_KEY = "write-key"
 KEYS = 40
 WITHIN_S = 120
