@@ -6,16 +6,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-_PUBLIC: Final = (
-    "CONDA_", "HIFI_COMPILED", "HIFI_PIPES_FUNCTION_FOLDERS", "HOME", "HOSTNAME", "JAVA_", "LANG", "LC_", "LD_",
-    "OMP_", "PATH", "PY", "SPARK_", "SSL_", "TMP", "TEMP", "TZ", "USER", "VIRTUAL_ENV", "XDG_",
+_PUBLIC: Final = frozenset(
+    {
+        "HIFI_COMPILED", "HIFI_PIPES_FUNCTION_FOLDERS", "HOME", "HOSTNAME", "JAVA_HOME", "LANG", "LANGUAGE",
+        "LD_LIBRARY_PATH", "LOGNAME", "OMP_NUM_THREADS", "PATH", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON",
+        "PYSPARK_SUBMIT_ARGS", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONHOME", "PYTHONPATH",
+        "PYTHONUNBUFFERED", "PYTHONWARNINGS", "SHELL", "SPARK_CONF_DIR", "SPARK_HOME", "SPARK_LOCAL_DIRS",
+        "SPARK_LOCAL_IP", "SPARK_SCALA_VERSION", "SSL_CERT_DIR", "SSL_CERT_FILE", "TEMP", "TMP", "TMPDIR", "TZ", "USER",
+        "VIRTUAL_ENV",
+    }
 )  # fmt: skip
-"""Beginnings of the names of variables that are no secrets."""
+_LOCALE: Final = "LC_"
 
 
 def public_variables() -> Mapping[str, str]:
-    """The variables of this process that processes with users' code may have, which need them to run at all."""
-    return {name: value for name, value in os.environ.items() if name.startswith(_PUBLIC)}
+    """The variables of this process that processes with users' code may have: those that Python and Java need."""
+    return {name: value for name, value in os.environ.items() if name in _PUBLIC or name.startswith(_LOCALE)}
 
 
 def limit_memory(above_bytes: int) -> None:

@@ -15,7 +15,7 @@ from hifi.pipe.normalize.program import NormalizeProgram
 from hifi_normalize.functions.worker_process import WorkerFailed, WorkerProcess
 
 FAILURES: Final = 3
-"""Events on which a worker failed after which the pipe is quarantined."""
+"""Events without an answer, and fetches that took too long, after which the pipe is quarantined."""
 
 logger = log.get(__name__)
 
@@ -97,7 +97,8 @@ class FunctionRunner:
                         monotonic_s() - began_s - (worker.starved_s - starved_s) > budget_s
                     ):
                         worker.kill()
-                        found += [self._over_budget(len(data))] * (len(data) - len(found))
+                        error = f"it took longer than {limits.mean_s * 1000:g} ms an event for a fetch"
+                        found += [self._failed(function, error)] * (len(data) - len(found))
                         break
                     found.append(await worker.receive(limits.deadline_s))
             except Misconfigured as error:
@@ -154,13 +155,6 @@ class FunctionRunner:
         reason = "function-timeout" if "longer than" in error else "function-ended"
         return Rejected(reason, f"{function.path} gave no answer: {error}")
 
-    def _over_budget(self, events: int) -> Rejected:
-        limits = self._limits
-        return Rejected(
-            "function-timeout",
-            f"the function took longer than {limits.mean_s * 1000:g} ms an event for the {events:,} events of a fetch",
-        )
-
 
 async def _prepare(worker: WorkerProcess) -> None:
     """Start a worker before it is needed. What fails here fails again when it is needed."""
@@ -181,7 +175,7 @@ async def _end(worker: WorkerProcess) -> None:
 def _quarantined() -> Rejected:
     return Rejected(
         "function-quarantined",
-        f"the pipe's function gave no answer for {FAILURES} events; publish the pipe again to release it",
+        f"the pipe's function gave no answer {FAILURES} times; publish the pipe again to release it",
     )
 
 
