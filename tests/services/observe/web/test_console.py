@@ -228,7 +228,8 @@ async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafk
             titles = await page.locator(f"#{chart} .ytitle, #{chart} .xtitle").all_inner_texts()
             assert len(titles) == 2, f"{chart} has an axis without a unit: {titles}"
         await page.goto(url + "/")
-        assert (await get_json(url, "/api/v1/pipes"))["pipes"][0]["states"][-1] == "provisional"
+        # The newest minute may have begun after the events.
+        assert "provisional" in (await get_json(url, "/api/v1/pipes"))["pipes"][0]["states"][-2:]
         await expect(page.locator("#pipes svg.strip")).to_have_attribute(
             "aria-label", re.compile("1 provisional"), timeout=15_000
         )
