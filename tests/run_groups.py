@@ -20,7 +20,7 @@ LOGS: Final = ROOT / "build" / "tests"
 PYTEST: Final = Path(sys.executable).with_name("pytest")
 FOLDERS: Final = {
     "commands": ("tests/cli",),
-    "observe": ("tests/services/observe", "tests/infra"),
+    "observe": ("tests/services/observe", "tests/infra", "tests/services/egest/dedup"),
     "enrich": (
         "tests/services/enrich",
         "tests/services/normalize",
