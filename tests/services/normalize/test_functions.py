@@ -33,6 +33,12 @@ def speak(data):
 def look(data):
     with open("/proc/self/environ") as file: given = file.read()
     return {"seen": "PLANTED_SECRET" in given or "PLANTED_SECRET" in os.environ}
+def fork(data):
+    os.fork()
+    return data
+def forge(data):
+    for number in range(3, 20): os.write(number, b"o" + bytes(7) + bytes([2]) + b"{}") if data.get("forge") else None
+    return data
 def slow(data): time.sleep(0.05); return data
 """
 LIMITS = FunctionLimits(deadline_s=0.5, mean_s=1.0, memory_bytes=256 * 2**20)
@@ -76,6 +82,18 @@ async def test_an_event_without_an_answer_is_a_dead_letter_and_after_three_the_p
     assert await call(runner, name, bad, bad, good, bad) == [reason, reason, *["function-quarantined"] * 2]
     assert await call(runner, name, good) == ["function-quarantined"]
     assert await call(runner, name, good, version=2) == [good]
+
+
+async def test_a_function_that_forks_or_forges_answers_gives_no_event_the_answer_of_another(
+    runner: FunctionRunner,
+) -> None:
+    for _ in range(2):
+        assert await call(runner, "fork", *({"n": n} for n in range(20))) == [{"n": n} for n in range(20)]
+    found = await call(runner, "forge", {"n": 0}, {"forge": 1}, *({"n": n} for n in range(2, 9)))
+    assert [one for one in found if isinstance(one, dict) and "n" in one] == [
+        {"n": n} for n, one in enumerate(found) if isinstance(one, dict) and "n" in one
+    ]
+    assert found[2:] == [{"n": n} for n in range(2, 9)]
 
 
 async def test_memory_is_bounded(runner: FunctionRunner) -> None:

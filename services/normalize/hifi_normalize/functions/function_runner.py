@@ -86,7 +86,7 @@ class FunctionRunner:
         budget_s = limits.deadline_s + limits.mean_s * len(data)
         while len(found) < len(data):
             if self._failures[function] >= FAILURES:
-                found += [_quarantined()] * (len(data) - len(found))
+                found += [_quarantined() for _ in data[len(found) :]]
                 break
             try:
                 await self._start(worker, function)
@@ -98,12 +98,13 @@ class FunctionRunner:
                     ):
                         worker.kill()
                         error = f"it took longer than {limits.mean_s * 1000:g} ms an event for a fetch"
-                        found += [self._failed(function, error)] * (len(data) - len(found))
+                        why = self._failed(function, error)
+                        found += [Rejected(why.reason, why.detail) for _ in data[len(found) :]]
                         break
                     found.append(await worker.receive(limits.deadline_s))
             except Misconfigured as error:
-                why = Rejected("pipe-broken", f"the pipe {function.pipe} cannot be used: {error}")
-                found += [why] * (len(data) - len(found))
+                detail = f"the pipe {function.pipe} cannot be used: {error}"
+                found += [Rejected("pipe-broken", detail) for _ in data[len(found) :]]
             except WorkerFailed as error:
                 found.append(self._failed(function, str(error)))
         return found

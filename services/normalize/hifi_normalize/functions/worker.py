@@ -35,12 +35,16 @@ def main() -> None:
         return
     answers.write(frame(READY, b""))
     answers.flush()
+    own = os.getpid()
     while header := calls.read(HEADER.size):
-        data = calls.read(HEADER.unpack(header)[1])
+        _, number, length = HEADER.unpack(header)
+        data = calls.read(length)
         try:
-            answer = frame(RESULT, function(data))
+            answer = frame(RESULT, function(data), number)
         except Rejected as why:
-            answer = frame(REJECTED, f"{why.reason}\0{why.detail}".encode())
+            answer = frame(REJECTED, f"{why.reason}\0{why.detail}".encode(), number)
+        if os.getpid() != own:
+            os._exit(0)  # the function forked, and this is the child
         answers.write(answer)
         answers.flush()
 

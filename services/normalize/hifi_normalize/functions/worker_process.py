@@ -39,6 +39,8 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._killed: list[asyncio.subprocess.Process] = []
         self._starved_before_s = 0.0
+        self._sent = self._received = 0
+        """Calls that the process was sent, and answers that it gave."""
         self.turn = asyncio.Lock()
         """Held by whoever sends and receives."""
 
@@ -63,7 +65,8 @@ class WorkerProcess:
             stdout=asyncio.subprocess.PIPE,
             env=public_variables(),
         )
-        kind, content = await self._read(_START_S)
+        self._sent = self._received = 0
+        kind, _, content = await self._read(_START_S)
         if kind == UNUSABLE:
             self.kill()
             raise Misconfigured(content.decode("utf-8", "replace"))
@@ -75,7 +78,9 @@ class WorkerProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         self._starved_before_s = self.starved_s
-        self._process.stdin.write(b"".join([frame(CALL, each) for each in data]))
+        frames = [frame(CALL, each, self._sent + index) for index, each in enumerate(data)]
+        self._sent += len(frames)
+        self._process.stdin.write(b"".join(frames))
 
     async def receive(self, deadline_s: float) -> bytes | Rejected:
         """The answer for the next event that was sent.
@@ -83,10 +88,11 @@ class WorkerProcess:
         Raises:
             WorkerFailed: there is none within `deadline_s` seconds, or there will be none.
         """
-        kind, content = await self._read(deadline_s)
-        if kind == RESULT:
+        kind, number, content = await self._read(deadline_s)
+        expected, self._received = self._received % 2**32, self._received + 1
+        if kind == RESULT and number == expected:
             return content
-        if kind != REJECTED:
+        if kind != REJECTED or number != expected:
             raise self._failed("it wrote to the pipe of its answers")
         reason, _, detail = content.decode("utf-8", "replace").partition("\0")
         return Rejected(reason, detail)
@@ -109,12 +115,13 @@ class WorkerProcess:
                 ):  # a process that the function started may keep the pipes open
                     await self._killed.pop().communicate()
 
-    async def _read(self, deadline_s: float) -> tuple[bytes, bytes]:
+    async def _read(self, deadline_s: float) -> tuple[bytes, int, bytes]:
+        """Kind, number and content of the next message."""
         try:
-            kind, length = HEADER.unpack(await self._exactly(HEADER.size, deadline_s))
+            kind, number, length = HEADER.unpack(await self._exactly(HEADER.size, deadline_s))
             if length > _MAX_ANSWER_BYTES:
                 raise self._failed(f"an answer is larger than {_MAX_ANSWER_BYTES:,} bytes")
-            return kind, await self._exactly(length, deadline_s)
+            return kind, number, await self._exactly(length, deadline_s)
         except (asyncio.IncompleteReadError, ConnectionError):
             raise self._failed("it ended the process, or was ended by its memory limit") from None
 
