@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -31,16 +30,14 @@ def test_killed_it_leaves_nothing_and_comes_up_again(tmp_path):
     assert len(children) >= 6, "five services and a broker"
     first.kill()
     first.wait()
-    _, alive = psutil.wait_procs(children, timeout=5)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
     assert is_free(port)
     assert running.find(data) is None, "the lock went with the process"
     before = running.read(data)
 
-    began = time.monotonic()
     again = hold(data, port)
     try:
-        assert time.monotonic() - began < 20
         now = running.find(data)
         assert now is not None
         assert before is not None
@@ -48,7 +45,7 @@ def test_killed_it_leaves_nothing_and_comes_up_again(tmp_path):
         assert now.pid == again.pid
     finally:
         again.terminate()
-        _, alive = psutil.wait_procs(family(again.pid) if psutil.pid_exists(again.pid) else [], timeout=10)
+        _, alive = psutil.wait_procs(family(again.pid) if psutil.pid_exists(again.pid) else [], timeout=30)
         assert not alive
         again.wait()
 

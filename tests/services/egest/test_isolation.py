@@ -60,7 +60,7 @@ async def test_a_sick_destination_is_not_noticed_by_the_others(stream: EgestStre
             both = await paced(stream, "well,sick", 100, 2)
             began_s = time.monotonic()
             after = (await stream.receipts(alone + 2 * both))[alone:]
-            assert time.monotonic() - began_s < 5, "the commit is not held back either"
+            assert time.monotonic() - began_s < 20, "the commit is not held back either"
     of_well = [one for one in after if one[event.DESTINATION] == "well"]
     of_sick = [one for one in after if one[event.DESTINATION] == "sick"]
     assert outcomes(of_well) == ["delivered"] * both

@@ -174,7 +174,7 @@ async def check_replay(page: Page) -> None:
     await expect(state).to_have_text("0 replayed; 3 were replayed before.")
 
 
-async def test_the_overview_of_50_pipes_and_a_day_of_minutes_loads_in_under_a_second(
+async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minutes_as_without(
     kafka: str, page: Page
 ) -> None:
     names = [f"pipe-{number}" for number in range(50)]
@@ -188,18 +188,23 @@ async def test_the_overview_of_50_pipes_and_a_day_of_minutes_loads_in_under_a_se
         async with asyncio.timeout(120):
             while minute not in observatory.store.minutes["pipe-0"]:
                 await asyncio.sleep(0.05)
+
+        async def fastest_s() -> float:
+            took_s = []
+            for _ in range(3):  # other load on the machine can slow a single run
+                started_s = time.perf_counter()
+                await page.goto(url + "/")
+                assert await page.locator("tr[data-pipe]").count() == 50
+                took_s.append(time.perf_counter() - started_s)
+            return min(took_s)
+
+        without_s = await fastest_s()
         value = observatory.store.minutes["pipe-0"][minute]
         for name in names:
             for back in range(1440):
                 observatory.store.minutes[name][minute - back] = value
                 observatory.store.states[name][minute - back] = "up"
-        best = 9.0
-        for _ in range(3):  # other load on the machine can slow a single run
-            started = time.perf_counter()
-            await page.goto(url + "/")
-            assert await page.locator("tr[data-pipe]").count() == 50
-            best = min(best, time.perf_counter() - started)
-        assert best < 1
+        assert await fastest_s() < 4 * without_s
 
 
 async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafka: str, page: Page) -> None:
