@@ -21,6 +21,17 @@ Runs = Sequence[Mapping[str, Any]]
 _NOTHING = {"lost": 0, "wrong": 0, "refused": 0}
 LAG_GOALS_MS = {"mesh, real-time": 40.0, "mesh, micro-batch": 700.0}
 ALIVE, DEAD = "ten destinations", "the last of them dead"
+DEAD_TEXT = (
+    "## One of ten destinations is unavailable\n\nAll ten receive every event. The process of the last one is "
+    "killed, so that connections to it are refused. The figures are those of the nine others, before and after, in the "
+    "same warm mesh.\n\n"
+)
+WITHIN_QUOTA, ABOVE_QUOTA = "another pipe at its quota", "another pipe at 5 times its quota"
+GREEDY_TEXT = (
+    "## A sender that ignores its quota\n\nAnother pipe has a quota of 100 ev/s. Its sender sends as much, then five "
+    "times as much whatever is answered. The figures are those of the first pipe, in the same warm mesh.\n\n"
+)
+MOST_HARM_OF_A_SENDER = 1.2
 
 
 def trouble(found: Mapping[str, Any]) -> str:
@@ -43,7 +54,8 @@ def sections(kinds: Mapping[str, Runs]) -> Iterator[str]:
             yield f"## {title}\n\n" + _growth(kinds[kind], by_instance=kind == "instances")
     for kind, section in (
         ("lag", _lags),
-        ("dead", _dead),
+        ("dead", lambda found: _harm(found, DEAD_TEXT, ALIVE, DEAD, MOST_HARM)),
+        ("greedy", lambda found: _harm(found, GREEDY_TEXT, WITHIN_QUOTA, ABOVE_QUOTA, MOST_HARM_OF_A_SENDER)),
         ("backlog", _backlog),
         ("start", _start),
         ("restart", lambda found: _kills(found, RESTART)),
@@ -186,22 +198,20 @@ def _lags(runs: Runs) -> str:
     )
 
 
-def _dead(runs: Runs) -> str:
+def _harm(runs: Runs, text: str, before: str, after: str, most: float) -> str:
+    """Lag of those who are measured before and after something happens to another one."""
     rows = []
     for name in _names(runs):
         points = _of(runs, name)
         lags = [ms(median(_lag(point, which) for point in points)) for which in ("p50", "p95", "p99")]
         rate = median(step["rate"] for point in points for step in point["steps"])
         rows.append([name, len(points), count(rate), *lags, "; ".join(_remarks(runs, name)) or DASH])
-    harm = _over(runs, DEAD, ALIVE, lambda point: _lag(point, "p95"))
+    harm = _over(runs, after, before, lambda point: _lag(point, "p95"))
     return (
-        "## One of ten destinations is unavailable\n\nAll ten receive every event. The process of the last one is "
-        "killed, so that connections to it are refused. The figures are those of the nine others, before and "
-        "after, in the same "
-        "warm mesh.\n\n"
+        text
         + table(["mesh with", "runs", "ev/s", "p50, ms", "p95, ms", "p99, ms", "remark"], rows)
         + "\n"
-        + goal("p95 of the others, relative to that before,", harm, MOST_HARM)
+        + goal("p95 of the others, relative to that before,", harm, most)
     )
 
 

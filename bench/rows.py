@@ -19,6 +19,7 @@ import orjson
 from backlog_drain import backlog
 from cases import Case
 from dead_destination import dead
+from greedy_pipe import greedy
 from growth_sections import trouble
 from kill_recovery import restart, standby
 from larger_load import LargerLoad
@@ -99,6 +100,7 @@ KINDS = {
         brokers,
         instances,
         dead,
+        greedy,
         backlog,
         start,
         restart,

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # Makes the secrets of the example deployment in a folder, each where it is missing, readable for the containers'
 # user (10001) and nobody else where we are root, else for everybody on this machine who may enter the folder's parent.
+# The certificates and passwords for Kafka are made by the image hifi-tools, readable for user 10001 only.
 #
 #   infra/docker/secrets.sh .run/secrets
+#
+# Variables: HIFI_TAG of the image (latest), HIFI_STREAM (hifi), KAFKA_HOSTS: host names of the brokers
+# ("kafka kafka-2 kafka-3").
 set -euo pipefail
 
 folder=${1:?name a folder}
@@ -20,5 +24,15 @@ random() { head -c "$1" /dev/urandom | base64 | tr -d '\n'; }
 
 make_secret write_key "$(random 24 | tr '+/' '-_')"
 make_secret mask_key "$(random 32)"
+make_secret spark_secret "$(random 32)"
 # As Standard Webhooks has it.
 make_secret signing_key "whsec_$(random 32)"
+
+hosts=()
+for host in ${KAFKA_HOSTS:-kafka kafka-2 kafka-3}; do hosts+=(--host "$host"); done
+DOCKER_HOST=${DOCKER_HOST:-$("$(dirname "$0")/engine.sh")}
+export DOCKER_HOST
+# As root, for the files to belong to user 10001; it has no network and sees this folder only.
+docker run --rm --network none --read-only --user 0:0 --cap-drop ALL --cap-add CHOWN --cap-add DAC_OVERRIDE \
+    --volume "$(cd "$folder" && pwd):/secrets" "hifi-tools:${HIFI_TAG:-latest}" \
+    hifi_infra.kafka.make_credentials /secrets/kafka --stream "${HIFI_STREAM:-hifi}" --owner 10001 "${hosts[@]}"

@@ -51,6 +51,9 @@ def main(
         ),
     ] = None,
     brokers: Annotated[int, typer.Option(help="1 or 3.")] = 3,
+    secure: Annotated[
+        bool, typer.Option(help="Kafka with TLS, passwords and ACLs; further faults replace credentials.")
+    ] = False,
     trigger: TriggerOf = "micro-batch",
     freeze: Annotated[float, typer.Option(help="Longest freeze, seconds.")] = 15,
     within: Annotated[
@@ -65,9 +68,10 @@ def main(
 ) -> None:
     """Run a mesh under load, inject faults, and compare the request logs."""
     seed = random.randrange(1_000_000) if seed is None else seed
-    wanted = _wanted(faults or [])
+    wanted = _wanted(faults or [], secure=secure)
     os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
-    console.print(f"seed {seed}: {rate:g} events/s, faults for {seconds:g} s, {brokers} broker(s), {trigger}")
+    kind = f"{brokers} {'secured ' if secure else ''}broker(s)"
+    console.print(f"seed {seed}: {rate:g} events/s, faults for {seconds:g} s, {kind}, {trigger}")
     with tempfile.TemporaryDirectory(prefix="hifi-chaos-") as temporary:
         folder = data or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,6 +80,7 @@ def main(
             plan = Plan(
                 data=folder / "mesh",
                 brokers=brokers,
+                secure=secure,
                 port=port,
                 console_port=free_port(but={port}),
                 trigger=trigger,
@@ -86,7 +91,15 @@ def main(
             outcome = asyncio.run(
                 _run(plan, tools, folder, random.Random(seed), seconds, rate, wanted, freeze, within)
             )
-    line = {"seed": seed, "seconds": seconds, "rate": rate, "brokers": brokers, "trigger": trigger, **outcome}
+    line = {
+        "seed": seed,
+        "seconds": seconds,
+        "rate": rate,
+        "brokers": brokers,
+        "secure": secure,
+        "trigger": trigger,
+    }
+    line |= outcome
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -94,14 +107,14 @@ def main(
     sys.exit(1 if outcome["failures"] else 0)
 
 
-def _wanted(faults: Sequence[str]) -> dict[str, int]:
+def _wanted(faults: Sequence[str], *, secure: bool) -> dict[str, int]:
     """Fault to number of injections, 0: as often as time allows. Without names: every fault possible here."""
     wanted = {}
-    for one in faults or [name for name in FAULTS if why_impossible(name) is None]:
+    for one in faults or [name for name in FAULTS if why_impossible(name, secure=secure) is None]:
         name, _, times = one.partition("=")
         if name not in FAULTS or (times and not times.isdecimal()):
             raise typer.BadParameter(f"{one}: expected NAME or NAME=N; the faults are {', '.join(FAULTS)}")
-        if why := why_impossible(name):
+        if why := why_impossible(name, secure=secure):
             raise typer.BadParameter(f"{name} is not possible here: {why}")
         wanted[name] = int(times or 0)
     return wanted

@@ -66,8 +66,10 @@ def faketime() -> Path | None:
     return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
 
-def why_impossible(fault: str) -> str | None:
-    """Why a fault is impossible on this machine; None: it is possible."""
+def why_impossible(fault: str, *, secure: bool) -> str | None:
+    """Why a fault is impossible on this machine, or with a Kafka that is not secured; None: it is possible."""
+    if fault in {"rotate_password", "replace_certificate"} and not secure:
+        return "it needs --secure"
     if fault == "step_clock" and faketime() is None:
         return "Debian's package faketime is not installed"
     if fault == "fill_disk" and os.geteuid() != 0:
@@ -129,7 +131,10 @@ def _start_proxy(tools: FaultTools, brokers: int) -> None:
             name = service.upper()
             lines["listeners"] += f",{name}://{LOOPBACK}:{listener_ports[service, node]}"
             lines["advertised.listeners"] += f",{name}://{LOOPBACK}:{proxy_ports[service, node]}"
-            lines["listener.security.protocol.map"] += f",{name}:PLAINTEXT"
+            lines["listener.security.protocol.map"] += f",{name}:{'SASL_SSL' if secured else 'PLAINTEXT'}"
+            if secured is not None:
+                login = lines["listener.name.broker.scram-sha-512.sasl.jaas.config"]
+                lines[f"listener.name.{service}.scram-sha-512.sasl.jaas.config"] = login
         return "".join(f"{key}={value}\n" for key, value in lines.items())
 
     cluster_module.server_properties = properties

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,9 @@ from tests.chaos.fault_tools import ASYNCIO, DISK_BYTES, HOUR_S, FaultTools
 from tests.chaos.verification import FaultWindow
 
 from hifi_infra.kafka.cluster import brokers_seen_by
+from hifi_infra.kafka.credentials import write_secret
+from hifi_infra.kafka.scram_users import set_passwords
+from hifi_infra.kafka.secured_stream import stream_users
 from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.process.process import Process
 
@@ -173,6 +177,45 @@ async def fill_disk(context: FaultContext) -> FaultWindow:
     return FaultWindow("disk", "brokers", start_s, time.time())
 
 
+async def rotate_password(context: FaultContext) -> FaultWindow:
+    """Replace the password of one service's Kafka user, some seconds earlier in Kafka than in the service's file.
+
+    One instance of the service is restarted before the file is right, of enrich all of them.
+    """
+    mesh = context.mesh
+    assert mesh.cluster is not None
+    own = mesh.cluster.credentials
+    assert own is not None
+    service = context.random_source.choice((*ASYNCIO, "enrich", "observe"))
+    user = stream_users(mesh.topics)[service]
+    start_s = time.time()
+    await set_passwords(mesh.bootstrap, {user: (password := secrets.token_urlsafe(32))})
+    running = [
+        process
+        for name, process in sorted(processes(mesh).items())
+        if name.startswith(service) and process.running
+    ]
+    restarted = running if service == "enrich" else running[:1]
+    for process in restarted:
+        os.kill(process.pid, signal.SIGTERM)
+    await asyncio.wait_for(asyncio.gather(*(process.wait() for process in restarted)), 60)
+    await asyncio.sleep(context.random_source.uniform(1, 6))
+    write_secret(own.password_file(user), password)
+    return FaultWindow("rotate-password", service, start_s, time.time())
+
+
+async def replace_certificate(context: FaultContext) -> FaultWindow:
+    """Replace the brokers' certificate, and restart a broker by SIGKILL; the others keep theirs."""
+    cluster = context.mesh.cluster
+    assert cluster is not None
+    assert cluster.credentials is not None
+    number = context.random_source.randint(1, cluster.brokers)
+    start_s = time.time()
+    cluster.credentials.replace_broker_certificate()
+    await cluster.processes[number].kill()
+    return FaultWindow("replace-certificate", _broker(context, number), start_s, time.time())
+
+
 FAULTS: Final[dict[str, Fault]] = {
     fault.__name__: fault
     for fault in (
@@ -188,6 +231,8 @@ FAULTS: Final[dict[str, Fault]] = {
         cut,
         step_clock,
         fill_disk,
+        rotate_password,
+        replace_certificate,
     )
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi import event
+from hifi.kafka.security import client_options
 from hifi.topics import Topics
 
 
@@ -68,7 +69,7 @@ async def read_topic_facts(bootstrap: str, topics: Topics) -> TopicFacts:
 
 async def _records(bootstrap: str, names: Sequence[str]) -> Any:
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
+        **client_options(bootstrap), enable_auto_commit=False, auto_offset_reset="earliest"
     )
     await consumer.start()
     try:

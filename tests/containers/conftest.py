@@ -43,11 +43,11 @@ def tag(engine: None) -> str:
 
 
 @pytest.fixture(scope="session")
-def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def secrets(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("secrets")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)
-    run("infra/docker/secrets.sh", str(folder))
+    run("infra/docker/secrets.sh", str(folder), env={"HIFI_TAG": tag})
     return folder
 
 

@@ -29,12 +29,12 @@ def test_a_wrong_folder_of_pipes_is_named(make_mesh: MakeMesh, tmp_path: Path) -
     assert "nowhere" in done.stderr
 
 
-def test_a_wrong_pipe_ends_provision_with_file_and_line(make_mesh: MakeMesh, tmp_path: Path) -> None:
+def test_a_wrong_pipe_ends_the_setup_with_file_and_line(make_mesh: MakeMesh, tmp_path: Path) -> None:
     mesh = make_mesh("pipe")
     (tmp_path / "broken.yaml").write_text("pipe: broken\nsource: {keys: []}\n")
     tmp_path.chmod(0o755)
     mesh.env["HIFI_PIPES"] = str(tmp_path)
-    done = mesh.compose("run", "--rm", "--no-deps", "provision", check=False)
+    done = mesh.compose("run", "--rm", "--no-deps", "setup", check=False)
     assert done.returncode == 2
     assert "/pipes/broken.yaml:2:" in done.stderr + done.stdout
 
@@ -59,13 +59,13 @@ def test_services_wait_for_an_unreachable_kafka_say_so_and_recover(make_mesh: Ma
     for service in ("normalize", "egest"):
         until(partial(says_kafka, service), f"{service} says that it waits for Kafka")
         assert mesh.health(service) != ["healthy"]
-    mesh.up("kafka", "provision", "normalize", "egest")
+    mesh.up("kafka", "setup", "normalize", "egest")
     assert mesh.waiting("normalize") == mesh.waiting("egest") == {}
 
 
-def test_provision_gives_up_on_an_absent_kafka_with_a_sentence(make_mesh: MakeMesh) -> None:
+def test_the_setup_gives_up_on_an_absent_kafka_with_a_sentence(make_mesh: MakeMesh) -> None:
     mesh = make_mesh("absent")
-    done = mesh.compose("run", "--rm", "--no-deps", "-e", "HIFI_WAIT_S=3", "provision", check=False)
+    done = mesh.compose("run", "--rm", "--no-deps", "-e", "HIFI_WAIT_S=3", "setup", check=False)
     assert done.returncode == 1
     assert "waited 3 s for Kafka at kafka:9092" in done.stderr + done.stdout
 
@@ -91,7 +91,7 @@ def two(make_mesh: MakeMesh) -> tuple[ComposeMesh, ComposeMesh]:
 
 def test_two_meshes_on_one_host_share_no_network_and_no_volume(two: tuple[ComposeMesh, ComposeMesh]) -> None:
     for mesh in two:
-        mesh.up("kafka", "provision")
+        mesh.up("kafka", "setup")
     names = {
         inspect(mesh.containers("kafka")[0], "{{range .NetworkSettings.Networks}}{{.NetworkID}}{{end}}")
         for mesh in two
@@ -106,7 +106,7 @@ async def test_a_backup_restores_what_was_not_delivered(
     make_mesh: MakeMesh, sender: MakeSender, tmp_path: Path
 ) -> None:
     mesh = make_mesh("backup")
-    mesh.up("kafka", "provision", "ingest")
+    mesh.up("kafka", "setup", "ingest")
     one = sender(mesh)
     await one.send(5)
     container, archive = mesh.containers("kafka")[0], tmp_path / "kafka.tar"
@@ -116,5 +116,5 @@ async def test_a_backup_restores_what_was_not_delivered(
     mesh.compose("create", "kafka")
     created = mesh.compose("ps", "--all", "--quiet", "kafka").stdout.strip()
     run("sh", "-c", f"docker cp - {created}:/var/lib/kafka <{archive}")
-    mesh.up("kafka", "provision", "destination", "normalize", "enrich", "egest")
+    mesh.up("kafka", "setup", "destination", "normalize", "enrich", "egest")
     all_arrived_once(mesh, one)

@@ -8,11 +8,54 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import aiohttp
 import pytest
 from stack import ROOT, ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
 
+PYTHON = ("/opt/hifi/bin/python", "-c")
+FETCH = "import sys, urllib.request as r; print(r.urlopen(f'http://127.0.0.1:9000/{sys.argv[1]}').read().decode())"
+PROCESSES = """
+import glob
+for file in glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
+    try:
+        print(open(file, "rb").read().replace(b"\\0", b" ").decode(errors="replace"))
+    except OSError:
+        pass
+"""
+SEARCH = """
+import pathlib, sys
+text = sys.argv[1].encode()
+for path in pathlib.Path("/var/lib/kafka").rglob("*"):
+    if path.is_file() and text in path.read_bytes():
+        print(path)
+"""
+TOPICS = """
+import asyncio, sys
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from hifi.kafka.security import client_options
+
+async def main():
+    consumer = AIOKafkaConsumer(**client_options("kafka:9092"))
+    await consumer.start()
+    partitions = [TopicPartition(t, p) for t in await consumer.topics() for p in consumer.partitions_for_topic(t)]
+    consumer.assign(partitions)
+    await consumer.seek_to_beginning()
+    ends = await consumer.end_offsets(partitions)
+    found = set()
+    while any(await consumer.position(each) < ends[each] for each in partitions):
+        for each, records in (await consumer.getmany(timeout_ms=200)).items():
+            for one in records:
+                parts = [one.key or b"", one.value or b"", *(value for _, value in one.headers)]
+                found |= {(text, each.topic) for text in sys.argv[1:] if any(text.encode() in part for part in parts)}
+    await consumer.stop()
+    for text, topic in sorted(found):
+        print(text, topic)
+
+asyncio.run(main())
+"""
 MakeSender = Callable[[ComposeMesh], SteadySender]
 
 
@@ -23,6 +66,28 @@ def mesh(make_mesh: Callable[..., ComposeMesh]) -> ComposeMesh:
     mesh.up()
     print(f"up and ready after {time.monotonic() - began:.0f} s")
     return mesh
+
+
+def in_kafka(mesh: ComposeMesh, text: str) -> list[str]:
+    """The files on the broker's disk that contain a text; records of enrich are compressed."""
+    return run("docker", "exec", mesh.containers("kafka")[0], "python3", "-c", SEARCH, text).stdout.split()
+
+
+def in_records(mesh: ComposeMesh, *texts: str) -> set[tuple[str, str]]:
+    """The texts that are in records of a topic, with the topic."""
+    command = (
+        "run",
+        "--rm",
+        "--no-deps",
+        "-T",
+        "--entrypoint",
+        "/opt/hifi/bin/python",
+        "setup",
+        "-c",
+        TOPICS,
+    )
+    lines = mesh.compose(*command, *texts).stdout.splitlines()
+    return {(text, topic) for text, _, topic in (line.rpartition(" ") for line in lines)}
 
 
 async def in_thread(*steps: Callable[[], object]) -> None:
@@ -36,6 +101,84 @@ async def test_every_event_arrives_exactly_once(mesh: ComposeMesh, sender: MakeS
     one = sender(mesh)
     await one.send(10)
     all_arrived_once(mesh, one)
+
+
+async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
+    mesh: ComposeMesh, secrets: Path
+) -> None:
+    """Canaries are all secrets, and a masked field of an event that is delivered and of one that is a dead letter."""
+    email = "canary-4711@example.com"
+    good = {"id": "canary-good", "customer": "canary-customer", "amount": 1.5, "email": email}
+    bad = good | {"id": "canary-bad", "amount": "much"}
+    key = (secrets / "write_key").read_text().strip()
+    url = f"http://127.0.0.1:{mesh.env['HIFI_PORT']}/v1/pipes/orders/events"
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}) as session:
+        for event in (good, bad):
+            async with session.post(url, json=event) as answer:
+                assert answer.status == 202, await answer.text()
+    found = partial(in_kafka, mesh)
+    until(lambda: "canary-good" in mesh.arrivals(), "the good event is delivered")
+    until(lambda: any("dead-letter" in path for path in found("canary-bad")), "the bad one is a dead letter")
+    until(lambda: any("receipts" in path for path in found("canary-good")), "the good one has a receipt")
+    hidden = {path.name: path.read_text().strip() for path in secrets.rglob("*") if path.is_file()}
+    hidden = {name: text.splitlines()[1] if "PRIVATE" in text else text for name, text in hidden.items()}
+    del hidden["ca.pem"]
+    canaries = {**hidden, "the masked field": email}
+    assert {name: paths for name, value in canaries.items() if (paths := found(value))} == {}
+    in_topics = in_records(mesh, "canary-customer", *canaries.values())
+    assert {topic for text, topic in in_topics if text == "canary-customer"} >= {"hifi.raw", "hifi.enriched"}
+    assert {text for text, _ in in_topics} == {"canary-customer"}
+    wrote = {"logs": mesh.compose("logs", "--no-color").stdout}
+    for service in ("ingest", "normalize", "enrich", "egest", "retrier", "observe"):
+        container = mesh.containers(service)[0]
+        for page in ("metrics", "readyz", "healthz"):
+            wrote[f"{service}/{page}"] = run("docker", "exec", container, *PYTHON, FETCH, page).stdout
+    for service in ("kafka", "ingest", "normalize", "enrich", "egest", "retrier", "observe"):
+        listed = run("docker", "exec", mesh.containers(service)[0], "python3", "-c", PROCESSES).stdout
+        wrote[f"{service}: processes"] = listed
+    console = f"http://127.0.0.1:{mesh.env['HIFI_CONSOLE_PORT']}"
+    async with aiohttp.ClientSession() as session:
+        for page in (
+            "/",
+            "/pipes/orders",
+            "/dead",
+            "/api/v1/pipes",
+            "/api/v1/pipes/orders/dead",
+            "/api/v1/status",
+        ):
+            async with session.get(console + page) as answer:
+                wrote[f"console {page}"] = await answer.text()
+    assert all(len(text) > 100 for text in wrote.values()), {name: len(text) for name, text in wrote.items()}
+    assert [
+        (name, where) for name, value in canaries.items() for where, text in wrote.items() if value in text
+    ] == []
+
+
+def test_kafka_refuses_plaintext_and_a_service_what_is_not_its_own(mesh: ComposeMesh) -> None:
+    script = """
+import asyncio, os
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError, TopicAuthorizationFailedError
+from hifi.kafka.security import client_options
+
+async def refused(error, **options):
+    producer = AIOKafkaProducer(**options, request_timeout_ms=5000)
+    try:
+        await producer.start()
+        await producer.send_and_wait("hifi.raw", b"{}")
+    except error as told:
+        print("refused:", type(told).__name__)
+    finally:
+        await producer.stop()
+
+async def main():
+    await refused(KafkaConnectionError, bootstrap_servers="kafka:9092")
+    await refused(TopicAuthorizationFailedError, **client_options("kafka:9092"))
+
+asyncio.run(main())
+"""
+    done = run("docker", "exec", mesh.containers("retrier")[0], "/opt/hifi/bin/python", "-c", script)
+    assert done.stdout == "refused: KafkaConnectionError\nrefused: TopicAuthorizationFailedError\n"
 
 
 async def test_up_again_changes_nothing(mesh: ComposeMesh, sender: MakeSender) -> None:

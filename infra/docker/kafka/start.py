@@ -5,6 +5,10 @@ Variables, all optional:
     KAFKA_NODE_ID       number of this node in that list, from 1
     KAFKA_CLUSTER       name of the cluster, the same for all nodes; the cluster id is derived from it
     KAFKA_ADVERTISED    HOST:PORT at which clients outside the containers' network reach port 9094
+    KAFKA_SECURITY      folder with ca.pem, broker.pem and the passwords users/broker and users/admin, as
+                        hifi_infra.kafka.make_credentials makes them: clients and brokers then need TLS and a
+                        password (SCRAM-SHA-512), and the authorizer allows `admin` everything, others what ACLs
+                        allow. Fixed when the volume is formatted. Default: plaintext, and everybody may do everything
     KAFKA_HEAP_MB       heap of the JVM, default 512; the broker needs about 250 MB more
     KAFKA_SETTINGS      additional lines of server.properties, which override others
 
@@ -21,12 +25,16 @@ import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
-from hifi_infra.kafka.kraft import Ports, server_properties
+from hifi_infra.kafka.kraft import Ports, SecuredListeners, server_properties
 
 DATA: Final = Path("/var/lib/kafka")
 HOME: Final = Path("/opt/kafka")
 SETTINGS: Final = Path("/tmp/server.properties")  # noqa: S108 - the container's own, written at each start
 CLIENTS, CONTROLLER, OUTSIDE = 9092, 9093, 9094
+ADMIN, BROKER = "admin", "broker"
+"""Kafka users that exist from the first start on; both are super users."""
+SECURED: Final = DATA / "secured"
+"""A file that exists if the volume was formatted with KAFKA_SECURITY."""
 LEAST_FREE_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -42,20 +50,39 @@ def cluster_id(name: str) -> str:
     return base64.urlsafe_b64encode(b"\x01" + digest[:15]).decode().rstrip("=")
 
 
-def settings(nodes: list[str], node: int, advertised: str, more: str, log_dir: Path) -> str:
+def password(security: Path, user: str) -> str:
+    """The password of a user."""
+    file = security / "users" / user
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        fail(f"{file} cannot be read ({error.strerror}): make it with hifi_infra.kafka.make_credentials")
+
+
+def settings(
+    nodes: list[str], node: int, advertised: str, more: str, log_dir: Path, security: Path | None
+) -> str:
     """The `server.properties` of one node."""
-    text = server_properties(node, [Ports(CLIENTS, CONTROLLER)] * len(nodes), str(log_dir))
+    secured = None
+    if security is not None:
+        files = security / "ca.pem", security / "broker.pem"
+        secured = SecuredListeners(*files, BROKER, password(security, BROKER), [ADMIN])
+    text = server_properties(node, [Ports(CLIENTS, CONTROLLER)] * len(nodes), str(log_dir), secured)
     lines = dict(line.split("=", 1) for line in text.splitlines())
     own = nodes[node - 1]
     inside = f"BROKER://{own}:{CLIENTS}"
     lines |= {
         "controller.quorum.voters": ",".join(f"{n}@{host}:{CONTROLLER}" for n, host in enumerate(nodes, 1)),
-        "listeners": f"BROKER://:{CLIENTS},CONTROLLER://:{CONTROLLER},OUTSIDE://:{OUTSIDE}",
-        "advertised.listeners": f"{inside},OUTSIDE://{advertised}" if advertised else inside,
-        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        "listeners": f"BROKER://:{CLIENTS},CONTROLLER://:{CONTROLLER}",
+        "advertised.listeners": inside,
     }
-    if not advertised:
-        lines["listeners"] = f"BROKER://:{CLIENTS},CONTROLLER://:{CONTROLLER}"
+    if advertised:
+        lines["listeners"] += f",OUTSIDE://:{OUTSIDE}"
+        lines["advertised.listeners"] += f",OUTSIDE://{advertised}"
+        lines["listener.security.protocol.map"] += f",OUTSIDE:{'SASL_SSL' if secured else 'PLAINTEXT'}"
+        jaas = "listener.name.{}.scram-sha-512.sasl.jaas.config"
+        if secured:
+            lines[jaas.format("outside")] = lines[jaas.format("broker")]
     lines |= dict(line.strip().split("=", 1) for line in more.splitlines() if "=" in line)
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
@@ -76,21 +103,38 @@ def java(*arguments: str) -> list[str]:
     ]
 
 
-def format_volume(identity: str, nodes: list[str], node: int) -> None:
+def format_volume(identity: str, nodes: list[str], node: int, security: Path | None) -> None:
     """Format an empty volume. The log folder gets its final name only when it is complete."""
     part = DATA / "formatting"
     shutil.rmtree(part, ignore_errors=True)
-    SETTINGS.write_text(settings(nodes, node, "", "", part))
+    write_settings(settings(nodes, node, "", "", part, security))
     part.mkdir()
-    tool = java("-Xmx128m", "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(SETTINGS))
+    arguments = ["format", "-t", identity, "-c", str(SETTINGS)]
+    for user in (ADMIN, BROKER) if security is not None else ():
+        assert security is not None
+        arguments += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password(security, user)}]"]
+    # In a file: a process list shows arguments.
+    listed = SETTINGS.with_name("arguments")
+    listed.touch(mode=0o600)
+    listed.write_text("\n".join(arguments))
+    tool = java("-Xmx128m", "kafka.tools.StorageTool", f"@{listed}")
     result = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0:
         fail(f"the volume {DATA} could not be formatted:\n{result.stdout}")
+    listed.unlink()
+    if security is not None:
+        SECURED.touch()
     part.rename(DATA / "log")
 
 
-def check_volume(identity: str) -> None:
-    """Check that the volume is writable, has room and belongs to this cluster."""
+def write_settings(text: str) -> None:
+    """Write `server.properties`, which may have a password."""
+    SETTINGS.touch(mode=0o600)
+    SETTINGS.write_text(text)
+
+
+def check_volume(identity: str, security: Path | None) -> None:
+    """Check that the volume is writable, has room, belongs to this cluster and is secured if that is asked for."""
     try:
         probe = DATA / "writable"
         probe.write_bytes(bytes(4096))
@@ -107,6 +151,11 @@ def check_volume(identity: str) -> None:
     about = DATA / "log" / "meta.properties"
     if about.exists() and f"cluster.id={identity}" not in about.read_text().split():
         fail(f"the volume {DATA} belongs to another cluster: use its KAFKA_CLUSTER name, or another volume")
+    if about.exists() and security is not None and not SECURED.exists():
+        fail(
+            f"the volume {DATA} was made without KAFKA_SECURITY and has no users: start it with "
+            "infra/compose.plaintext.yaml, or use another volume"
+        )
 
 
 def main() -> None:
@@ -116,11 +165,12 @@ def main() -> None:
     if not 1 <= node <= len(nodes):
         fail(f"KAFKA_NODE_ID is {node}, and KAFKA_NODES names {len(nodes)}")
     identity = cluster_id(os.environ.get("KAFKA_CLUSTER", "hifi"))
-    check_volume(identity)
+    security = Path(os.environ["KAFKA_SECURITY"]) if os.environ.get("KAFKA_SECURITY") else None
+    check_volume(identity, security)
     if not (DATA / "log").exists():
-        format_volume(identity, nodes, node)
+        format_volume(identity, nodes, node, security)
     advertised, more = os.environ.get("KAFKA_ADVERTISED", ""), os.environ.get("KAFKA_SETTINGS", "")
-    SETTINGS.write_text(settings(nodes, node, advertised, more, DATA / "log"))
+    write_settings(settings(nodes, node, advertised, more, DATA / "log", security))
     command = java(f"-Xmx{os.environ.get('KAFKA_HEAP_MB', '512')}m", "kafka.Kafka", str(SETTINGS))
     os.execv(command[0], command)  # noqa: S606 - no shell
 

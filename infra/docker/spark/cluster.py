@@ -4,7 +4,8 @@
     cluster.py worker spark://MASTER:7077
 
 Variables for workers: SPARK_CORES, tasks at a time (default 2); SPARK_MEMORY_MB, of all executors together
-(default 1024). Ports: master 7077, its pages 8080; a worker's pages 8081. Nothing is kept.
+(default 1024). For both: SPARK_SECRET_FILE, a file with the secret that all processes of the cluster share; with it
+they authenticate each other and encrypt. Ports: master 7077, its pages 8080; a worker's pages 8081. Nothing is kept.
 """
 
 import os
@@ -57,8 +58,13 @@ def main() -> None:
         "SPARK_LOCAL_DIRS": SCRATCH,
         "SPARK_SCALA_VERSION": SCALA,  # a worker that starts executors would look for a source tree without it
     }
+    secured = []
+    if secret_file := os.environ.get("SPARK_SECRET_FILE"):
+        environment["_SPARK_AUTH_SECRET"] = Path(secret_file).read_text().strip()
+        secured = ["-Dspark.authenticate=true", "-Dspark.network.crypto.enabled=true"]
     command = [
         str(java),
+        *secured,
         "-Xmx256m",
         "-XX:+UseSerialGC",
         f"-Dlog4j2.configurationFile={spark.parent / LOG4J}",

@@ -1,6 +1,7 @@
 """X.509 certificates of a mesh's own secured Kafka: an authority, and certificates for this machine. Pure."""
 
 import ipaddress
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -49,7 +50,11 @@ def make_authority() -> tuple[str, str]:
 
 
 def make_certificate(
-    authority_key: str, authority: str, name: str, until: datetime | None = None
+    authority_key: str,
+    authority: str,
+    name: str,
+    until: datetime | None = None,
+    hosts: Iterable[str] = (),
 ) -> tuple[str, str]:
     """A new key (PKCS #8) and a certificate for this common name on this machine, PEM.
 
@@ -58,6 +63,7 @@ def make_certificate(
         authority: certificate of the authority, PEM.
         name: the common name.
         until: when the certificate expires; None: in 397 days.
+        hosts: further host names at which the certificate is valid.
     """
     signer = load_pem_private_key(authority_key.encode(), None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
@@ -65,7 +71,10 @@ def make_certificate(
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     until = until or now + LIFE
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
+    names = [
+        x509.IPAddress(ipaddress.ip_address(LOOPBACK)),
+        *map(x509.DNSName, sorted({"localhost", *hosts})),
+    ]
     certificate = (
         _builder(name, issuer, key, min(now, until) - _SKEW, until)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -81,6 +90,13 @@ def make_certificate(
 def expires_within(pem: str, time: timedelta) -> bool:
     """Whether the certificate in this PEM text has expired or will in this time."""
     return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc < datetime.now(UTC) + time
+
+
+def host_names(pem: str) -> set[str]:
+    """The host names at which the certificate in this PEM text is valid."""
+    extensions = x509.load_pem_x509_certificate(pem.encode()).extensions
+    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return set(names.get_values_for_type(x509.DNSName))
 
 
 def _builder(

@@ -6,7 +6,7 @@ users/<name>                    password of a Kafka user
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -59,8 +59,12 @@ class ClusterCredentials:
             password_file=self.password_file(user),
         )
 
-    def prepare(self, users: Iterable[str] = (ADMIN, BROKER)) -> None:
-        """Make what is missing, and renew the brokers' certificate 60 days before it expires.
+    def prepare(self, users: Iterable[str] = (ADMIN, BROKER), hosts: Collection[str] = ()) -> None:
+        """Make what is missing, and renew the brokers' certificate 60 days before it expires or for a new host.
+
+        Args:
+            users: those who need a password.
+            hosts: names of the brokers' hosts besides this machine's.
 
         Raises:
             Misconfigured: the folder cannot be used.
@@ -74,8 +78,13 @@ class ClusterCredentials:
                 key, certificate = certificates.make_authority()
                 write_secret(self.folder / "ca.key", key)
                 write_secret(self.ca, certificate)
-            if not self.broker.exists() or certificates.expires_within(self.broker.read_text(), RENEW_BEFORE):
-                self.replace_broker_certificate()
+            known = self.broker.read_text() if self.broker.exists() else ""
+            if (
+                not known
+                or certificates.expires_within(known, RENEW_BEFORE)
+                or not certificates.host_names(known) >= set(hosts)
+            ):
+                self.replace_broker_certificate(hosts=hosts)
             for user in users:
                 self.password(user)
         except (OSError, ValueError) as error:
@@ -83,16 +92,18 @@ class ClusterCredentials:
                 f"the credentials in {self.folder} cannot be used: {error}; choose another data folder"
             ) from error
 
-    def replace_broker_certificate(self, until: datetime | None = None) -> None:
+    def replace_broker_certificate(self, until: datetime | None = None, hosts: Iterable[str] = ()) -> None:
         """Make a new key and certificate for the brokers, which load them when they start."""
-        write_secret(self.broker, "".join(self.certificate(BROKER, until)))
+        write_secret(self.broker, "".join(self.certificate(BROKER, until, hosts)))
 
-    def certificate(self, name: str, until: datetime | None = None) -> tuple[str, str]:
+    def certificate(
+        self, name: str, until: datetime | None = None, hosts: Iterable[str] = ()
+    ) -> tuple[str, str]:
         """A new key and certificate, PEM, for a common name, signed by the folder's authority."""
         from hifi_infra.kafka import certificates
 
         authority_key = (self.folder / "ca.key").read_text()
-        return certificates.make_certificate(authority_key, self.ca.read_text(), name, until)
+        return certificates.make_certificate(authority_key, self.ca.read_text(), name, until, hosts)
 
 
 def own_cluster_security(data: Path, *, secure: bool) -> KafkaSecurity:

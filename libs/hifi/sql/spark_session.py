@@ -86,7 +86,12 @@ def task_slots(master: str) -> int | None:
 
 
 def start_spark(
-    master: str, app_name: str, scratch: Path, conf: Mapping[str, str], java_options: str = ""
+    master: str,
+    app_name: str,
+    scratch: Path,
+    conf: Mapping[str, str],
+    java_options: str = "",
+    secret: str = "",
 ) -> SparkSession:
     """Start Spark in this process. Blocks for some seconds.
 
@@ -96,6 +101,7 @@ def start_spark(
         scratch: folder for Spark's temporary files.
         conf: further Spark settings; `SEMANTICS` take precedence.
         java_options: further options of the driver's JVM, after `JVM_OPTIONS`.
+        secret: of a Spark cluster; with it Spark's processes authenticate each other and encrypt. Empty: neither.
     """
     own = {
         "spark.local.dir": str(scratch),
@@ -111,6 +117,15 @@ def start_spark(
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in {**_TUNING, **own, **conf, **SEMANTICS}.items():
         builder = builder.config(name, value)
+    if secret:
+        # In a file: the settings of a session become arguments, which a process list shows.
+        folder = scratch / "conf"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "spark-defaults.conf").write_text(
+            "spark.authenticate true\nspark.network.crypto.enabled true\n"
+            f"spark.authenticate.secret {secret}\n"
+        )
+        os.environ["SPARK_CONF_DIR"] = str(folder)
     with _public_variables():
         return builder.getOrCreate()
 

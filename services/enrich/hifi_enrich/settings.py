@@ -1,5 +1,6 @@
 """Settings of enrich: environment variables with the prefix `HIFI_ENRICH_`, beside those of every service."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -29,6 +30,12 @@ class EnrichSettings(ServiceSettings):
         "",
         description="Spark master, such as `local[4]` or `spark://HOST:7077`; default: `local[N]` with one slot "
         "more than the stream has partitions.",
+    )
+    enrich_spark_secret_file: Path | None = Field(
+        None,
+        description="File with the secret that the processes of a Spark cluster share. With it they authenticate each "
+        "other and encrypt (`spark.authenticate`, `spark.network.crypto.enabled`); the master and the workers need the "
+        "same. Default: neither.",
     )
     enrich_driver_memory: str = Field(
         "1g", pattern=r"^\d+[mg]$", description="Heap of Spark's driver, such as `512m` or `2g`."

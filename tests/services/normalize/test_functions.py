@@ -123,10 +123,11 @@ async def test_events_beyond_the_budget_of_a_fetch_are_dead_letters_and_quaranti
 async def test_a_module_that_cannot_be_imported_holds_nothing_up_again(
     module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hifi_normalize.functions.worker_process._START_S", 1.0)
     runner = FunctionRunner(LIMITS, Health("normalize", "test"))
     stuck = PipeFunction("p", 1, "stuck_functions:f")
-    found = [one.reason for one in await runner.call(stuck, [b"{}"] * 3) if isinstance(one, Rejected)]
+    with monkeypatch.context() as patch:
+        patch.setattr("hifi_normalize.functions.worker_process._START_S", 1.0)
+        found = [one.reason for one in await runner.call(stuck, [b"{}"] * 3) if isinstance(one, Rejected)]
     missing = await runner.call(PipeFunction("p", 1, "own_functions:missing"), [b"{}"])
     await runner.stop()
     assert found == ["function-timeout", "function-quarantined", "function-quarantined"]

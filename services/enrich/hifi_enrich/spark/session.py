@@ -113,5 +113,27 @@ def start_session(
     if task_slots(master) is None:
         conf["spark.jars"] = ",".join(map(str, jars))
     return start_spark(
-        master, f"hifi-enrich-{settings.stream}", scratch, {**conf, **settings.enrich_conf}, java_options
+        master,
+        f"hifi-enrich-{settings.stream}",
+        scratch,
+        {**conf, **settings.enrich_conf},
+        java_options,
+        cluster_secret(settings.enrich_spark_secret_file),
     )
+
+
+def cluster_secret(file: Path | None) -> str:
+    """The secret of the Spark cluster; empty: there is none.
+
+    Raises:
+        Misconfigured: the file cannot be read, or has not one line.
+    """
+    if file is None:
+        return ""
+    try:
+        secret = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"HIFI_ENRICH_SPARK_SECRET_FILE={file} cannot be read: {error}") from error
+    if len(secret.split()) != 1:
+        raise Misconfigured(f"HIFI_ENRICH_SPARK_SECRET_FILE={file} must have one line without spaces")
+    return secret

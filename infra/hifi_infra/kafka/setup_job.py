@@ -1,4 +1,4 @@
-"""`python -m hifi_infra.kafka.provision`: sets up a stream on an existing Kafka: topics, partition count, pipes.
+"""`python -m hifi_infra.kafka.setup_job`: sets up a stream on an existing Kafka: users, topics, partition count, pipes.
 
 A deployment runs it before its services, and again when pipes change; repeating it changes nothing. Exit status: 0 when
 everything is published, 1 when Kafka did not answer in time, 2 when a pipe or a setting is wrong.
@@ -20,14 +20,17 @@ from hifi.kafka.security import client_options
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi.settings import ServiceSettings, load
+from hifi.topics import Topics
+from hifi_infra.kafka.credentials import ClusterCredentials
+from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
 RETRY_S: Final = 0.5
 logger = log.get(__name__)
 
 
-class ProvisionSettings(ServiceSettings):
-    """Settings of `hifi_infra.kafka.provision`."""
+class SetupSettings(ServiceSettings):
+    """Settings of `hifi_infra.kafka.setup_job`."""
 
     partitions: int | None = Field(
         None,
@@ -41,19 +44,27 @@ class ProvisionSettings(ServiceSettings):
     delete_missing: bool = Field(
         default=False, description="Delete published pipes that are not in the folder."
     )
+    credentials_folder: Path | None = Field(
+        None,
+        description="Folder of `hifi_infra.kafka.make_credentials`, from which the Kafka users of the stream are made, "
+        "with their ACLs. The job itself must then connect as a user who may do that. Default: users are left alone.",
+    )
     wait_s: float = Field(120, gt=0, description="How long to wait for Kafka, seconds.")
 
 
-async def provision(settings: ProvisionSettings) -> None:
+async def set_up(settings: SetupSettings) -> None:
     """Set up the stream.
 
     Raises:
-        Misconfigured: a pipe is wrong, or the stream has another partition count; nothing was changed.
+        Misconfigured: a pipe is wrong, a user's password is missing, or the stream has another partition count;
+            nothing was changed.
         Retryable: Kafka did not answer in time.
     """
     pipes = _pipes(settings.pipes_folder)
     topics = settings.topics
     await _brokers(settings)
+    if settings.credentials_folder is not None:
+        await _users(settings.kafka, topics, ClusterCredentials(settings.credentials_folder))
     partitions = await prepare(settings.kafka, topics, settings.partitions, create=settings.create_topics)
     logger.info("stream-ready", stream=settings.stream, partitions=partitions)
     if settings.pipes_folder is not None:
@@ -71,7 +82,22 @@ def _pipes(folder: Path | None) -> list[Pipe]:
     return [one.pipe for one in loaded]
 
 
-async def _brokers(settings: ProvisionSettings) -> None:
+async def _users(kafka: str, topics: Topics, credentials: ClusterCredentials) -> None:
+    missing = [
+        str(credentials.password_file(user))
+        for user in stream_users(topics).values()
+        if not credentials.password_file(user).exists()
+    ]
+    if missing:
+        raise Misconfigured(
+            f"HIFI_CREDENTIALS_FOLDER: there is no password in {', '.join(missing)}; "
+            f"run hifi_infra.kafka.make_credentials for the stream {topics.stream}"
+        )
+    await secure_stream(kafka, topics, credentials)
+    logger.info("users-ready", users=len(stream_users(topics)))
+
+
+async def _brokers(settings: SetupSettings) -> None:
     end = time.monotonic() + settings.wait_s
     reported = ""
     while True:
@@ -100,11 +126,11 @@ async def _brokers(settings: ProvisionSettings) -> None:
 def main() -> None:
     """The command."""
     try:
-        settings = load(ProvisionSettings)
-        log.configure("provision", settings.instance, format=settings.log_format, level=settings.log_level)
-        asyncio.run(provision(settings))
+        settings = load(SetupSettings)
+        log.configure("setup", settings.instance, format=settings.log_format, level=settings.log_level)
+        asyncio.run(set_up(settings))
     except HifiError as error:
-        print(f"hifi-provision: {error}", file=sys.stderr)
+        print(f"hifi-setup: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, Misconfigured) else 1)
 
 

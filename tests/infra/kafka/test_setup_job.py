@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read_registry
 from hifi.topics import Topics
-from hifi_infra.kafka.provision import ProvisionSettings, provision
+from hifi_infra.kafka.setup_job import SetupSettings, set_up
 from hifi_infra.ports import free_port
 
 PIPE = """
@@ -24,8 +24,8 @@ def stream() -> str:
     return f"s{uuid.uuid4().hex[:10]}"
 
 
-def settings(kafka: str, stream: str, **more: object) -> ProvisionSettings:
-    return ProvisionSettings.model_validate({"kafka": kafka, "stream": stream} | more)
+def settings(kafka: str, stream: str, **more: object) -> SetupSettings:
+    return SetupSettings.model_validate({"kafka": kafka, "stream": stream} | more)
 
 
 def write(folder: Path, name: str, path: str = "a") -> None:
@@ -42,7 +42,7 @@ async def test_a_topic_that_takes_too_little_is_told_with_its_remedy(kafka: str,
     with pytest.raises(
         Misconfigured, match=r"allows records of 1000000 bytes .* --add-config max.message.bytes="
     ):
-        await provision(settings(kafka, stream, partitions=2))
+        await set_up(settings(kafka, stream, partitions=2))
 
 
 async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
@@ -50,22 +50,22 @@ async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
 ) -> None:
     write(tmp_path, "one")
     told = settings(kafka, stream, partitions=2, pipes_folder=tmp_path)
-    await provision(told)
+    await set_up(told)
     first = await read_registry(kafka, Topics(stream))
     assert first.partitions == 2
     assert set(first.pipes) == {"one"}
-    await provision(told)
+    await set_up(told)
     assert await read_registry(kafka, Topics(stream)) == first
 
 
 async def test_a_wrong_pipe_changes_nothing_at_all(kafka: str, stream: str, tmp_path: Path) -> None:
     write(tmp_path, "one")
-    await provision(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
+    await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
     before = await read_registry(kafka, Topics(stream))
     write(tmp_path, "one", "changed")
     (tmp_path / "two.yaml").write_text("pipe: two\n")
     with pytest.raises(Misconfigured, match=r"two\.yaml:1:"):
-        await provision(settings(kafka, stream, pipes_folder=tmp_path))
+        await set_up(settings(kafka, stream, pipes_folder=tmp_path))
     assert await read_registry(kafka, Topics(stream)) == before
 
 
@@ -74,22 +74,22 @@ async def test_pipes_that_the_folder_lost_are_deleted_only_where_asked(
 ) -> None:
     write(tmp_path, "one")
     write(tmp_path, "two")
-    await provision(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
+    await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
     (tmp_path / "two.yaml").unlink()
-    await provision(settings(kafka, stream, pipes_folder=tmp_path))
+    await set_up(settings(kafka, stream, pipes_folder=tmp_path))
     assert set((await read_registry(kafka, Topics(stream))).pipes) == {"one", "two"}
-    await provision(settings(kafka, stream, pipes_folder=tmp_path, delete_missing=True))
+    await set_up(settings(kafka, stream, pipes_folder=tmp_path, delete_missing=True))
     assert set((await read_registry(kafka, Topics(stream))).pipes) == {"one"}
 
 
 async def test_another_partition_count_is_refused(kafka: str, stream: str) -> None:
-    await provision(settings(kafka, stream, partitions=1))
+    await set_up(settings(kafka, stream, partitions=1))
     with pytest.raises(Misconfigured, match="partitions"):
-        await provision(settings(kafka, stream, partitions=3))
+        await set_up(settings(kafka, stream, partitions=3))
 
 
 async def test_an_absent_kafka_and_too_few_brokers_are_told_in_time(kafka: str, stream: str) -> None:
     with pytest.raises(Retryable, match="does not answer"):
-        await provision(settings(f"127.0.0.1:{free_port()}", stream, wait_s=0.5))
+        await set_up(settings(f"127.0.0.1:{free_port()}", stream, wait_s=0.5))
     with pytest.raises(Retryable, match="1 of 99 brokers"):
-        await provision(settings(kafka, stream, brokers=99, wait_s=0.5))
+        await set_up(settings(kafka, stream, brokers=99, wait_s=0.5))

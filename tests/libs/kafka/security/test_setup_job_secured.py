@@ -21,8 +21,8 @@ from hifi.pipe.registry import publish, read_registry, stream_record
 from hifi.topics import Topics
 from hifi_cli.app import app
 from hifi_infra.kafka.credentials import ADMIN
-from hifi_infra.kafka.provision import ProvisionSettings, provision
 from hifi_infra.kafka.secured_stream import secure_stream
+from hifi_infra.kafka.setup_job import SetupSettings, set_up
 
 PIPE = """
 pipe: one
@@ -42,8 +42,8 @@ def as_role(secured: SecuredKafka) -> Iterator[object]:
     use(secured.bootstrap, secured.credentials.security(ADMIN))
 
 
-def _settings(secured: SecuredKafka, stream: str, **more: object) -> ProvisionSettings:
-    return ProvisionSettings.model_validate({"kafka": secured.bootstrap, "stream": stream} | more)
+def _settings(secured: SecuredKafka, stream: str, **more: object) -> SetupSettings:
+    return SetupSettings.model_validate({"kafka": secured.bootstrap, "stream": stream} | more)
 
 
 async def test_the_publisher_sets_up_a_stream_and_publishes_pipes(
@@ -53,7 +53,7 @@ async def test_the_publisher_sets_up_a_stream_and_publishes_pipes(
     topics = Topics("provisioned")
     await secure_stream(secured.bootstrap, topics, secured.credentials)
     as_role(topics, "publisher")
-    await provision(_settings(secured, topics.stream, partitions=2, pipes_folder=tmp_path))
+    await set_up(_settings(secured, topics.stream, partitions=2, pipes_folder=tmp_path))
     as_role(topics, "operator")
     published = await read_registry(secured.bootstrap, topics)
     assert (published.partitions, set(published.pipes)) == (2, {"one"})
@@ -83,7 +83,7 @@ async def test_without_permission_to_create_topics_the_missing_ones_are_named(se
     with pytest.raises(
         Misconfigured, match=r"missing\.raw, .* are missing .*`hifi topics show --stream missing"
     ):
-        await provision(settings)
+        await set_up(settings)
 
 
 async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured: SecuredKafka) -> None:
@@ -99,7 +99,7 @@ async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured:
                 for one in made
             ]
         )
-    await provision(_settings(secured, "made", partitions=2, create_topics=False))
+    await set_up(_settings(secured, "made", partitions=2, create_topics=False))
 
     async with secured.client(AIOKafkaAdminClient, secured.credentials.security(ADMIN)) as admin:
         await admin.create_topics(
@@ -113,7 +113,7 @@ async def test_topics_made_as_shown_are_accepted_and_others_are_refused(secured:
             ]
         )
     with pytest.raises(Misconfigured, match=r"wrong\.raw has message\.timestamp\.type=CreateTime and needs"):
-        await provision(_settings(secured, "wrong", partitions=2))
+        await set_up(_settings(secured, "wrong", partitions=2))
 
 
 async def test_acls_are_created_once(secured: SecuredKafka) -> None:

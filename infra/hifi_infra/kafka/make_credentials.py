@@ -1,0 +1,60 @@
+"""`python -m hifi_infra.kafka.make_credentials FOLDER`: makes certificates and passwords for brokers in containers.
+
+What exists is kept; a certificate that expires within 60 days, or that lacks a host name, is replaced. Options:
+
+    --stream NAME   stream whose users get passwords (default: hifi)
+    --host NAME     host name of a broker, any number of times
+    --owner UID     user who may read the files, if this program runs as root
+
+Exit status: 0 when everything is there, 2 when the folder cannot be used.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from hifi.errors import Misconfigured
+from hifi.topics import Topics
+from hifi_infra.kafka.credentials import ADMIN, BROKER, ClusterCredentials
+from hifi_infra.kafka.secured_stream import stream_users
+
+
+def make_credentials(folder: Path, stream: str, hosts: list[str], owner: int | None = None) -> None:
+    """Make what is missing.
+
+    Args:
+        folder: of the credentials.
+        stream: its users get passwords.
+        hosts: names of the brokers' hosts.
+        owner: number of the user who may read the files; None: the user of this process.
+
+    Raises:
+        Misconfigured: the folder cannot be used.
+    """
+    users = stream_users(Topics(stream)).values()
+    ClusterCredentials(folder).prepare((ADMIN, BROKER, *users), hosts)
+    if owner is not None:
+        for path in (folder, *folder.rglob("*")):
+            if path.is_dir():
+                path.chmod(0o711)  # whoever starts containers must find the files by their names
+            os.chown(path, owner, owner)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="hifi_infra.kafka.make_credentials")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--stream", default="hifi")
+    parser.add_argument("--host", action="append", default=[])
+    parser.add_argument("--owner", type=int)
+    given = parser.parse_args()
+    try:
+        make_credentials(given.folder, given.stream, given.host, given.owner)
+    except Misconfigured as error:
+        print(f"make_credentials: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Credentials for brokers in containers: made once, kept, and completed when something is missing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from hifi_infra.kafka import certificates
+
+
+def make(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "hifi_infra.kafka.make_credentials", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_everything_is_made_once_and_only_what_is_missing_later(tmp_path: Path) -> None:
+    folder = tmp_path / "kafka"
+    assert make(folder, "--stream", "s", "--host", "one").returncode == 0
+    first = content(folder)
+    users = {"admin", "broker", "s.ingest", "s.normalize", "s.enrich", "s.egest", "s.retrier", "s.observe"}
+    assert {f"users/{user}" for user in users} <= first.keys()
+    assert len(set(first.values())) == len(first), "no password is used twice"
+    assert certificates.host_names(first["broker.pem"]) == {"localhost", "one"}
+    assert {path.stat().st_mode & 0o077 for path in folder.rglob("*") if path.is_file()} == {0}
+
+    assert make(folder, "--stream", "s", "--host", "one").returncode == 0
+    assert content(folder) == first
+
+    assert make(folder, "--stream", "s", "--host", "one", "--host", "two").returncode == 0
+    second = content(folder)
+    assert {name for name in first if second[name] != first[name]} == {"broker.pem"}
+    assert certificates.host_names(second["broker.pem"]) == {"localhost", "one", "two"}
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = make(tmp_path / "file")
+    assert done.returncode == 2
+    assert str(tmp_path / "file") in done.stderr
+    assert "Traceback" not in done.stderr
