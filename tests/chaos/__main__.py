@@ -54,7 +54,7 @@ def main(
     secure: Annotated[
         bool, typer.Option(help="Kafka with TLS, passwords and ACLs; further faults replace credentials.")
     ] = False,
-    trigger: TriggerOf = "micro-batch",
+    trigger: TriggerOf = "auto",
     freeze: Annotated[float, typer.Option(help="Longest freeze, seconds.")] = 15,
     within: Annotated[
         float, typer.Option(help="Fail when a service is not ready this long after a fault, seconds.")

@@ -58,7 +58,7 @@ console = Console(stderr=True, highlight=False)
 def main(
     minutes: Annotated[float, typer.Option(help="How long events are sent.")] = 10,
     rate: Annotated[float, typer.Option(help="Events a second.")] = 500,
-    trigger: TriggerOf = "micro-batch",
+    trigger: TriggerOf = "auto",
     restart: Annotated[
         bool, typer.Option(help="Restart one service after another with SIGTERM, then with SIGKILL.")
     ] = False,

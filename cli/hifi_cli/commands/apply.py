@@ -67,7 +67,7 @@ def apply(
       hifi apply pipes/ --share 10
     """
     target = kafka_target(data, kafka, stream)
-    trigger = target.running.trigger if target.running else "micro-batch"
+    trigger = target.running.trigger if target.running else "auto"
     pipes = load_checked_pipes(
         folder,
         trigger,

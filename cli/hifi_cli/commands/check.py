@@ -26,7 +26,7 @@ TriggerOption = Annotated[
 
 @report_errors
 def check(
-    folder: Folder, trigger: TriggerOption = "micro-batch", *, quick: Quick = False, as_json: AsJson = False
+    folder: Folder, trigger: TriggerOption = "auto", *, quick: Quick = False, as_json: AsJson = False
 ) -> None:
     """Validate pipes without running them. Each problem is reported with its file and line.
 

@@ -34,7 +34,7 @@ def demo(
     seconds: Annotated[
         float, typer.Option("--for", min=1, max=86_400, metavar="SECONDS", help="Duration of the load.")
     ] = 60,
-    trigger: TriggerOf = "micro-batch",
+    trigger: TriggerOf = "auto",
     report: Annotated[
         Path | None,
         typer.Option(

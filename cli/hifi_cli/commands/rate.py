@@ -65,7 +65,7 @@ def rate(
             help="Size of an event, or a range. Default: that of a flight, about 280 B.",
         ),
     ] = None,
-    trigger: TriggerOf = "micro-batch",
+    trigger: TriggerOf = "auto",
     wanted: Annotated[
         float | None,
         typer.Option(

@@ -73,7 +73,7 @@ def up(
     console_port: Annotated[
         int, typer.Option("--console-port", min=1, max=65535, help="Port of observe, its console and API.")
     ] = 8090,
-    trigger: TriggerOf = "micro-batch",
+    trigger: TriggerOf = "auto",
     secure: Secure = None,
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,

@@ -57,7 +57,7 @@ class Plan:
     partitions: int | None = None
     port: int = 8080
     console_port: int = 8090
-    trigger: Trigger = "micro-batch"
+    trigger: Trigger = "auto"
     scale: Mapping[str, int] = field(default_factory=dict)
     control: bool = False
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)

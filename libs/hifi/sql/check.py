@@ -25,7 +25,7 @@ class SqlFinding:
     message: str
 
 
-def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "micro-batch") -> list[SqlFinding]:
+def check_sql(pipes: Iterable[Pipe], trigger: Trigger = "auto") -> list[SqlFinding]:
     """Parse and analyse every expression against its pipe's typed fields. Starts a small local Spark (some seconds).
 
     Args:

@@ -13,7 +13,7 @@ class EnrichSettings(ServiceSettings):
     """Settings of enrich."""
 
     enrich_trigger: Trigger = Field(
-        "micro-batch",
+        "auto",
         description="Trigger of the Spark query. `real-time` has a lag of milliseconds and allows no UDF; "
         "`micro-batch` starts a batch every 300 ms. `auto`: real-time, but micro-batch while a pipe has a UDF, on a "
         "Spark cluster, and where `HIFI_ENRICH_MASTER` has too few slots for real-time.",

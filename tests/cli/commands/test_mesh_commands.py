@@ -255,7 +255,7 @@ def test_status_shows_services_backlog_and_pipes(up, hifi):
     assert status["console"] == f"http://127.0.0.1:{up.console}"
     assert set(status["backlog"]) == {"normalize", "enrich", "egest", "retrier"}
     assert [one["pipe"] for one in status["pipes"]] == ["count"]
-    assert (status["stream"], status["trigger"], status["brokers"]) == ("hifi", "micro-batch", 1)
+    assert (status["stream"], status["trigger"], status["brokers"]) == ("hifi", "auto", 1)
     code, output, _ = hifi("status", "--data", up.data)
     assert code == 0
     assert "egest-1" in output

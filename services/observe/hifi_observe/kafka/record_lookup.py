@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from hifi import event
 from hifi.dead_letters.reader import replayed
 from hifi.errors import Misconfigured, NotAnEvent, Overloaded, Retryable
-from hifi.kafka.security import client_options
+from hifi.kafka.clients import topic_consumer
 from hifi.settings import ServiceSettings
 from hifi.topics import Topics
 
@@ -45,14 +45,6 @@ class LookupSlots:
             self._free += 1
 
 
-class _Bound:
-    """What a look-up may still read. `until_s`: on the event loop's clock."""
-
-    def __init__(self) -> None:
-        self.records = _RECORDS
-        self.until_s = asyncio.get_running_loop().time() + _TIMEOUT_S
-
-
 async def ce_ids(
     settings: ServiceSettings, topics: Topics, merged: Mapping[str, Any], lost: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[str, int], str]:
@@ -67,23 +59,23 @@ async def ce_ids(
     for one in lost:
         wanted.setdefault(one["partition"], set()).add((one["epoch"], one["sequence"]))
     found: dict[tuple[str, int], str] = {}
-    bound = _Bound()
-    for partition, ids in wanted.items():
-        span = merged["offsets"].get(str(partition), {}).get("raw")
-        if span is None:
-            continue
-        tp = TopicPartition(topics.raw, partition)
-        async with contextlib.aclosing(_span(settings, tp, span[0], span[1] + 1, bound)) as records:
-            async for record in records:
-                try:
-                    epoch, _, sequence = event.identity(record.headers).seq.partition(b":")
-                except NotAnEvent:
-                    continue
-                identity = (epoch.decode("ascii", "replace"), int(sequence))
-                if identity in ids:
-                    found[identity] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
-                    if ids <= found.keys():
-                        break
+    async with _reader(settings) as reader:
+        for partition, ids in wanted.items():
+            span = merged["offsets"].get(str(partition), {}).get("raw")
+            if span is None:
+                continue
+            tp = TopicPartition(topics.raw, partition)
+            async with contextlib.aclosing(reader.span(tp, span[0], span[1] + 1)) as records:
+                async for record in records:
+                    try:
+                        epoch, _, sequence = event.identity(record.headers).seq.partition(b":")
+                    except NotAnEvent:
+                        continue
+                    identity = (epoch.decode("ascii", "replace"), int(sequence))
+                    if identity in ids:
+                        found[identity] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
+                        if ids <= found.keys():
+                            break
     return found
 
 
@@ -114,39 +106,14 @@ async def dead_letters(
         Retryable: Kafka does not answer.
     """
     found: list[dict[str, Any]] = []
-    bound = _Bound()
-    for partition in range(partitions):
-        tp = TopicPartition(topics.dead_letter, partition)
-        async for record in _span(settings, tp, -2000, None, bound):
-            headers = {
-                name: content.decode("utf-8", "replace")
-                for name, content in event.fields(record.headers).items()
-            }
-            one: dict[str, Any] = {
-                "pipe": headers.get(event.PIPE, ""),
-                "service": headers.get(event.SERVICE, ""),
-                "reason": headers.get(event.REASON, ""),
-                "destination": headers.get(event.DESTINATION, ""),
-            }
-            if one["pipe"] != pipe or any(value and one[name] != value for name, value in wanted.items()):
-                continue
-            hidden = masks and one["service"] == "normalize"
-            found.append(
-                one
-                | {
-                    "id": f"{partition}:{record.offset}",
-                    "partition": partition,
-                    "offset": record.offset,
-                    "at_ms": record.timestamp,
-                    "ce_id": "" if hides_id else headers.get("ce_id", ""),
-                    "detail": headers.get(event.DETAIL, ""),
-                    "pointer": headers.get(event.POINTER, ""),
-                    "attempts": headers.get(event.ATTEMPT, ""),
-                    "replays": headers.get(event.REPLAY, "0"),
-                    "hidden": hidden,
-                    "data": "" if hidden else (record.value or b"")[:4000].decode("utf-8", "replace"),
-                }
-            )
+    async with _reader(settings) as reader:
+        for partition in range(partitions):
+            async for record in reader.span(TopicPartition(topics.dead_letter, partition), -2000, None):
+                one = _dead_letter(record, masks=masks, hides_id=hides_id)
+                if one["pipe"] == pipe and all(
+                    not value or one[name] == value for name, value in wanted.items()
+                ):
+                    found.append(one)
     shown = sorted(found, key=lambda one: -one["at_ms"])[:limit]
     if shown:
         try:
@@ -158,33 +125,70 @@ async def dead_letters(
     return shown
 
 
-async def _span(
-    settings: ServiceSettings, tp: TopicPartition, first: int, end: int | None, bound: _Bound
-) -> AsyncGenerator[ConsumerRecord, None]:
-    """Records of a partition from an offset (negative: relative to the end) up to `end` (None: the current end)."""
-    consumer = AIOKafkaConsumer(
-        **client_options(settings.kafka), enable_auto_commit=False, auto_offset_reset="earliest"
-    )
+def _dead_letter(record: ConsumerRecord, *, masks: bool, hides_id: bool) -> dict[str, Any]:
+    headers = {
+        name: content.decode("utf-8", "replace") for name, content in event.fields(record.headers).items()
+    }
+    service = headers.get(event.SERVICE, "")
+    hidden = masks and service == "normalize"
+    return {
+        "pipe": headers.get(event.PIPE, ""),
+        "service": service,
+        "reason": headers.get(event.REASON, ""),
+        "destination": headers.get(event.DESTINATION, ""),
+        "id": f"{record.partition}:{record.offset}",
+        "partition": record.partition,
+        "offset": record.offset,
+        "at_ms": record.timestamp,
+        "ce_id": "" if hides_id else headers.get("ce_id", ""),
+        "detail": headers.get(event.DETAIL, ""),
+        "pointer": headers.get(event.POINTER, ""),
+        "attempts": headers.get(event.ATTEMPT, ""),
+        "replays": headers.get(event.REPLAY, "0"),
+        "hidden": hidden,
+        "data": "" if hidden else (record.value or b"")[:4000].decode("utf-8", "replace"),
+    }
+
+
+@contextlib.asynccontextmanager
+async def _reader(settings: ServiceSettings) -> AsyncIterator["_Reader"]:
+    """Reads for one look-up.
+
+    Raises:
+        Retryable: Kafka does not answer, or the look-up took too long.
+    """
     try:
-        async with asyncio.timeout_at(bound.until_s):
-            await consumer.start()
-            consumer.assign([tp])
-            beginning, last = (
-                (await consumer.beginning_offsets([tp]))[tp],
-                (await consumer.end_offsets([tp]))[tp],
-            )
-            end = last if end is None else min(end, last)
-            position = max(beginning, first if first >= 0 else end + first)
-            end = min(end, position + bound.records)
-            bound.records -= max(0, end - position)
-            consumer.seek(tp, position)
-            while position < end:
-                for record in (await consumer.getmany(tp, timeout_ms=500)).get(tp, []):
-                    if record.offset >= end:
-                        return
-                    position = record.offset + 1
-                    yield record
+        async with asyncio.timeout(_TIMEOUT_S), topic_consumer(settings.kafka) as consumer:
+            yield _Reader(consumer)
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka does not answer: {error!r}") from error
-    finally:
-        await consumer.stop()
+
+
+class _Reader:
+    """Reads spans of partitions, `_RECORDS` at most."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+        self._left = _RECORDS
+
+    async def span(
+        self, tp: TopicPartition, first: int, end: int | None
+    ) -> AsyncGenerator[ConsumerRecord, None]:
+        """Records of a partition from an offset (negative: relative to the end) up to `end` (None: the current end)."""
+        consumer = self._consumer
+        consumer.assign([tp])
+        beginning, last = (
+            (await consumer.beginning_offsets([tp]))[tp],
+            (await consumer.end_offsets([tp]))[tp],
+        )
+        end = last if end is None else min(end, last)
+        position = max(beginning, first if first >= 0 else end + first)
+        end = min(end, position + self._left)
+        self._left -= max(0, end - position)
+        consumer.seek(tp, position)
+        while position < end:
+            for record in (await consumer.getmany(tp, timeout_ms=500)).get(tp, []):
+                if record.offset >= end:
+                    return
+                position = record.offset + 1
+                yield record
