@@ -75,11 +75,19 @@ class DestinationWriter(ABC):
 
 
 class WriterContext(NamedTuple):
-    """Which destination a writer writes to. `concurrency`: batches that are written at the same time."""
+    """What a writer may want to know of its destination.
+
+    Attributes:
+        pipe: name.
+        destination: name.
+        concurrency: largest number of batches that are written at the same time.
+        timeout_s: time after which a write is cancelled, seconds.
+    """
 
     pipe: str
     destination: str
     concurrency: int
+    timeout_s: float
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class ConnectorSender:
         self.missing = ""
         self._destination = destination
         self._max_batch_bytes = destination.batch.bytes if destination.batch is not None else None
-        self._context = WriterContext(pipe, destination.name, destination.concurrency)
+        self._context = WriterContext(pipe, destination.name, destination.concurrency, destination.timeout)
         self._health = resources.health
         self._subject = f"destination {pipe}/{destination.name}"
         self._refresh_s = resources.settings.egest_secrets_refresh_s

@@ -1,12 +1,16 @@
-"""The kinds of destinations that the contract suite runs, each on the real thing."""
+"""The kinds of destinations that the contract suite runs on, each of them real."""
 
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from kind_tables import PostgresTable, SqliteTable
+from postgres_server import PROGRAMS, PostgresServer
 
 ROOT = Path(__file__).parents[4]
 SQLITE = ROOT / "examples/destinations/sqlite"
@@ -29,3 +33,23 @@ def sqlite_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.syspath_prepend(str(SQLITE))
     return site
+
+
+@pytest.fixture
+def sqlite(sqlite_kind: Path, tmp_path: Path) -> SqliteTable:
+    return SqliteTable(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of this session."""
+    if not PROGRAMS.is_dir():
+        pytest.skip(f"PostgreSQL is not installed in {PROGRAMS}")
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> PostgresTable:
+    monkeypatch.setenv(PostgresTable.VARIABLE, postgres_server.url)
+    return PostgresTable(postgres_server.url)
