@@ -11,12 +11,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hifi.connectors.installed import InvalidDestination, read_settings
 from hifi.errors import Misconfigured
 from hifi.pipe.function_import import import_function
 from hifi.pipe.limit_check import functions, refusals
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import LoadedPipe, PipeProblem, load
-from hifi.pipe.model import Enrich, Pipe, Trigger
+from hifi.pipe.model import ConnectorDestination, Enrich, HttpDestination, Pipe, Trigger
 
 
 def check_folder(
@@ -99,15 +100,33 @@ def _check_fields(one: LoadedPipe) -> Iterator[PipeProblem]:
 
 
 def _check_destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
-    """Transforms and headers must give a request. Secrets are not read: only egest may have them."""
-    from hifi.pipe.destination_request import RequestTemplate
-
+    """Transforms, headers and settings must be valid. Secrets are not read: only egest may have them."""
     for index, destination in enumerate(one.pipe.destinations):
         try:
-            headers = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
-            RequestTemplate(destination, headers, None)
+            if isinstance(destination, HttpDestination):
+                _check_requests(destination)
+            else:
+                _check_settings(destination)
+        except InvalidDestination as error:
+            for path, message in error.problems:
+                yield one.problem(("destinations", index, *path), message)
         except Misconfigured as error:
             yield one.problem(("destinations", index), str(error))
+
+
+def _check_requests(destination: HttpDestination) -> None:
+    from hifi.pipe.destination_request import RequestTemplate
+
+    headers = {name: value for name, value in destination.headers.items() if isinstance(value, str)}
+    RequestTemplate(destination, headers, None)
+
+
+def _check_settings(destination: ConnectorDestination) -> None:
+    from hifi.pipe.transform import compile_transform
+
+    read_settings(destination)
+    if destination.transform is not None:
+        compile_transform(destination.transform)
 
 
 def _check_sql(loaded: Sequence[LoadedPipe], trigger: Trigger) -> list[PipeProblem]:

@@ -23,7 +23,7 @@ from hifi.errors import Misconfigured, Rejected
 from hifi.event import CE_PREFIX, CONTENT_TYPE
 from hifi.health import version
 from hifi.http.media_type import is_json
-from hifi.pipe.model import Destination
+from hifi.pipe.model import HttpDestination
 from hifi.pipe.transform import compile_transform
 
 JSON: Final = b"application/json"
@@ -50,7 +50,7 @@ def percent_encoded(value: bytes) -> bytes:
 class RequestTemplate:
     """What is the same in all requests to one destination; makes requests of events."""
 
-    def __init__(self, destination: Destination, headers: dict[str, str], signing: str | None) -> None:
+    def __init__(self, destination: HttpDestination, headers: dict[str, str], signing: str | None) -> None:
         """Compile and validate the declaration of a destination.
 
         Args:
@@ -156,7 +156,7 @@ def webhook_id(records: Sequence[ConsumerRecord]) -> bytes:
     return b"batch_" + hashlib.sha256(b"\n".join(ids)).hexdigest()[:32].encode()
 
 
-def target(destination: Destination) -> tuple[str, str, int, str]:
+def target(destination: HttpDestination) -> tuple[str, str, int, str]:
     """Scheme, host (without brackets), port and request target of a destination's URL."""
     url = destination.url
     assert url.host is not None
@@ -165,7 +165,7 @@ def target(destination: Destination) -> tuple[str, str, int, str]:
     return url.scheme, url.host.strip("[]"), url.port, path
 
 
-def _head(destination: Destination, headers: dict[str, str]) -> bytes:
+def _head(destination: HttpDestination, headers: dict[str, str]) -> bytes:
     scheme, host, port, path = target(destination)
     authority = f"[{host}]" if ":" in host else host
     if port != {"http": 80, "https": 443}[scheme]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from hifi.errors import Misconfigured
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.secret import Secret
 
 YamlPath: TypeAlias = tuple[str | int, ...]
@@ -17,7 +17,7 @@ YamlPath: TypeAlias = tuple[str | int, ...]
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
     """Path in the pipe's YAML and reason of each secret and lookup file that the limits refuse."""
-    for path, secret in _secrets(pipe, ()):
+    for path, secret in secrets(pipe):
         reason = secret.refusal(limits)
         if reason is not None:
             yield path, reason
@@ -91,15 +91,30 @@ def masks(pipe: Pipe) -> Iterator[tuple[YamlPath, Mask]]:
             yield ("source", "mask", "attributes", name), mask
 
 
-def _secrets(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Secret]]:
+def secrets(node: Any, path: YamlPath = ()) -> Iterator[tuple[YamlPath, Secret]]:
+    """Path in the YAML and reference of each secret that a pipe or a part of it names."""
     if isinstance(node, Secret):
         yield path, node
+    elif isinstance(node, ConnectorDestination):
+        yield from _references(node.settings, (*path, "settings"))
     elif isinstance(node, BaseModel):
         for name, field in type(node).model_fields.items():
-            yield from _secrets(getattr(node, name), (*path, field.alias or name))
+            yield from secrets(getattr(node, name), (*path, field.alias or name))
     elif isinstance(node, dict):
         for key, value in node.items():
-            yield from _secrets(value, (*path, key))
+            yield from secrets(value, (*path, key))
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
-            yield from _secrets(value, (*path, index))
+            yield from secrets(value, (*path, index))
+
+
+def _references(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Secret]]:
+    """The maps of just `env`, or of `file`, in settings: this process may not have the class that reads them."""
+    if isinstance(node, dict):
+        if len(node) == 1 and isinstance(node.get("env", node.get("file")), str):
+            yield path, Secret.model_validate(node)
+        for key, value in node.items():
+            yield from _references(value, (*path, key))
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _references(value, (*path, index))

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
 from hifi.pipe.model import Pipe
+from hifi.pipe.strict_model import validation_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,8 @@ def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
         pipe = Pipe.model_validate(_plain(tree))
         pipe = _self_contained(pipe, file, tree, problems)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            path = [part for part in one["loc"] if _in_tree(part)]
-            problems.append(PipeProblem(file, line_of(tree, path), dotted(path), _sentence(one)))
+        for path, message in validation_problems(error):
+            problems.append(PipeProblem(file, line_of(tree, path), dotted(path), message))
         return None
     return LoadedPipe(pipe, file, tree) if len(problems) == before else None
 
@@ -187,24 +187,6 @@ def dotted(path: Sequence[str | int]) -> str:
     """`("destinations", 0, "when")` as `destinations[0].when`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
-
-
-def _in_tree(part: str | int) -> bool:
-    """Whether a part of an error's location is a key of the YAML; pydantic adds names of union branches."""
-    return isinstance(part, int) or not (
-        part[:1].isupper()
-        or part.startswith(("function-", "constrained-", "literal[", "lax-or-strict", "dict["))
-        or part in {"str", "[key]"}
-    )
-
-
-def _sentence(error: Any) -> str:
-    kind, message = error["type"], error["msg"]
-    if kind == "extra_forbidden":
-        return "unknown key; see docs/pipes.md for the keys of this part"
-    if kind == "missing":
-        return "is missing"
-    return str(message.removeprefix("Value error, "))
 
 
 def _plain(node: Any) -> Any:

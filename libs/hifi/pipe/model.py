@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, HttpUrl, model_validator
+from pydantic import Discriminator, Field, HttpUrl, Tag, model_validator
 
 from hifi.pipe.mask import Mask
 from hifi.pipe.secret import Secret
@@ -288,20 +288,11 @@ class BreakerPolicy(StrictModel):
 
 
 class Destination(StrictModel):
-    """An HTTP endpoint that receives events. Each event that matches `when` is one delivery."""
+    """What destinations of all kinds have. Each event that matches `when` is one delivery."""
 
     name: Name = Field(description="Name of the destination, unique in the pipe.")
     when: str | None = Field(
         None, min_length=1, description="Spark SQL condition on all fields; default: every event."
-    )
-    url: HttpUrl = Field(description="URL of the endpoint.")
-    method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method.")
-    headers: dict[str, str | HeaderSecret] = Field(
-        default={}, description="Header, and its value or a secret."
-    )
-    format: Literal["cloudevents-binary", "cloudevents-structured", "json"] = Field(
-        "cloudevents-binary",
-        description="Format of requests: CloudEvents in binary mode, in structured mode, or the data alone.",
     )
     transform: str | None = Field(
         None,
@@ -321,9 +312,52 @@ class Destination(StrictModel):
     )
     retry: RetryPolicy = Field(RetryPolicy(), description="When failed requests are retried.")
     breaker: BreakerPolicy = Field(BreakerPolicy(), description="When requests are stopped after failures.")
+
+
+class HttpDestination(Destination):
+    """An HTTP endpoint that receives events. Each event that matches `when` is one delivery."""
+
+    kind: Literal["http"] = Field("http", description="Kind of the destination.")
+    url: HttpUrl = Field(description="URL of the endpoint.")
+    method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method.")
+    headers: dict[str, str | HeaderSecret] = Field(
+        default={}, description="Header, and its value or a secret."
+    )
+    format: Literal["cloudevents-binary", "cloudevents-structured", "json"] = Field(
+        "cloudevents-binary",
+        description="Format of requests: CloudEvents in binary mode, in structured mode, or the data alone.",
+    )
     signing: Secret | None = Field(
         None, description="Key of Standard Webhooks signatures (`whsec_…`, base64)."
     )
+
+
+class ConnectorDestination(Destination):
+    """A destination of another kind, such as a database. A request is one write of a batch of events."""
+
+    kind: Name = Field(
+        description="Kind of the destination; a package that is installed beside egest provides it."
+    )
+    settings: dict[str, Any] = Field(
+        default={}, description="Settings of the kind; see [Destinations](destinations.md)."
+    )
+    batch: BatchPolicy | None = Field(
+        BatchPolicy(), description="Write several events at once; null: one at a time."
+    )
+    timeout: Seconds = Field(10, gt=0, le=30, description="Time of one write.")
+
+
+def _destination_class(declared: Any) -> str:
+    """The class of a declared destination, by its kind."""
+    kind = declared.get("kind", "http") if isinstance(declared, dict) else getattr(declared, "kind", "http")
+    return "HttpDestination" if kind == "http" else "ConnectorDestination"
+
+
+DeclaredDestination = Annotated[
+    Annotated[HttpDestination, Tag("HttpDestination")]
+    | Annotated[ConnectorDestination, Tag("ConnectorDestination")],
+    Discriminator(_destination_class),
+]
 
 
 class Slo(StrictModel):
@@ -343,7 +377,7 @@ class Pipe(StrictModel):
     source: Source = Field(description="How events are sent to the pipe.")
     normalize: Normalize = Field(Normalize(), description="How data is validated and changed.")
     enrich: Enrich = Field(Enrich(), description="How data is joined, derived and filtered.")
-    destinations: list[Destination] = Field(min_length=1, description="Where events are delivered.")
+    destinations: list[DeclaredDestination] = Field(min_length=1, description="Where events are delivered.")
     slo: Slo = Field(Slo(), description="Service level objective.")
 
     @model_validator(mode="after")

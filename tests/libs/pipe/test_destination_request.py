@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 
 from hifi.errors import Misconfigured, Rejected
 from hifi.pipe.destination_request import RequestTemplate, percent_encoded, webhook_id
-from hifi.pipe.model import Destination
+from hifi.pipe.model import HttpDestination
 
 NOW_US = 1_700_000_000_123_456
 SECRET = "whsec_" + "c2VjcmV0" * 4
@@ -32,7 +32,7 @@ def made(
     signing: str | None = None,
     **destination: Any,
 ):
-    declared = Destination.model_validate(
+    declared = HttpDestination.model_validate(
         {"name": "d", "url": "http://there.example:8080/in?a=b", **destination}
     )
     template = RequestTemplate(declared, headers or {}, signing)

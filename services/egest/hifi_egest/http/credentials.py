@@ -10,7 +10,7 @@ from hifi.cache import Cache
 from hifi.errors import Misconfigured
 from hifi.health import Health
 from hifi.pipe.destination_request import RequestTemplate
-from hifi.pipe.model import Destination, HeaderSecret
+from hifi.pipe.model import HeaderSecret, HttpDestination
 
 RETRY_S: Final = 5.0
 """Time between two attempts to read a missing secret, seconds."""
@@ -20,7 +20,7 @@ Secrets: TypeAlias = tuple[dict[str, str], str | None]
 logger = log.get(__name__)
 
 
-def read_secrets(destination: Destination) -> Secrets:
+def read_secrets(destination: HttpDestination) -> Secrets:
     """Read the destination's headers, with their secrets filled in, and its signing secret.
 
     Raises:
@@ -33,7 +33,7 @@ def read_secrets(destination: Destination) -> Secrets:
     return headers, destination.signing.read() if destination.signing else None
 
 
-def has_secrets(destination: Destination) -> bool:
+def has_secrets(destination: HttpDestination) -> bool:
     """Whether the destination declares any secret."""
     return destination.signing is not None or any(
         isinstance(value, HeaderSecret) for value in destination.headers.values()
@@ -46,7 +46,7 @@ class Credentials:
     def __init__(
         self,
         pipe: str,
-        destination: Destination,
+        destination: HttpDestination,
         refresh_s: float,
         health: Health,
         changed: Callable[[], None],

@@ -14,7 +14,7 @@ from hifi.topics import Tier
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy import outcome
-from hifi_egest.policy.answer import Answer, NoResponse
+from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
 from hifi_egest.policy.breaker import BreakerState, CircuitBreaker, Permit
 from hifi_egest.policy.outcome import (
     AttemptCounts,
@@ -125,7 +125,11 @@ class DestinationHealth:
         return self._end_streak() if self._streak.status else ()
 
     def failed(
-        self, request: OutboundRequest, result: Answer | NoResponse, attempt: Attempt, now_s: float
+        self,
+        request: OutboundRequest,
+        result: Answer | NoResponse | RefusedWrite,
+        attempt: Attempt,
+        now_s: float,
     ) -> FailureDecision:
         """Decide what happens after a failed request."""
         deliveries = request.deliveries

@@ -22,16 +22,16 @@ from hifi_egest.lanes.fixed_outcomes import FAILED, REVOKED, deleted
 from hifi_egest.lanes.lane_gauges import LaneGauges
 from hifi_egest.lanes.lane_outcomes import LaneOutcomes
 from hifi_egest.lanes.parking import LaneParking
-from hifi_egest.lanes.rendering import Unsendable
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.lanes.revision_senders import RevisionSenders, stop_senders
-from hifi_egest.lanes.sender import RequestSender, SentRequest
 from hifi_egest.lanes.wake_timer import WakeTimer
 from hifi_egest.policy.admission import AdmissionControl
 from hifi_egest.policy.answer import NoResponse
 from hifi_egest.policy.breaker import Permit
 from hifi_egest.policy.outcome import Refusal, SplitBatch
 from hifi_egest.policy.streak import HOLD_S
+from hifi_egest.senders.make_sender import make_sender
+from hifi_egest.senders.sender import Sender, SentRequest, Unsendable
 
 _RECHECK_S: Final = 0.1
 """Time after which a lane that may not send checks again, seconds."""
@@ -98,13 +98,8 @@ class Lane:
         self.set_rate_share(self._rate_share)
         self._sender = self._make_sender(destination)
 
-    def _make_sender(self, destination: Destination) -> RequestSender:
-        return RequestSender(
-            self.pipe,
-            destination,
-            self._resources,
-            credentials_changed=self._credentials_changed,
-        )
+    def _make_sender(self, destination: Destination) -> Sender:
+        return make_sender(self.pipe, destination, self._resources, missing_changed=self._missing_changed)
 
     def set_rate_share(self, rate_share: float) -> None:
         """Change the share of the destination's rate that this instance may use, from 0 to 1."""
@@ -255,7 +250,7 @@ class Lane:
 
     def _wait_before_sending_s(self, now_s: float) -> float:
         """Seconds until the next request may be sent, as far as is known; 0: now."""
-        if self._sender.credentials.template is None or not self._resources.lease.held():
+        if not self._sender.ready or not self._resources.lease.held():
             return _RECHECK_S
         if self._outcomes.unrecorded.count >= self._resources.settings.egest_unacknowledged_receipts:
             return _RECHECK_S
@@ -272,9 +267,9 @@ class Lane:
         sender = self._sender
         if self.revisions:
             sender, same = self.revisions.choose(request, sender)
-            if same < len(request.deliveries) or sender.credentials.template is None:
+            if same < len(request.deliveries) or not sender.ready:
                 self._health.forgo(request.permit)
-                self._take_apart(request, same, sender.credentials.missing)
+                self._take_apart(request, same, sender.missing)
                 return
         sent = await sender.send(request)
         while isinstance(sent, Unsendable) and self._outcomes.dead_letter_unsendable(request, sent):
@@ -382,8 +377,8 @@ class Lane:
     def _refusal(self, now_s: float) -> Refusal | None:
         if self._retired:
             return Refusal("pipe-deleted", "the destination was deleted")
-        if self._sender.credentials.missing:
-            return Refusal("unusable", self._sender.credentials.missing)
+        if self._sender.missing:
+            return Refusal("unusable", self._sender.missing)
         return self._parking.refusal or self._health.refusal(now_s)
 
     def _hand_over_waiting(self, now_s: float) -> None:
@@ -393,7 +388,7 @@ class Lane:
             for delivery in self._buffer.remove_waiting():
                 self._outcomes.refuse(delivery, refusal, now_s)
 
-    def _credentials_changed(self) -> None:
-        if self._sender.credentials.missing:
+    def _missing_changed(self) -> None:
+        if self._sender.missing:
             self._hand_over_waiting(monotonic_s())
         self.dispatch()

@@ -7,10 +7,10 @@ from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.lanes.buffer import LaneBuffer
 from hifi_egest.lanes.destination_health import Conclusion, DestinationHealth
 from hifi_egest.lanes.parking import LaneParking
-from hifi_egest.lanes.rendering import Unsendable
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.breaker import BreakerState
 from hifi_egest.policy.outcome import DeadLettered, Refusal, RetryLater
+from hifi_egest.senders.sender import Unsendable
 
 
 class LaneOutcomes:

@@ -6,7 +6,7 @@ from hifi.event import identity
 from hifi.pipe.model import Destination
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.lanes.sender import RequestSender
+from hifi_egest.senders.sender import Sender
 
 
 class RevisionSenders:
@@ -16,15 +16,15 @@ class RevisionSenders:
         make: makes the sender of a declaration.
     """
 
-    def __init__(self, make: Callable[[Destination], RequestSender]) -> None:
+    def __init__(self, make: Callable[[Destination], Sender]) -> None:
         self._make = make
         self._declared: dict[int, Destination] = {}
-        self._senders: dict[int, RequestSender] = {}
+        self._senders: dict[int, Sender] = {}
 
     def __bool__(self) -> bool:
         return bool(self._senders)
 
-    def replace(self, declared: Mapping[int, Destination], current: Destination) -> list[RequestSender]:
+    def replace(self, declared: Mapping[int, Destination], current: Destination) -> list[Sender]:
         """Set what the revisions declare; returns the senders that are no longer needed, for `stop_senders`.
 
         Args:
@@ -50,7 +50,7 @@ class RevisionSenders:
         for sender in self._senders.values():
             sender.sweep()
 
-    def choose(self, request: OutboundRequest, current: RequestSender) -> tuple[RequestSender, int]:
+    def choose(self, request: OutboundRequest, current: Sender) -> tuple[Sender, int]:
         """The sender of a request's first delivery, and how many deliveries from the first on have the same one."""
         senders = [self._senders.get(_revision(one), current) for one in request.deliveries]
         same = next((at for at, one in enumerate(senders) if one is not senders[0]), len(senders))
@@ -61,8 +61,7 @@ def _revision(delivery: Delivery) -> int:
     return identity(delivery.event.record.headers).revision
 
 
-async def stop_senders(senders: Iterable[RequestSender]) -> None:
+async def stop_senders(senders: Iterable[Sender]) -> None:
     """Close their connections, as soon as requests in flight are finished, and stop reading their secrets."""
     for sender in senders:
-        sender.close_connections()
-        await sender.credentials.stop()
+        await sender.stop()

@@ -1,4 +1,4 @@
-"""The result of one HTTP request: an answer with a status line, or no response."""
+"""The result of one request: an answer with a status line, no response, or a write that the destination refused."""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +33,8 @@ class NoResponse:
     """The request ended without a status line.
 
     Attributes:
-        reason: `dns`, `connect`, `tls`, `timeout`, `reset`, `closed` or `protocol`.
+        reason: `dns`, `connect`, `tls`, `timeout`, `reset`, `closed` or `protocol`; of other kinds than HTTP also
+            `connection`, `unavailable` or `unacknowledged`.
         detail: one sentence for a person.
         ambiguous: bytes were sent, so the destination may have received the request.
     """
@@ -41,6 +42,19 @@ class NoResponse:
     reason: str
     detail: str
     ambiguous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedWrite:
+    """A destination of another kind than HTTP refused the events of a write, or one of them, for good.
+
+    Attributes:
+        reason: stable code of the dead letter.
+        detail: one sentence for a person.
+    """
+
+    reason: str
+    detail: str
 
 
 def retry_after_s(value: bytes | None, now_us: int) -> float | None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 from hifi.pipe.model import RetryPolicy
 from hifi.topics import Tier
 from hifi_egest.policy import tiers as tier_of
-from hifi_egest.policy.answer import Answer, NoResponse
+from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
 
 LOCAL_S: Final = 1.0
 """Local retries end this long after the first request of the pass, seconds."""
@@ -108,10 +108,12 @@ class Refusal(NamedTuple):
     wait_s: float | None = None
 
 
-def recoverable(result: Answer | NoResponse, policy: RetryPolicy) -> bool:
+def recoverable(result: Answer | NoResponse | RefusedWrite, policy: RetryPolicy) -> bool:
     """Whether the same request may succeed later."""
     if isinstance(result, NoResponse):
         return True
+    if isinstance(result, RefusedWrite):
+        return False
     status = result.status
     if status in policy.never:
         return False
@@ -119,7 +121,7 @@ def recoverable(result: Answer | NoResponse, policy: RetryPolicy) -> bool:
 
 
 def decide(
-    result: Answer | NoResponse,
+    result: Answer | NoResponse | RefusedWrite,
     policy: RetryPolicy,
     counts: AttemptCounts,
     tiers: Sequence[Tier],
@@ -139,11 +141,10 @@ def decide(
         batch: events in the request.
         local: whether local retries are possible.
     """
-    if isinstance(result, Answer):
-        if 200 <= result.status < 300:
-            return Delivered()
-        if not recoverable(result, policy):
-            return _after_refusal(result.status, policy, batch)
+    if isinstance(result, Answer) and 200 <= result.status < 300:
+        return Delivered()
+    if isinstance(result, RefusedWrite) or (isinstance(result, Answer) and not recoverable(result, policy)):
+        return _after_refusal(result, policy, batch)
     reason, detail = _describe(result)
     if counts.attempts >= policy.max_attempts:
         return DeadLettered("gave-up", f"{counts.attempts} requests were sent; the last one: {detail}")
@@ -189,7 +190,10 @@ def refused(status: int) -> DeadLettered:
     return DeadLettered(f"status-{status}", f"the destination {answer}")
 
 
-def _after_refusal(status: int, policy: RetryPolicy, batch: int) -> NextStep:
+def _after_refusal(result: Answer | RefusedWrite, policy: RetryPolicy, batch: int) -> NextStep:
+    if isinstance(result, RefusedWrite):
+        return SplitBatch() if batch > 1 else DeadLettered(result.reason, result.detail)
+    status = result.status
     if batch > 1 and status in SPLITTABLE:
         return SplitBatch()
     if status in UNCLEAR and status not in policy.never:

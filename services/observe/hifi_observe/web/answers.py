@@ -7,6 +7,7 @@ from hifi.clock import monotonic_s, now_us
 from hifi.control.verdict import Verdict
 from hifi.errors import Overloaded, Retryable
 from hifi.http.problem import Problem, retry_later
+from hifi.pipe.model import HttpDestination
 from hifi.pipe.revision import WHOLE
 from hifi_observe.kafka import record_lookup
 from hifi_observe.live import figures
@@ -126,7 +127,13 @@ def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
         "description": known.pipe.description if known else "This pipe was deleted.",
         "slo": {"p95_s": known.pipe.slo.p95, "loss": known.pipe.slo.loss} if known else None,
         "destinations": [
-            {"name": destination.name, "host": destination.url.host, "breaker": breakers[destination.name]}
+            {
+                "name": destination.name,
+                "host": destination.url.host
+                if isinstance(destination, HttpDestination)
+                else destination.kind,
+                "breaker": breakers[destination.name],
+            }
             for destination in declared
         ],
         "now": figures.of_pipe(name, store.live, store.before),

@@ -158,7 +158,7 @@ async def test_what_was_queued_is_sent_once_though_the_lane_failed_when_it_was_o
 
     async with destination(takes) as there:
         one = lane(there.url, recorder)
-        await until(lambda: one._sender.credentials.template is not None, 5)
+        await until(lambda: one._sender.ready, 5)
         with monkeypatch.context() as broken:
             broken.setattr(Lane, "_next_request", fails)
             give(one, delivery())

@@ -1,53 +1,30 @@
 """Send the requests of a lane over its own connections, with its destination's credentials."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
 
 from hifi import metrics
 from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.pipe.destination_request import target
-from hifi.pipe.model import Destination
+from hifi.pipe.model import HttpDestination
 from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.http.credentials import Credentials
 from hifi_egest.http.pool import ConnectionPool
-from hifi_egest.lanes.rendering import Unsendable, render
-from hifi_egest.lanes.resources import LaneResources
-from hifi_egest.policy.answer import Answer, NoResponse
-from hifi_egest.policy.outcome import SplitBatch
-
-
-class SentRequest(NamedTuple):
-    """The result of a request that was sent, or tried to be.
-
-    Attributes:
-        result: of the request.
-        attempt: its times and status.
-        took_s: from its start to its end, seconds.
-        ended_s: when it ended, monotonic seconds.
-    """
-
-    result: Answer | NoResponse
-    attempt: Attempt
-    took_s: float
-    ended_s: float
-
-
-SendResult: TypeAlias = SentRequest | Unsendable | SplitBatch | None
-"""The result, or what keeps the request from being sent: deliveries without a representation; its size; or, as None, a
-lost lease or a revoked partition."""
+from hifi_egest.policy.answer import Answer
+from hifi_egest.senders.rendering import render
+from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest
 
 
 class RequestSender:
-    """Sends the requests of one destination as it is declared."""
+    """Sends the requests of one HTTP destination as it is declared."""
 
     def __init__(
         self,
         pipe: str,
-        destination: Destination,
-        resources: LaneResources,
+        destination: HttpDestination,
+        resources: SenderResources,
         *,
-        credentials_changed: Callable[[], None],
+        missing_changed: Callable[[], None],
     ) -> None:
         """Read the credentials; the first request opens the first connection.
 
@@ -55,7 +32,7 @@ class RequestSender:
             pipe: name.
             destination: as declared.
             resources: shared by all lanes.
-            credentials_changed: called whenever `missing` changes.
+            missing_changed: called whenever `missing` changes.
         """
         scheme, host, port, _ = target(destination)
         self._timeout_s = destination.timeout
@@ -68,14 +45,18 @@ class RequestSender:
             resources.resolver,
         )
         secrets_refresh_s = resources.settings.egest_secrets_refresh_s
-        self.credentials = Credentials(
-            pipe, destination, secrets_refresh_s, resources.health, credentials_changed
+        self._missing_changed = missing_changed
+        self._credentials = Credentials(
+            pipe, destination, secrets_refresh_s, resources.health, self._credentials_changed
         )
+        # Attributes rather than properties: the lane reads them for each delivery.
+        self.ready = self._credentials.template is not None
+        self.missing = self._credentials.missing
         self._answer_seconds = metrics.REQUEST_SECONDS.labels(pipe, destination.name)
 
     async def send(self, request: OutboundRequest) -> SendResult:
-        """Send a request and wait for its result. Only while the credentials have a template."""
-        template = self.credentials.template
+        """Send a request and wait for its result. Only while `ready`."""
+        template = self._credentials.template
         assert template is not None
         if not request.active:
             return None
@@ -99,6 +80,12 @@ class RequestSender:
         """Close connections that were idle for too long."""
         self._pool.sweep()
 
-    def close_connections(self) -> None:
-        """Close all connections; requests in flight finish first."""
+    async def stop(self) -> None:
+        """Close all connections, as soon as requests in flight are finished, and stop reading the secrets."""
         self._pool.close()
+        await self._credentials.stop()
+
+    def _credentials_changed(self) -> None:
+        self.ready = self._credentials.template is not None
+        self.missing = self._credentials.missing
+        self._missing_changed()

@@ -1,19 +1,13 @@
 """Render an outbound request as the bytes of an HTTP request, or say which of its deliveries cannot be sent. Pure."""
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from hifi.errors import Rejected
 from hifi.pipe.destination_request import RequestTemplate
 from hifi_egest.delivery.delivery import Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy.outcome import DeadLettered, SplitBatch
-
-
-class Unsendable(NamedTuple):
-    """Deliveries that cannot be represented in the destination's format; the others may be rendered without them."""
-
-    rejected: list[tuple[Delivery, DeadLettered]]
-
+from hifi_egest.senders.sender import Unsendable
 
 Rendered: TypeAlias = bytes | Unsendable | SplitBatch
 

@@ -1,0 +1,1 @@
+"""The kind of destinations `postgres`: rows of a table."""

@@ -1,0 +1,102 @@
+"""Write batches of events to a PostgreSQL table, one transaction for each."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final, TypeAlias
+
+from psycopg import AsyncConnection, Error, OperationalError, ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.errors import Misconfigured, Retryable
+from hifi_egest.postgres.failures import failure
+from hifi_egest.postgres.settings import PostgresSettings
+from hifi_egest.postgres.statements import RowChange, TableStatements
+
+LOCK_SHARE: Final = 0.8
+"""Share of the destination's time-out after which PostgreSQL itself ends a wait for a lock, and so the transaction."""
+
+Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
+
+
+class PostgresWriter(DestinationWriter):
+    """Writes to one table over at most as many connections as batches are written at a time."""
+
+    def __init__(self, settings: PostgresSettings, context: WriterContext) -> None:
+        """Read the URL; the first write connects.
+
+        Args:
+            settings: of the destination.
+            context: of the writer.
+
+        Raises:
+            Misconfigured: the URL is missing or not valid; the message does not quote it.
+        """
+        try:
+            given = conninfo_to_dict(settings.url.read())
+        except ProgrammingError:
+            raise Misconfigured(
+                "the secret `url` is not a connection URL; write postgresql://user:password@host:5432/database"
+            ) from None
+        name = f"hifi {context.pipe}/{context.destination}"[:63]
+        self._conninfo = make_conninfo("", **({"application_name": name} | given))
+        self._timeout_s = context.timeout_s
+        self._table = TableStatements(settings)
+        self._idle: list[Connection] = []
+
+    async def write(self, events: Sequence[OutboundEvent]) -> None:
+        """Write a batch in one transaction."""
+        operations = [self._table.operation(event) for event in events]
+        connection = self._idle.pop() if self._idle else await self._connect()
+        committing = False
+        try:
+            await self._execute(connection, operations)
+            committing = True
+            await connection.commit()
+        except Error as error:
+            await self._roll_back(connection)
+            raise failure(error, committing=committing) from error
+        except BaseException:  # cancelled: what the connection does is not known
+            await connection.close()
+            raise
+        self._idle.append(connection)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _connect(self) -> Connection:
+        try:
+            connection = await AsyncConnection.connect(self._conninfo)
+        except OperationalError as error:
+            text = str(error).strip().splitlines()[-1]
+            raise Retryable(f"PostgreSQL accepts no connection: {text}") from error
+        try:
+            # PostgreSQL itself ends what takes too long: a transaction never outlives the time-out of its write.
+            lock_ms, statement_ms = int(self._timeout_s * LOCK_SHARE * 1000), int(self._timeout_s * 1000)
+            await connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{lock_ms}ms"])
+            await connection.execute(
+                "SELECT set_config('statement_timeout', %s, false)", [f"{statement_ms}ms"]
+            )
+            await connection.commit()
+        except Error as error:
+            await connection.close()
+            raise failure(error, committing=False) from error
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _execute(self, connection: Connection, operations: Sequence[RowChange]) -> None:
+        async with connection.cursor() as cursor:
+            for change, same in groupby(operations, lambda one: one.change):
+                await cursor.executemany(self._table.statements[change], [one.parameters for one in same])
+
+    async def _roll_back(self, connection: Connection) -> None:
+        try:
+            await connection.rollback()
+        except Error:
+            await connection.close()
+            return
+        self._idle.append(connection)

@@ -1,0 +1,245 @@
+"""Write the requests of a lane with the writer of its destination's kind."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from hifi import log, metrics
+from hifi.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.connectors.installed import read_settings
+from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.errors import HifiError, Misconfigured, Rejected, Unacknowledged
+from hifi.event import CE_PREFIX, CONTENT_TYPE, hop
+from hifi.pipe.limit_check import secrets
+from hifi.pipe.model import ConnectorDestination
+from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.transform import Transform, compile_transform
+from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
+from hifi_egest.policy.outcome import DeadLettered, SplitBatch
+from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest, Unsendable
+
+WRITTEN: Final = 200
+"""Status of a write that succeeded, on receipts and in metrics."""
+RETRY_S: Final = 5.0
+"""Time between two attempts to open a writer, seconds."""
+_FAILURES: Final[Mapping[type[Exception], tuple[str, bool]]] = {
+    Unacknowledged: ("unacknowledged", True),
+    TimeoutError: ("timeout", True),
+    ConnectionRefusedError: ("connect", False),
+    OSError: ("connection", True),
+    HifiError: ("unavailable", False),
+}
+"""Error of a write, the reason that retries and receipts show, and whether the events may have been written."""
+
+logger = log.get(__name__)
+
+
+class _OpenWriter:
+    """A writer that is closed after its last write."""
+
+    def __init__(self, writer: DestinationWriter) -> None:
+        self._writer = writer
+        self._writes = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def write(self, events: Sequence[OutboundEvent], timeout_s: float) -> None:
+        self._writes += 1
+        self._idle.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._writer.write(events)
+        finally:
+            self._writes -= 1
+            if not self._writes:
+                self._idle.set()
+
+    async def close(self) -> None:
+        await self._idle.wait()
+        await self._writer.close()
+
+
+class ConnectorSender:
+    """Sends the requests of one destination of another kind than HTTP, as it is declared."""
+
+    def __init__(
+        self,
+        pipe: str,
+        destination: ConnectorDestination,
+        resources: SenderResources,
+        *,
+        missing_changed: Callable[[], None],
+    ) -> None:
+        """Open the writer, and open it anew when a secret changes.
+
+        Args:
+            pipe: name.
+            destination: as declared.
+            resources: shared by all lanes.
+            missing_changed: called whenever `missing` changes.
+        """
+        self.ready = False
+        self.missing = ""
+        self._destination = destination
+        self._max_batch_bytes = destination.batch.bytes if destination.batch is not None else None
+        self._context = WriterContext(pipe, destination.name, destination.concurrency, destination.timeout)
+        self._health = resources.health
+        self._subject = f"destination {pipe}/{destination.name}"
+        self._refresh_s = resources.settings.egest_secrets_refresh_s
+        self._missing_changed = missing_changed
+        self._log_fields = {"pipe": pipe, "destination": destination.name, "kind": destination.kind}
+        self._answer_seconds = metrics.REQUEST_SECONDS.labels(pipe, destination.name)
+        self._secrets: list[str] = []
+        self._writer: _OpenWriter | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._transform: Transform | None = None
+        try:
+            self._open()
+        except Misconfigured as error:
+            self._report_missing(error)
+        self._task = asyncio.create_task(self._refresh())
+
+    async def send(self, request: OutboundRequest) -> SendResult:
+        """Write the events of a request and wait for the result. Only while `ready`."""
+        writer = self._writer
+        assert writer is not None
+        events: list[OutboundEvent] = []
+        rejected: list[tuple[Delivery, DeadLettered]] = []
+        for delivery in request.deliveries:
+            try:
+                events.append(self._event(delivery))
+            except Rejected as why:
+                rejected.append((delivery, DeadLettered(why.reason, why.detail)))
+        if rejected:
+            return Unsendable(rejected)
+        size_bytes = sum(len(event.data) for event in events)
+        if self._max_batch_bytes is not None and len(events) > 1 and size_bytes > self._max_batch_bytes:
+            return SplitBatch()
+        if not request.may_send():
+            return None
+        started_s, sent_us = monotonic_s(), now_us()
+        result = await self._write(writer, events)
+        request.count_attempt(started_s, sent_us)
+        ended_s, ended_us = monotonic_s(), now_us()
+        if isinstance(result, Answer):
+            self._answer_seconds.observe(max(0, ended_us - sent_us) / MICROSECONDS)
+            attempt = Attempt(sent_us, WRITTEN, ended_us)
+        else:
+            attempt = Attempt(sent_us)
+        return SentRequest(result, attempt, ended_s - started_s, ended_s)
+
+    def sweep(self) -> None:
+        """Do nothing: writers keep their own connections."""
+
+    async def stop(self) -> None:
+        """Stop reading secrets, and close the writer as soon as its writes are finished."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._close_writer()
+        self._health.warn(self._subject, None)
+
+    async def _write(
+        self, writer: _OpenWriter, events: Sequence[OutboundEvent]
+    ) -> Answer | NoResponse | RefusedWrite:
+        try:
+            await writer.write(events, self._destination.timeout)
+        except Rejected as why:
+            return RefusedWrite(why.reason, why.detail)
+        except (HifiError, OSError) as error:
+            reason, ambiguous = next(what for kind, what in _FAILURES.items() if isinstance(error, kind))
+            return NoResponse(reason, str(error) or "the write did not end in time", ambiguous=ambiguous)
+        except Exception as error:
+            # An error in the kind's code: the batch is split like a rejected one, so the others are written.
+            logger.exception("write-failed", **self._log_fields)
+            name = type(error).__name__
+            return RefusedWrite(
+                "write-failed", f"the kind {self._destination.kind} fails with {name}; see the log"
+            )
+        return Answer(WRITTEN)
+
+    def _event(self, delivery: Delivery) -> OutboundEvent:
+        record = delivery.event.record
+        attributes: dict[str, str] = {}
+        content_type = "application/json"
+        for name, value in record.headers:
+            if name.startswith(CE_PREFIX):
+                attributes[name[len(CE_PREFIX) :]] = value.decode("utf-8", "replace")
+            elif name == CONTENT_TYPE and self._transform is None:
+                content_type = value.decode("utf-8", "replace")
+        data = record.value or b""
+        if self._transform is not None:
+            data = self._transform(data)
+        # The offset in `raw`, not the record's: a retry comes with the position of its first delivery.
+        offset = hop(record.headers).raw
+        return OutboundEvent(
+            data, content_type, attributes, record.key, delivery.event.partition.number, offset
+        )
+
+    # The writer
+
+    def _open(self) -> None:
+        """Open the writer, unless it is open with the current secrets. Raises `Misconfigured`."""
+        kind, settings = read_settings(self._destination)
+        current = _read_secrets(settings)
+        if self._writer is not None and current == self._secrets:
+            return
+        expression = self._destination.transform
+        self._transform = compile_transform(expression) if expression is not None else None
+        try:
+            opened = _OpenWriter(kind.open(settings, self._context))
+        except Misconfigured:
+            raise
+        except Exception as error:
+            logger.exception("open-failed", **self._log_fields)
+            name = type(error).__name__
+            raise Misconfigured(
+                f"the kind {self._destination.kind} cannot be opened: {name}; see the log"
+            ) from error
+        self._close_writer()
+        self._writer, self._secrets, self.ready = opened, current, True
+
+    def _close_writer(self) -> None:
+        if self._writer is not None:
+            task = asyncio.create_task(self._close(self._writer))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, writer: _OpenWriter) -> None:
+        try:
+            await writer.close()
+        except Exception:
+            logger.exception("writer-close-failed", **self._log_fields)
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(self._refresh_s if self.ready else RETRY_S)
+            try:
+                self._open()
+            except Misconfigured as error:
+                if self.ready:  # the writer stays in use with the secrets that it has
+                    logger.warning("refresh-failed", error=str(error), **self._log_fields)
+                elif self.missing != str(error):
+                    self._report_missing(error)
+                    self._missing_changed()
+                continue
+            except Exception:
+                logger.exception("refresh-failed", **self._log_fields)
+                continue
+            if self.missing:
+                self.missing = ""
+                logger.info("destination-usable", **self._log_fields)
+                self._health.warn(self._subject, None)
+                self._missing_changed()
+
+    def _report_missing(self, error: Misconfigured) -> None:
+        logger.error("destination-unusable", error=str(error), **self._log_fields)
+        self._health.warn(self._subject, str(error))
+        self.missing = str(error)
+
+
+def _read_secrets(settings: StrictModel) -> list[str]:
+    return [secret.read() for _, secret in secrets(settings)]
