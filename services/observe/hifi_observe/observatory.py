@@ -12,6 +12,8 @@ from hifi import log
 from hifi.clock import monotonic_s, now_us
 from hifi.control.action import STREAM, Action
 from hifi.control.verdict import Verdict
+from hifi.destinations.follower import DestinationFollower
+from hifi.destinations.state import DestinationStates
 from hifi.errors import HifiError
 from hifi.health import Health
 from hifi.kafka.admin import topic_names
@@ -67,6 +69,7 @@ class Observatory:
         self.publisher: Publisher | None = None
         self.reader: TopicReader | None = None
         self.follower = MinutesFollower(settings, self.topics, self.store, self.notifier.read)
+        self._destination_states = DestinationStates()
         self._verdict_keeper = VerdictKeeper(settings.observe_stable_s)
         self._revision_counts = RevisionCounts()
         self._reporter = (
@@ -151,6 +154,7 @@ class Observatory:
             tasks.create_task(self._reconnect("follower", lambda: self.follower.run(self.partitions)))
             await self.follower.loaded.wait()
             tasks.create_task(self._reconnect("reader", self._read_topics))
+            tasks.create_task(self._follow_destinations())
             tasks.create_task(self._merge_minutes())
             tasks.create_task(self._publish_figures())
             tasks.create_task(self._sample_figures())
@@ -188,6 +192,15 @@ class Observatory:
         self.exporter = OtlpExporter(settings.observe_otlp_endpoint, settings.stream)
         share, max_per_s = settings.observe_otlp_share, settings.observe_otlp_max_per_s
         self.traces = EventTracer(self.topics, share, max_per_s, self.exporter.put, self.hides_id)
+
+    async def _follow_destinations(self) -> None:
+        follower = DestinationFollower(self.settings.kafka, self.topics, self.settings.instance)
+        self._destination_states = follower.states
+        try:
+            await follower.start()
+            await asyncio.Event().wait()
+        finally:
+            await follower.stop()
 
     async def _reconnect(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run a task that needs Kafka again each time it fails."""
@@ -290,6 +303,7 @@ class Observatory:
                 self.store, self.limits(), self.destinations(), now_us(), self.partitions, thresholds
             )
             self._judge(found)  # on every instance, so that each can show the verdicts
+            found |= conditions.parked_destinations(self._destination_states.all(), self.destinations())
             if not self._raises_alarms:
                 continue
             if not was_active:

@@ -14,6 +14,7 @@ from standardwebhooks import Webhook
 
 from hifi import event
 from hifi.clock import now_us
+from hifi.destinations.state import EGEST, DestinationName, DestinationState, StateChange, state_record
 from hifi.kafka.admin import create_topics
 from hifi.topics import Topics, parse_tiers
 
@@ -370,3 +371,22 @@ async def test_the_commands_print_what_the_api_says(stream: Stream) -> None:
         assert (status, b"not closed yet" in err) == (1, True)
     status, _, err = await command("top", "--once", "--url", "http://127.0.0.1:9")
     assert (status, b"whether it is running" in err) == (1, True)
+
+
+async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream: Stream) -> None:
+    crm, unknown = DestinationName("flights", "crm"), DestinationName("flights", "removed")
+    parked = StateChange(DestinationState.PARKED, EGEST, "it failed for an hour", now_us())
+    for name in (crm, unknown):
+        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(name, parked)])
+
+    def subjects(body: Any) -> list[str]:
+        return [one["subject"] for one in body["active"] if one["kind"] == "parked"]
+
+    async with stream.observing() as (_, url):
+        body = await until(url, "/api/v1/alarms", subjects)
+        assert subjects(body) == ["crm"], "one that no pipe declares any more is not"
+        [alarm] = [one for one in body["active"] if one["kind"] == "parked"]
+        assert "it failed for an hour" in alarm["cause"]
+        active = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
+        await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active)])
+        await until(url, "/api/v1/alarms", lambda body: not subjects(body))

@@ -30,6 +30,7 @@ KINDS: Final = {
         AlarmKind("availability", "A minute was down.", 0, 300),
         AlarmKind("dead-letters", "There are new dead letters.", 0, 240),
         AlarmKind("destination", "A destination keeps failing with the same answer.", 0, 120),
+        AlarmKind("parked", "The deliveries of a destination are parked.", 0, 0),
         AlarmKind("no-progress", "A service commits nothing although records are waiting.", 60, 60),
         AlarmKind("ingest-silent", "Ingest writes no ack reports.", 5, 30),
         AlarmKind("traffic", "Traffic is close to the scale rating.", 60, 300),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from hifi.destinations.state import DestinationName, DestinationState, StateChange
 from hifi_observe.alarms.alarm import Key
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.recent_activity import SAME_ANSWERS
@@ -78,6 +79,24 @@ def find_conditions(
             f"{rate:.0f} events/s are over {thresholds.rating_share:.0%} of the rating, {thresholds.rating:.0f}/s"
         )
     return found
+
+
+def parked_destinations(
+    changes: Mapping[DestinationName, StateChange], destinations: Mapping[str, set[str]]
+) -> dict[Key, str]:
+    """Find the destinations whose deliveries are parked, each with the cause.
+
+    Args:
+        changes: the last change of each destination's state.
+        destinations: pipe to the destinations that it declares.
+    """
+    return {
+        ("parked", pipe, destination): (
+            f"parked by {change.by} since {clock(change.at_us // 60_000_000)}: {change.reason}"
+        )
+        for (pipe, destination), change in sorted(changes.items())
+        if change.state is DestinationState.PARKED and destination in destinations.get(pipe, ())
+    }
 
 
 def _minutes(store: MinuteStore, pipe: str, closed: int, now_us: int) -> dict[Key, str]:

@@ -150,6 +150,30 @@ RUNBOOKS: Final = {
             ),
         ),
     ),
+    "parked": Runbook(
+        "The deliveries of a destination are parked: each waits as one copy on the topic `parked` instead of going "
+        "through the retry topics again and again. They are kept for 30 days. The alarm ends when the destination is "
+        "active again.",
+        (
+            (
+                "The destination has failed for longer than `HIFI_EGEST_PARK_AFTER_S`, or its failed deliveries have "
+                "more bytes than `HIFI_EGEST_PARK_BYTES`."
+            ),
+            "An operator parked it: `hifi destinations park PIPE DESTINATION`.",
+        ),
+        (
+            "See who parked it, when and why: `hifi destinations list`.",
+            (
+                "Fix the destination. If egest parked it, it becomes active with the first delivery that succeeds, and "
+                "what is parked comes back at the pace of the destination."
+            ),
+            "If an operator parked it, bring the deliveries back: `hifi destinations resume PIPE DESTINATION`.",
+            (
+                "If nobody wants these deliveries any more, make dead letters of them: `hifi destinations expire PIPE "
+                "DESTINATION`."
+            ),
+        ),
+    ),
     "no-progress": Runbook(
         "A service has committed nothing on a partition for a minute, and its output shows no progress, "
         "although records are waiting there.",
