@@ -6,11 +6,11 @@ from pathlib import Path
 from cases import Case, in_scene, scene
 from larger_load import LargerLoad
 from mesh_row import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
+from second_destination import second_destination
 
 from hifi.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.workspace import Workspace
-from hifi_infra.ports import free_port
 
 RATE, SECONDS = 60.0, 10.0
 ALIVE, DEAD = "ten destinations", "the last of them dead"
@@ -27,14 +27,7 @@ def _made(folder: Path) -> LoadTest:
 
 
 async def _measure(made: LoadTest, keep: Keep) -> None:
-    stage = made.workspace
-    taken = {stage.ingest_port, stage.destination_port, made.mesh.plan.console_port}
-    tenth = Workspace(stage.data / "tenth", stage.ingest_port, free_port(but=taken))
-    tenth.data.mkdir()
-    process = tenth.destination()
-    await process.start()
-    try:
-        await tenth.wait_for_destination()
+    async with second_destination(made, "tenth") as (tenth, process):
         rating = rating_of(made, LargerLoad(ten=True, tenth_port=tenth.destination_port), RATE)
         warm_up = await rating.begin(WARM_UP_S)
         alive = await steps(rating, RATE, seconds=SECONDS)
@@ -44,9 +37,6 @@ async def _measure(made: LoadTest, keep: Keep) -> None:
         await process.kill()
         settling = await rating.step(RATE, SECONDS)  # until its breaker is open
         keep(DEAD, described(rating, settling, await steps(rating, RATE, seconds=SECONDS)))
-    finally:
-        if process.running:
-            await process.kill()
 
 
 async def _has(tenth: Workspace, wanted: int) -> None:

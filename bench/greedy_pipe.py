@@ -12,12 +12,12 @@ from typing import Any
 from cases import Case, in_scene, scene
 from growth_sections import ABOVE_QUOTA, WITHIN_QUOTA
 from mesh_row import LIMIT_S, WARM_UP_S, Keep, attempt, described, rating_of, steps
+from second_destination import second_destination
 
 from hifi.pipe.model import Pipe
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.rate.event_load import EventLoad
-from hifi_infra.ports import free_port
 
 RATE, SECONDS = 100.0, 20.0
 QUOTA_PER_S, TIMES = 100, 5
@@ -50,24 +50,15 @@ def greedy(keep: Keep) -> None:
 
 
 async def _measure(made: LoadTest, keep: Keep) -> None:
-    stage = made.workspace
-    taken = {stage.ingest_port, stage.destination_port, made.mesh.plan.console_port}
-    other = Workspace(stage.data / "other", stage.ingest_port, free_port(but=taken))
-    other.data.mkdir()
-    process = other.destination()
-    await process.start()
-    try:
-        await other.wait_for_destination()
+    async with second_destination(made, "other") as (other, _):
         rating = rating_of(made, TwoPipes(second_port=other.destination_port), RATE)
         warm_up = await rating.begin(WARM_UP_S)
         for name, times in ((WITHIN_QUOTA, 1), (ABOVE_QUOTA, TIMES)):
-            async with _sending(stage, QUOTA_PER_S * times) as statuses:
+            async with _sending(made.workspace, QUOTA_PER_S * times) as statuses:
                 settling = await rating.step(RATE, SECONDS) if times > 1 else warm_up
                 found = await steps(rating, RATE, seconds=SECONDS)
             print(f"{name}: answers to the other sender: {statuses}", flush=True)
             keep(name, {**described(rating, settling, found), "other_answers": statuses})
-    finally:
-        await process.kill()
 
 
 @asynccontextmanager

@@ -110,9 +110,9 @@ def format_volume(identity: str, nodes: list[str], node: int, security: Path | N
     write_settings(settings(nodes, node, "", "", part, security))
     part.mkdir()
     arguments = ["format", "-t", identity, "-c", str(SETTINGS)]
-    for user in (ADMIN, BROKER) if security is not None else ():
-        assert security is not None
-        arguments += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password(security, user)}]"]
+    if security is not None:
+        for user in (ADMIN, BROKER):
+            arguments += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password(security, user)}]"]
     # In a file: a process list shows arguments.
     listed = SETTINGS.with_name("arguments")
     listed.touch(mode=0o600)

@@ -83,18 +83,15 @@ def _pipes(folder: Path | None) -> list[Pipe]:
 
 
 async def _users(kafka: str, topics: Topics, credentials: ClusterCredentials) -> None:
-    missing = [
-        str(credentials.password_file(user))
-        for user in stream_users(topics).values()
-        if not credentials.password_file(user).exists()
-    ]
+    users = stream_users(topics).values()
+    missing = [str(file) for file in map(credentials.password_file, users) if not file.exists()]
     if missing:
         raise Misconfigured(
             f"HIFI_CREDENTIALS_FOLDER: there is no password in {', '.join(missing)}; "
             f"run hifi_infra.kafka.make_credentials for the stream {topics.stream}"
         )
     await secure_stream(kafka, topics, credentials)
-    logger.info("users-ready", users=len(stream_users(topics)))
+    logger.info("users-ready", users=len(users))
 
 
 async def _brokers(settings: SetupSettings) -> None:

@@ -299,11 +299,12 @@ class Observatory:
             await asyncio.sleep(_ALARM_INTERVAL_S)
             was_active = self._raises_alarms
             self._raises_alarms = 0 in self.mine or (was_active and not self.mine)
+            destinations = self.destinations()
             found = conditions.find_conditions(
-                self.store, self.limits(), self.destinations(), now_us(), self.partitions, thresholds
+                self.store, self.limits(), destinations, now_us(), self.partitions, thresholds
             )
             self._judge(found)  # on every instance, so that each can show the verdicts
-            found |= conditions.parked_destinations(self._destination_states.all(), self.destinations())
+            found |= conditions.parked_destinations(self._destination_states.all(), destinations)
             if not self._raises_alarms:
                 continue
             if not was_active:
