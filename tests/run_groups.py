@@ -19,13 +19,15 @@ ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "tests"
 PYTEST: Final = Path(sys.executable).with_name("pytest")
 FOLDERS: Final = {
-    "commands": ("tests/cli",),
+    "commands": ("tests/cli", "tests/libs/aiokafka_cooperative"),
     "observe": ("tests/services/observe", "tests/infra", "tests/services/egest/dedup"),
     "enrich": (
         "tests/services/enrich",
         "tests/services/normalize",
+        "tests/services/manage",
         "tests/services/provision",
         "tests/services/scale",
+        "tests/services/deploy",
     ),
 }
 """Group to its folders, so that all groups take about the same time. The group `others` has everything else."""

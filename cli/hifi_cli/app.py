@@ -23,6 +23,7 @@ from hifi_cli.commands import (
     up,
 )
 from hifi_cli.commands.kafka import acl, topics
+from hifi_cli.commands.management import audit, deploy, diff, principal
 from hifi_cli.commands.version import version
 
 app = typer.Typer(
@@ -64,11 +65,15 @@ app.command(rich_help_panel=_INSPECT)(minutes.minutes)
 app.command(rich_help_panel=_INSPECT)(lost.lost)
 app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
 app.command(rich_help_panel=_PIPES)(check.check)
+app.command(rich_help_panel=_PIPES)(diff.diff)
 app.command(rich_help_panel=_PIPES)(apply.apply)
 app.add_typer(rollout.app, name="rollout", rich_help_panel=_PIPES)
 app.add_typer(destinations.app, name="destinations", rich_help_panel=_PIPES)
 app.command(rich_help_panel=_PIPES)(pipes.pipes)
 app.command(rich_help_panel=_PIPES)(send.send)
+app.add_typer(deploy.app, name="deploy", rich_help_panel=_PIPES)
+app.add_typer(principal.app, name="principal", rich_help_panel=_PIPES)
+app.command(rich_help_panel=_PIPES)(audit.audit)
 app.add_typer(acl.app, name="acl", rich_help_panel=_KAFKA)
 app.add_typer(topics.app, name="topics", rich_help_panel=_KAFKA)
 app.command()(version)

@@ -39,6 +39,24 @@ Stream = Annotated[
         help="Name of the stream. Default: that of the mesh in --data, otherwise hifi.",
     ),
 ]
+ManageUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--manage",
+        envvar="HIFI_MANAGE_URL",
+        metavar="URL",
+        help="Use the management API at this address instead of Kafka.",
+    ),
+]
+ManageTokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--manage-token-file",
+        envvar="HIFI_MANAGE_TOKEN_FILE",
+        metavar="FILE",
+        help="File with the token of a principal, for --manage.",
+    ),
+]
 IngestUrl = Annotated[
     str | None,
     typer.Option(

@@ -15,6 +15,8 @@ PARKED_RETENTION_MS: Final = 30 * DAY_MS
 """Kafka deletes what is parked for longer; `hifi destinations expire` makes dead letters of it before."""
 WARM_UP_RETENTION_MS: Final = 3600 * 1000
 ACTIONS_RETENTION_MS: Final = 90 * DAY_MS
+FOREVER_MS: Final = -1
+"""Kafka deletes nothing."""
 IDS_RETENTION_MS: Final = 2 * 3600 * 1000
 """An hour above the longest window in which normalize recognizes an event that a client sends again."""
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
@@ -86,7 +88,11 @@ class Topic:
             "retention.ms": str(self.retention_ms),
             "retention.bytes": "-1",
             # Otherwise Kafka would keep the newest segment of a topic with steady traffic for a week.
-            "segment.ms": str(min(self.retention_ms, EVENT_RETENTION_MS)),
+            "segment.ms": str(
+                EVENT_RETENTION_MS
+                if self.retention_ms == FOREVER_MS
+                else min(self.retention_ms, EVENT_RETENTION_MS)
+            ),
         }
 
 
@@ -272,7 +278,7 @@ class ControlTopics:
 
     @property
     def declared(self) -> str:
-        """Pipes as somebody declared them, by name."""
+        """Pipes as somebody declared them, by name: every declaration, since each names the one that it replaces."""
         return f"{self.control}.declared"
 
     @property
@@ -286,9 +292,34 @@ class ControlTopics:
         return f"{self.control}.rollouts"
 
     @property
+    def releases(self) -> str:
+        """The release that somebody wants of each service, by name."""
+        return f"{self.control}.releases"
+
+    @property
+    def deployments(self) -> str:
+        """How far the deployer is with the newest desired release of each service, by name."""
+        return f"{self.control}.deployments"
+
+    @property
+    def principals(self) -> str:
+        """Who may use the management API, by name, with hashes of their tokens."""
+        return f"{self.control}.principals"
+
+    @property
+    def audit(self) -> str:
+        """Who changed what through the management API, and who created or revoked principals."""
+        return f"{self.control}.audit"
+
+    @property
     def provisioner(self) -> str:
         """Begins the provisioner's transactional ids: what an earlier one writes after a later one began is refused."""
         return f"{self.control}.provisioner"
+
+    @property
+    def deployer(self) -> str:
+        """The deployer's transactional id: what an earlier one writes after a later one began is refused."""
+        return f"{self.control}.deployer"
 
     @property
     def actor(self) -> str:
@@ -300,7 +331,11 @@ class ControlTopics:
         return [
             Topic(self.actions, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
             Topic(self.health, partitions=1, compacted=True),
-            Topic(self.declared, partitions=1, compacted=True),
+            Topic(self.declared, partitions=1, retention_ms=FOREVER_MS),
             Topic(self.requests, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
             Topic(self.rollouts, partitions=1, compacted=True),
+            Topic(self.releases, partitions=1, compacted=True),
+            Topic(self.deployments, partitions=1, compacted=True),
+            Topic(self.principals, partitions=1, compacted=True),
+            Topic(self.audit, partitions=1, retention_ms=FOREVER_MS),
         ]

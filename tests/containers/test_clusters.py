@@ -17,6 +17,7 @@ async def beside(*steps: Callable[[], object]) -> None:
         await asyncio.sleep(5)
 
 
+@pytest.mark.more  # without containers: test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothing
 async def test_one_broker_of_three_may_die_under_load(make_mesh: MakeMesh, sender: MakeSender) -> None:
     mesh = make_mesh("three", "infra/compose.three.yaml")
     mesh.up()

@@ -1,11 +1,12 @@
 """hifi apply: publish pipes."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 import typer
 
+from hifi.control.declaration import Declaration
 from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
@@ -15,8 +16,9 @@ from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.control_plane import ControlPlane
+from hifi_cli.mesh_state.manage_api import ManageApi
 from hifi_cli.mesh_state.target import Target, kafka_target
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, ManageTokenFile, ManageUrl, Stream
 from hifi_infra.kafka.stream_setup import put_in_force
 
 _COLOURS: Final = {
@@ -26,6 +28,11 @@ _COLOURS: Final = {
     "unchanged": "dim",
     "deleted": "red",
 }
+_NO_SHARE: Final = "--share is for meshes without a control plane: here the provisioner sets the shares"
+DeleteMissing = Annotated[
+    bool,
+    typer.Option("--delete-missing", help="Delete published pipes that are not in the folder."),
+]
 
 
 @report_errors
@@ -34,11 +41,10 @@ def apply(
     data: Data = DEFAULT_DATA,
     kafka: Kafka = None,
     stream: Stream = None,
+    manage: ManageUrl = None,
+    manage_token_file: ManageTokenFile = None,
     *,
-    delete_missing: Annotated[
-        bool,
-        typer.Option("--delete-missing", help="Delete published pipes that are not in the folder."),
-    ] = False,
+    delete_missing: DeleteMissing = False,
     share: Annotated[
         float | None,
         typer.Option(
@@ -59,13 +65,23 @@ def apply(
     keeps its revision. With --share a changed pipe becomes the next revision for
     a share of its keys; go on with --share again or with `hifi rollout`. In a
     mesh with a control plane the pipes are declared, and the provisioner puts
-    them into force in phases: `hifi rollout status` shows how far it is.
+    them into force in phases: `hifi rollout status` shows how far it is. With
+    --manage they are declared through the management API; if somebody changes a
+    pipe at the same time, it is left as it is and the command fails.
 
     Examples:
       hifi apply pipes/
       hifi apply pipes/ --delete-missing
       hifi apply pipes/ --share 10
+      hifi apply pipes/ --manage https://manage.example.com
     """
+    if manage:
+        if share is not None:
+            raise Misconfigured(_NO_SHARE)
+        pipes = load_checked_pipes(folder, "micro-batch", quick=quick)
+        api = ManageApi(manage, manage_token_file)
+        _print_declared(_declare_by_api(api, pipes, delete_missing=delete_missing), as_json=as_json)
+        return
     target = kafka_target(data, kafka, stream)
     trigger = target.running.trigger if target.running else "auto"
     pipes = load_checked_pipes(
@@ -77,9 +93,7 @@ def apply(
     )
     if target.control is not None:
         if share is not None:
-            raise Misconfigured(
-                "--share is for meshes without a control plane: here the provisioner sets the shares"
-            )
+            raise Misconfigured(_NO_SHARE)
         declared = asyncio.run(_declare(target, target.control, pipes, delete_missing=delete_missing))
         _print_declared(declared, as_json=as_json)
         return
@@ -96,22 +110,58 @@ def apply(
     print_table(rows, console)
 
 
-async def _declare(
-    target: Target, control: ControlPlane, pipes: list[Pipe], *, delete_missing: bool
-) -> Mapping[str, str]:
-    """Declare what differs from the newest declaration, or without one from what is in force."""
+async def declared_pipes(target: Target) -> tuple[dict[str, Pipe | None], Mapping[str, Declaration]]:
+    """Name to the pipe that is wanted now, None if it is to be deleted, and the declarations that say so.
+
+    Raises:
+        Misconfigured: Kafka does not answer.
+    """
     published = await read_registry(target.kafka, target.topics)
     before: dict[str, Pipe | None] = {name: known.pipe for name, known in published.pipes.items()}
-    before |= {name: one.pipe for name, one in (await control.declared()).items()}
+    declared = {} if target.control is None else await target.control.declared()
+    return before | {name: one.pipe for name, one in declared.items()}, declared
+
+
+def wanted_pipes(
+    pipes: Iterable[Pipe], before: Mapping[str, Pipe | None], *, delete_missing: bool
+) -> dict[str, Pipe | None]:
+    """Name to the pipe that a folder wants, None if it is to be deleted.
+
+    Args:
+        pipes: of the folder.
+        before: as `declared_pipes` returns them.
+        delete_missing: whether pipes that are not in the folder are to be deleted.
+    """
     wanted: dict[str, Pipe | None] = {pipe.pipe: pipe for pipe in pipes}
     if delete_missing:
         wanted |= dict.fromkeys(
             name for name, pipe in before.items() if name not in wanted and pipe is not None
         )
+    return wanted
+
+
+async def _declare(
+    target: Target, control: ControlPlane, pipes: list[Pipe], *, delete_missing: bool
+) -> Mapping[str, str]:
+    """Declare what differs from the newest declaration, or without one from what is in force."""
+    before, declared = await declared_pipes(target)
+    wanted = wanted_pipes(pipes, before, delete_missing=delete_missing)
     changed = {name: pipe for name, pipe in wanted.items() if name not in before or before[name] != pipe}
     if changed:
-        await control.declare(changed)
+        await control.declare(changed, declared)
     return {name: _change(name, wanted, before) for name in sorted(wanted)}
+
+
+def _declare_by_api(api: ManageApi, pipes: list[Pipe], *, delete_missing: bool) -> Mapping[str, str]:
+    """Declare what differs, one pipe after the other."""
+    names = {one.pipe for one in pipes}
+    before = {name: api.pipe(name) for name in sorted(names | set(api.names() if delete_missing else ()))}
+    known = {name: one.pipe for name, one in before.items()}
+    wanted = wanted_pipes(pipes, known, delete_missing=delete_missing)
+    for name in sorted(wanted):
+        if wanted[name] != known[name]:
+            api.change(name, wanted[name], before[name])
+    return {name: _change(name, wanted, known) for name in sorted(wanted)}
 
 
 def _change(name: str, wanted: Mapping[str, Pipe | None], before: Mapping[str, Pipe | None]) -> str:

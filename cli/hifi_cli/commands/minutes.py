@@ -28,6 +28,7 @@ _COLUMNS: Final[list[tuple[str, bool, Callable[[dict[str, Any]], str]]]] = [
     ),
     ("in flight\nrecords", False, lambda row: count(row["in_flight"])),
     ("waiting\nretries", False, lambda row: count(row["waiting"])),
+    ("parked\ndeliveries", False, lambda row: count(row["parked"])),
     ("dead\nletters", True, lambda row: count(row["dead"])),
     ("duplicates\nevents", False, lambda row: count(row["duplicates"])),
     ("late\nevents", False, lambda row: count(row["late"])),

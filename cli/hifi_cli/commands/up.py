@@ -56,7 +56,8 @@ def up(
         bool,
         typer.Option(
             "--control",
-            help="Run the control plane, too: observe gives verdicts, and --autoscale keeps to them.",
+            help="Run the control plane and the management API, too: observe gives verdicts, and --autoscale keeps "
+            "to them.",
         ),
     ] = False,
     partitions: Annotated[
@@ -73,6 +74,10 @@ def up(
     console_port: Annotated[
         int, typer.Option("--console-port", min=1, max=65535, help="Port of observe, its console and API.")
     ] = 8090,
+    manage_port: Annotated[
+        int,
+        typer.Option("--manage-port", min=1, max=65535, help="Port of the management API, with --control."),
+    ] = 8091,
     trigger: TriggerOf = "auto",
     secure: Secure = None,
     data: Data = DEFAULT_DATA,
@@ -103,6 +108,7 @@ def up(
         partitions=partitions,
         port=port,
         console_port=console_port,
+        manage_port=manage_port if control else 0,
         trigger=trigger,
         scale={"observe": 1} | read_scale(scale or []),
         control=control,
@@ -181,6 +187,12 @@ def _announce(mesh: Mesh, pipes: list[Pipe]) -> None:
     console.print(f"[bold green]Ready.[/] Send events to [bold]{url}[/]", highlight=False, soft_wrap=True)
     if mesh.plan.console:
         console.print(f"Open the console at [bold]{mesh.plan.console}[/]", highlight=False, soft_wrap=True)
+    if mesh.plan.manage:
+        console.print(
+            f"Manage pipes at [bold]{mesh.plan.manage}/api/v1[/] with the token in {mesh.plan.manage_token}",
+            highlight=False,
+            soft_wrap=True,
+        )
     if pipes:
         console.print("Example:", highlight=False)
         console.print(f"  {example_request(url, pipes[0])}", highlight=False, markup=False, soft_wrap=True)

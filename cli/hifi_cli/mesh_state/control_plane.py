@@ -11,10 +11,15 @@ from typing import Final
 from aiokafka.errors import KafkaError
 
 from hifi.clock import MICROSECONDS, now_us
-from hifi.control import declaration, rollout_status, verdict
-from hifi.control.declaration import Declaration
-from hifi.control.request import Request, RequestKind
-from hifi.control.rollout_status import RolloutState, RolloutStatus
+from hifi.control import rollout_status, verdict
+from hifi.control.declaration import Declaration, Origin
+from hifi.control.declaration_log import DeclarationLog
+from hifi.control.principals.audit import Audit, AuditEntry
+from hifi.control.releases import deployment, desired_release
+from hifi.control.releases.deployment import Deployment, deployment_request, newest_deployments
+from hifi.control.releases.desired_release import DesiredRelease
+from hifi.control.request import RequestKind, request_about
+from hifi.control.rollout_status import RolloutStatus, newest_statuses
 from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Condition, Verdict
 from hifi.errors import Misconfigured
@@ -39,17 +44,34 @@ class ControlPlane:
     kafka: str
     topics: ControlTopics
 
-    async def declare(self, pipes: Mapping[str, Pipe | None]) -> None:
+    async def declare(
+        self, pipes: Mapping[str, Pipe | None], replaced: Mapping[str, Declaration] | None = None
+    ) -> None:
         """Declare pipes; None deletes one.
 
+        Args:
+            pipes: name to the pipe.
+            replaced: pipe to the declaration that this one changes, as `declared` returned it; None: the newest ones.
+
         Raises:
-            Misconfigured: Kafka does not answer.
+            Misconfigured: somebody changed a pipe in the meantime, or Kafka does not answer.
         """
-        author, now = _author(), now_us()
-        await self._write(
-            self.topics.declared,
-            [Declaration(name, pipe, author, now).record() for name, pipe in pipes.items()],
-        )
+        by, now = author(), now_us()
+        async with self._answering(), self._log() as log:
+            known = log.declared
+            changed = [] if replaced is None else [n for n in pipes if known.newest.get(n) != replaced.get(n)]
+            if not changed:
+                wanted = [
+                    Declaration(name, pipe, by, now, known.number(name), Origin.FILE)
+                    for name, pipe in pipes.items()
+                ]
+                counted = {one.name for one in await log.append(wanted)}
+                changed = [name for name in pipes if name not in counted]
+        if changed:
+            others = "; ".join(f"{known.newest[name].author} changed {name}" for name in sorted(changed))
+            raise Misconfigured(
+                f"{others} in the meantime; run the command again to see what is declared now"
+            )
 
     async def declared(self) -> Mapping[str, Declaration]:
         """Pipe to its newest declaration.
@@ -57,15 +79,8 @@ class ControlPlane:
         Raises:
             Misconfigured: Kafka does not answer.
         """
-        found: dict[str, Declaration] = {}
-
-        def take(key: bytes | None, value: bytes | None, offset: int) -> None:
-            """Keep the newest declaration of each pipe."""
-            one = declaration.decode(key, value, offset)
-            found[one.name] = one
-
-        await self._read(self.topics.declared, take)
-        return found
+        async with self._answering(), self._log() as log:
+            return dict(log.declared.newest)
 
     async def statuses(self) -> Mapping[str, RolloutStatus]:
         """Pipe to how far its newest declaration is; `waiting` where the provisioner has not seen it yet.
@@ -82,10 +97,7 @@ class ControlPlane:
 
         declared = await self.declared()
         await self._read(self.topics.rollouts, take)
-        return {
-            name: told[name] if name in told and told[name].declaration >= one.number else _unseen(one)
-            for name, one in sorted(declared.items())
-        }
+        return newest_statuses(declared, told)
 
     async def verdicts(self) -> list[Verdict]:
         """Observe's verdicts, by scope; those that are too old to count are `unknown`.
@@ -109,6 +121,16 @@ class ControlPlane:
             for _, one in sorted(found.items())
         ]
 
+    async def audit(self) -> list[AuditEntry]:
+        """The changes through the management API and of its principals, oldest first.
+
+        Raises:
+            Misconfigured: Kafka does not answer.
+        """
+        found = Audit()
+        await self._read(self.topics.audit, found.take)
+        return list(found.entries.values())
+
     async def ask(self, pipe: str, kind: RequestKind) -> RolloutStatus:
         """Ask something of the provisioner about the newest declaration of a pipe; returns its status before.
 
@@ -118,11 +140,66 @@ class ControlPlane:
         status = (await self.statuses()).get(pipe)
         if status is None:
             raise Misconfigured(f"no pipe {pipe} was declared; `hifi rollout status` lists those that were")
-        if status.state.final:
-            raise Misconfigured(f"the rollout of {pipe} has ended: it is {status.state.value}")
-        request = Request(pipe, status.declaration, kind, _author(), now_us(), status.share)
+        request = request_about(status, kind, author(), now_us())
         await self._write(self.topics.requests, [request.record()])
         return status
+
+    async def deploy(self, service: str, release: str, batch: int) -> None:
+        """Say which release a service should run.
+
+        Raises:
+            Misconfigured: Kafka does not answer.
+        """
+        wanted = DesiredRelease(service, release, author(), now_us(), batch)
+        await self._write(self.topics.releases, [wanted.record()])
+
+    async def deployments(self) -> Mapping[str, Deployment]:
+        """Service to how far its newest desired release is.
+
+        Raises:
+            Misconfigured: Kafka does not answer.
+        """
+        wanted: dict[str, DesiredRelease] = {}
+        told: dict[str, Deployment] = {}
+
+        def take_release(_: bytes | None, value: bytes | None, offset: int) -> None:
+            """Keep the newest desired release of each service."""
+            one = desired_release.decode(value, offset)
+            wanted[one.service] = one
+
+        def take_deployment(_: bytes | None, value: bytes | None, __: int) -> None:
+            """Keep the newest deployment of each service."""
+            one = deployment.decode(value)
+            told[one.service] = one
+
+        await self._read(self.topics.releases, take_release)
+        await self._read(self.topics.deployments, take_deployment)
+        return newest_deployments(wanted, told)
+
+    async def ask_deployer(self, service: str, kind: RequestKind) -> Deployment:
+        """Ask something of the deployer about the newest release of a service; returns the deployment before.
+
+        Raises:
+            Misconfigured: no deployment of the service runs, or Kafka does not answer.
+        """
+        found = (await self.deployments()).get(service)
+        if found is None:
+            raise Misconfigured(
+                f"no release of {service} was deployed; `hifi deploy status` lists those that were"
+            )
+        await self._write(
+            self.topics.requests, [deployment_request(found, kind, author(), now_us()).record()]
+        )
+        return found
+
+    @contextlib.asynccontextmanager
+    async def _log(self) -> AsyncIterator[DeclarationLog]:
+        log = DeclarationLog(self.kafka, self.topics.declared, _CLIENT)
+        try:
+            await log.start()
+            yield log
+        finally:
+            await log.stop()
 
     async def _write(self, topic: str, records: Sequence[Record]) -> None:
         async with self._answering():
@@ -153,12 +230,6 @@ class ControlPlane:
             ) from error
 
 
-def _unseen(wanted: Declaration) -> RolloutStatus:
-    reason = "the provisioner has not seen it yet"
-    return RolloutStatus(
-        wanted.name, wanted.number, wanted.author, RolloutState.WAITING, None, 0, reason, wanted.at_us
-    )
-
-
-def _author() -> str:
+def author() -> str:
+    """Who runs the command, for people."""
     return f"{getpass.getuser()}@{socket.gethostname()}"

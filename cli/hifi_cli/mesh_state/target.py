@@ -24,6 +24,18 @@ class Target:
     control: ControlPlane | None = None
     """The mesh's control plane; None: it has none."""
 
+    def require_control(self) -> ControlPlane:
+        """The mesh's control plane.
+
+        Raises:
+            Misconfigured: it has none.
+        """
+        if self.control is None:
+            raise Misconfigured(
+                "the mesh has no control plane: start it with `hifi up --control`, or with --kafka set HIFI_CONTROL"
+            )
+        return self.control
+
 
 def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
     """Return the Kafka cluster and the stream to use.

@@ -5,8 +5,10 @@ the highest one it has seen, so an actor that was frozen in a step changes nothi
 """
 
 import asyncio
+import contextlib
 import hmac
 import secrets
+from collections.abc import AsyncIterator
 from typing import Any, Final, Protocol
 
 import orjson
@@ -20,7 +22,9 @@ from hifi.http.problem import Problem
 from hifi_infra.mesh.instance import Instance
 
 INSTANCES: Final = "/v1/instances"
+INSTANCE: Final = "/v1/instances/{name}"
 SERVICE: Final = "/v1/services/{service}/instances"
+RELEASE: Final = "/v1/services/{service}/release"
 
 
 class ExecutedMesh(Protocol):
@@ -32,6 +36,15 @@ class ExecutedMesh(Protocol):
 
     async def scale(self, service: str, count: int, reason: str = "") -> None:
         """Set the number of instances; returns once surplus ones have drained."""
+
+    async def set_release(self, name: str, release: str, reason: str) -> None:
+        """Have an instance run a release; returns once the one before has drained."""
+
+    async def remove(self, name: str, reason: str) -> None:
+        """Drain and end an instance."""
+
+    def set_default_release(self, service: str, release: str) -> None:
+        """Have instances of a service that start from now on run a release."""
 
 
 class Executor:
@@ -53,7 +66,10 @@ class Executor:
         return Starlette(
             routes=[
                 Route(INSTANCES, self._list_instances, methods=["GET"]),
+                Route(INSTANCE, self._set_release, methods=["PUT"]),
+                Route(INSTANCE, self._remove, methods=["DELETE"]),
                 Route(SERVICE, self._set_count, methods=["PUT"]),
+                Route(RELEASE, self._set_default_release, methods=["PUT"]),
             ],
             exception_handlers={Problem: _problem},
         )
@@ -64,15 +80,48 @@ class Executor:
         return Response(orjson.dumps({"instances": found}), media_type="application/json")
 
     async def _set_count(self, request: Request) -> Response:
+        body = await self._read(request, "count", "reason")
+        service, count = request.path_params["service"], body["count"]
+        if not isinstance(count, int):
+            raise Problem(400, "Send the number of instances as `count`.")
+        async with self._step(body["token"]):
+            await self._mesh.scale(service, count, str(body["reason"]))
+        return Response(orjson.dumps({"service": service, "count": count}), media_type="application/json")
+
+    async def _set_release(self, request: Request) -> Response:
+        body = await self._read(request, "release", "reason")
+        name, release = request.path_params["name"], str(body["release"])
+        async with self._step(body["token"]):
+            await self._mesh.set_release(name, release, str(body["reason"]))
+        return Response(orjson.dumps({"name": name, "release": release}), media_type="application/json")
+
+    async def _remove(self, request: Request) -> Response:
+        body = await self._read(request, "reason")
+        name = request.path_params["name"]
+        async with self._step(body["token"]):
+            await self._mesh.remove(name, str(body["reason"]))
+        return Response(orjson.dumps({"name": name}), media_type="application/json")
+
+    async def _set_default_release(self, request: Request) -> Response:
+        body = await self._read(request, "release")
+        service, release = request.path_params["service"], str(body["release"])
+        async with self._step(body["token"]):
+            self._mesh.set_default_release(service, release)
+        return Response(orjson.dumps({"service": service, "release": release}), media_type="application/json")
+
+    async def _read(self, request: Request, *names: str) -> dict[str, Any]:
+        """The body of a change, with these keys besides the token."""
         self._require_secret(request)
-        service = request.path_params["service"]
         try:
-            body = orjson.loads(await request.body())
-            count, token, reason = int(body["count"]), int(body["token"]), str(body["reason"])
+            body: dict[str, Any] = orjson.loads(await request.body())
+            return {"token": int(body["token"])} | {name: body[name] for name in names}
         except (ValueError, KeyError, TypeError):
-            raise Problem(
-                400, "Send JSON with the numbers `count` and `token` and the text `reason`."
-            ) from None
+            keys = ", ".join(f"`{name}`" for name in names)
+            raise Problem(400, f"Send JSON with the number `token` and with {keys}.") from None
+
+    @contextlib.asynccontextmanager
+    async def _step(self, token: int) -> AsyncIterator[None]:
+        """Make a change while no other is made, unless its step is over."""
         async with self._changing:
             if token < self._highest_token:
                 raise Problem(
@@ -82,12 +131,11 @@ class Executor:
                 )
             self._highest_token = token
             try:
-                await self._mesh.scale(service, count, reason)
+                yield
             except Misconfigured as error:
                 raise Problem(400, str(error)) from None
             except HifiError as error:
                 raise Problem(503, str(error)) from None
-        return Response(orjson.dumps({"service": service, "count": count}), media_type="application/json")
 
     def _require_secret(self, request: Request) -> None:
         sent = request.headers.get("authorization", "")
@@ -101,6 +149,8 @@ def _described(instance: Instance) -> dict[str, Any]:
         "name": instance.name,
         "port": instance.spec.port,
         "ready": instance.ready,
+        "release": instance.spec.release,
+        "ready_after_s": instance.ready_after_s,
         "restarts": instance.restarts,
         "cpu_s": instance.cpu_seconds(),
         "rss_bytes": instance.rss_bytes(),

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hifi import log
+from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.security.access import user
@@ -24,6 +26,7 @@ from hifi_infra.mesh.plan import (
     command,
     environment,
 )
+from hifi_infra.mesh.release import command_of, release_environment, require_release
 from hifi_infra.mesh.running import RunningInstance
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
@@ -47,6 +50,8 @@ class Fleet:
         self.bootstrap = plan.kafka or ""
         """Bootstrap servers for instances that start from now on."""
         self.java_home: Path | None = None
+        self.releases: dict[str, str] = {}
+        """Service to the release of its instances that start from now on; `installed` if it is not named."""
         self.executor: Mapping[str, str] = {}
         """Variables with which the actors of the control plane find the executor."""
         self.credentials: ClusterCredentials | None = None
@@ -85,12 +90,15 @@ class Fleet:
 
         Raises:
             Misconfigured: unknown service, or too many instances.
+            Retryable: instances would end while a deployment compares them.
         """
         if service not in FLOW or not 0 <= count <= MAX_INSTANCES:
             raise Misconfigured(
                 f"{service}={count}: name one of {', '.join(FLOW)} and 0 to {MAX_INSTANCES} instances"
             )
         instances = self.instances[service]
+        if count < len(instances) and len({one.spec.release for one in instances}) > 1:
+            raise Retryable(f"a deployment of {service} runs: its instances have different releases")
         while len(instances) > count:
             await instances.pop().stop(STOP_GRACE_S)
         while len(instances) < count:
@@ -101,6 +109,45 @@ class Fleet:
             service=service,
             count=count,
         )
+
+    async def set_release(self, name: str, release: str, reason: str) -> None:
+        """Have an instance run a release: start it if there is none of this name, else drain and replace it.
+
+        Nothing is done if it runs the release already.
+
+        Raises:
+            Misconfigured: no such service, too large a number, or the release has no such service.
+        """
+        service, number = _parsed(name)
+        require_release(release, service)
+        instances = self.instances[service]
+        old = next((one for one in instances if one.spec.number == number), None)
+        if old is not None and old.spec.release == release:
+            return
+        if old is None:
+            await self._add(service, number, release)
+        else:
+            await old.stop(STOP_GRACE_S)
+            spec = replace(old.spec, release=release)
+            new = instances[instances.index(old)] = self._instance(spec)
+            await new.start()
+        self._journal.add(
+            "release-changed", f"{name} runs {release} now: {reason}", service=service, instance=name
+        )
+
+    async def remove(self, name: str, reason: str) -> None:
+        """Drain and end an instance. Nothing is done if there is none of this name.
+
+        Raises:
+            Misconfigured: no such service.
+        """
+        service, number = _parsed(name)
+        for instance in [one for one in self.instances[service] if one.spec.number == number]:
+            self.instances[service].remove(instance)
+            await instance.stop(STOP_GRACE_S)
+            self._journal.add(
+                "instance-removed", f"{name} has ended: {reason}", service=service, instance=name
+            )
 
     async def probe(self) -> None:
         """Ask every instance for its readiness."""
@@ -129,24 +176,37 @@ class Fleet:
         """Every instance, including one that has just ended and is about to be started again."""
         return [_described(instance) for instance in self.all() if instance.process.started]
 
-    async def _add(self, service: str) -> None:
-        taken = {self._plan.port, self._plan.console_port, *(one.spec.port for one in self.all())}
-        spec = InstanceSpec(service, len(self.instances[service]) + 1, free_port(but=taken))
-        instance = Instance(spec, self._process, self._journal, self._remove_group_members)
+    async def _add(self, service: str, number: int | None = None, release: str | None = None) -> None:
+        taken = {
+            self._plan.port,
+            self._plan.console_port,
+            self._plan.manage_port,
+            *(one.spec.port for one in self.all()),
+        }
+        used = {one.spec.number for one in self.instances[service]}
+        if number is None:
+            number = next(one for one in range(1, MAX_INSTANCES + 2) if one not in used)
+        if release is None:
+            release = self.releases.get(service, INSTALLED)
+        instance = self._instance(InstanceSpec(service, number, free_port(but=taken), release))
         self.instances[service].append(instance)
         await instance.start()
+
+    def _instance(self, spec: InstanceSpec) -> Instance:
+        return Instance(spec, self._process, self._journal, self._remove_group_members)
 
     def _process(self, spec: InstanceSpec) -> Process:
         return Process(
             spec.name,
-            command(spec.service),
+            command_of(spec.release, command(spec.service)),
             log=self._plan.data / "logs" / f"{spec.name}.log",
             env=self._environment(spec),
         )
 
     def _environment(self, spec: InstanceSpec) -> dict[str, str]:
         own = environment(self._plan, spec, self.bootstrap, self.java_home, self._security(spec.service))
-        return {**own, **(self.executor if spec.service in CONTROL else {})}
+        own |= self.executor if spec.service in CONTROL else {}
+        return release_environment(spec.release, own)
 
     def _security(self, service: str) -> KafkaSecurity | None:
         if self._plan.kafka is not None:
@@ -172,6 +232,16 @@ class Fleet:
             logger.info("group-members-removed", instance=client_id, members=removed)
 
 
+def _parsed(name: str) -> tuple[str, int]:
+    """Service and number of `normalize-2`."""
+    service, _, number = name.rpartition("-")
+    if service not in FLOW or not number.isdecimal() or not 1 <= int(number) <= MAX_INSTANCES:
+        raise Misconfigured(
+            f"{name}: name an instance of {', '.join(FLOW)} and a number up to {MAX_INSTANCES}, such as normalize-2"
+        )
+    return service, int(number)
+
+
 def _described(instance: Instance) -> RunningInstance:
     pid, spec = instance.process.pid, instance.spec
     return RunningInstance(
@@ -181,4 +251,5 @@ def _described(instance: Instance) -> RunningInstance:
         created=running.created(pid) if instance.process.running else 0.0,
         port=spec.port,
         log=instance.log,
+        release=spec.release,
     )

@@ -5,6 +5,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,8 @@ class Instance:
         self.process = make_process(spec)
         self.readiness: Readiness = NO_ANSWER
         self.restarts = 0
+        self.ready_after_s: float | None = None
+        """Seconds from the start of its process until it was first ready; None: it was not ready yet."""
         self.misconfiguration: str | None = None
         """The service's own message while it exits as misconfigured."""
         self._make_process = make_process
@@ -51,6 +54,7 @@ class Instance:
         self._on_death = on_death
         self._supervision: asyncio.Task[None] | None = None
         self._earlier_cpu_s = 0.0
+        self._started_s = 0.0
         self._stopping = False
 
     @property
@@ -70,6 +74,7 @@ class Instance:
 
     async def start(self) -> None:
         """Start it, and restart it from now on whenever it ends."""
+        self._started_s = time.monotonic()
         await self.process.start()
         self._supervision = asyncio.create_task(self._supervise(), name=f"supervise {self.name}")
 
@@ -78,6 +83,8 @@ class Instance:
         self.readiness = await readiness(self.spec.port) if self.process.running else NO_ANSWER
         if self.readiness.ready:
             self.misconfiguration = None
+            if self.ready_after_s is None:
+                self.ready_after_s = time.monotonic() - self._started_s
         return self.readiness
 
     async def stop(self, grace_s: float) -> int:
@@ -142,8 +149,9 @@ class Instance:
     async def _restart(self) -> bool:
         self._earlier_cpu_s += self.process.cpu_seconds()
         if not is_free(self.spec.port):
-            self.spec = InstanceSpec(self.spec.service, self.spec.number, free_port())
+            self.spec = replace(self.spec, port=free_port())
         self.process = self._make_process(self.spec)
+        self._started_s, self.ready_after_s = time.monotonic(), None
         try:
             await self.process.start()
         except (HifiError, OSError) as error:

@@ -22,6 +22,7 @@ from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
 from hifi_infra.mesh.broker_supervisor import BrokerSupervisor
 from hifi_infra.mesh.executor import Executor
+from hifi_infra.mesh.first_principal import create_first_principal
 from hifi_infra.mesh.fleet import Fleet
 from hifi_infra.mesh.instance import Instance
 from hifi_infra.mesh.journal import Journal
@@ -131,9 +132,24 @@ class Mesh:
 
         Raises:
             Misconfigured: unknown service, or too many instances.
+            Retryable: instances would end while a deployment compares them.
         """
         await self.fleet.scale(service, count, reason)
         self._write_state()
+
+    async def set_release(self, name: str, release: str, reason: str) -> None:
+        """As `Fleet.set_release`."""
+        await self.fleet.set_release(name, release, reason)
+        self._write_state()
+
+    async def remove(self, name: str, reason: str) -> None:
+        """As `Fleet.remove`."""
+        await self.fleet.remove(name, reason)
+        self._write_state()
+
+    def set_default_release(self, service: str, release: str) -> None:
+        """Have instances of a service that start from now on run a release."""
+        self.fleet.releases[service] = release
 
     async def stop(self) -> None:
         """Drain and end the services in the order of the flow, so that accepted events go on; then Kafka."""
@@ -184,6 +200,7 @@ class Mesh:
             secure=self.cluster is not None and self.cluster.credentials is not None,
             url=self.plan.url,
             console=self.plan.console,
+            manage=self.plan.manage,
             control=self.plan.control_topics.control if self.plan.control_topics else "",
             trigger=self.plan.trigger,
             python_path=list(self.plan.python_path),
@@ -198,8 +215,9 @@ class Mesh:
         for service, port, option in (
             ("ingest", self.plan.port, "--port"),
             ("observe", self.plan.console_port, "--console-port"),
+            ("manage", self.plan.manage_port, "--manage-port"),
         ):
-            if self.plan.instances(service) and not is_free(port):
+            if self.plan.instances(service) and port and not is_free(port):
                 raise Misconfigured(
                     f"port {port} of 127.0.0.1 is in use: "
                     f"end the program that listens there, or give {service} another port with {option}"
@@ -265,10 +283,14 @@ class Mesh:
         self.phase = "starting the control plane"
         executor, sock = Executor(self), listen("127.0.0.1", 0)
         self.fleet.executor = {
-            "HIFI_SCALE_EXECUTOR": f"http://127.0.0.1:{sock.getsockname()[1]}",
-            "HIFI_SCALE_EXECUTOR_SECRET": executor.secret,
+            "HIFI_CONTROL_EXECUTOR": f"http://127.0.0.1:{sock.getsockname()[1]}",
+            "HIFI_CONTROL_EXECUTOR_SECRET": executor.secret,
         }
         await self._serving.enter_async_context(serve(executor.app(), sock, drain_s=1))
+        topics, token = self.plan.control_topics, self.plan.manage_token
+        assert topics is not None
+        assert token is not None
+        await create_first_principal(self.bootstrap, topics, token)
         await self.fleet.start(*CONTROL)
         self._write_state()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Misconfigured
 from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.security.settings import PREFIX as SECURITY_PREFIX
@@ -16,7 +17,7 @@ from hifi.topics import ControlTopics, Topics
 
 FLOW: Final = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
-CONTROL: Final = ("provision", "scale")
+CONTROL: Final = ("provision", "deploy", "scale", "manage")
 """The services of the control plane, which end before those that they change."""
 START_ORDER: Final = ("enrich", "ingest", "normalize", "egest", "retrier", "observe", *CONTROL)
 """Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""
@@ -40,6 +41,7 @@ class Plan:
         partitions: of each event topic; None: as many as the stream has, else 4.
         port: ingest accepts events here.
         trigger: of enrich.
+        manage_port: the control plane serves the management API here; 0: on any free port.
         console_port: the first instance of observe serves its console and API here.
         scale: service to number of instances; default 1, and 0 of observe.
         control: whether the control plane runs, too.
@@ -57,6 +59,7 @@ class Plan:
     partitions: int | None = None
     port: int = 8080
     console_port: int = 8090
+    manage_port: int = 0
     trigger: Trigger = "auto"
     scale: Mapping[str, int] = field(default_factory=dict)
     control: bool = False
@@ -91,14 +94,25 @@ class Plan:
         """URL of the console and of observe's API; None without observe."""
         return f"http://127.0.0.1:{self.console_port}" if self.instances("observe") else None
 
+    @property
+    def manage_token(self) -> Path | None:
+        """File with the token of the first principal of the management API; None without a control plane."""
+        return self.data / f"{self.control_topics.control}.token" if self.control_topics else None
+
+    @property
+    def manage(self) -> str | None:
+        """URL of the management API; None without a control plane, and if its port is not chosen."""
+        return f"http://127.0.0.1:{self.manage_port}" if self.control and self.manage_port else None
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """One instance: its service, its number from 1, and the port of its health pages."""
+    """One instance: its service, its number from 1, the port of its health pages, and the release that it runs."""
 
     service: str
     number: int
     port: int
+    release: str = INSTALLED
 
     @property
     def name(self) -> str:
@@ -168,6 +182,10 @@ def environment(
         variables["HIFI_INGEST_PORT"] = str(plan.port)
     if spec.service == "observe":
         variables["HIFI_OBSERVE_PORT"] = str(plan.console_port if spec.number == 1 else 0)
+        variables["HIFI_MANAGE_URL"] = plan.manage or ""
+    if spec.service == "manage":
+        variables["HIFI_MANAGE_PORT"] = str(plan.manage_port)
+        variables["HIFI_OBSERVE_URL"] = plan.console or "" if plan.console_port else ""
     if plan.control_topics is not None:
         variables["HIFI_CONTROL"] = plan.control_topics.control
     if spec.service == "scale":

@@ -12,6 +12,7 @@ from typing import IO, Final
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Misconfigured
 from hifi_infra.mesh.plan import Trigger
 
@@ -32,6 +33,7 @@ class RunningInstance(BaseModel):
     """Creation time of the process, seconds since 1970 UTC, since process ids are used again; 0: it ended."""
     port: int
     log: Path
+    release: str = INSTALLED
 
 
 class RunningMesh(BaseModel):
@@ -50,6 +52,8 @@ class RunningMesh(BaseModel):
     url: str
     console: str | None = None
     """URL of observe's console and API; None without observe."""
+    manage: str | None = None
+    """URL of the management API; None without a control plane, and if its port was not chosen."""
     trigger: Trigger
     control: str = ""
     """Name of the control plane; empty: there is none."""

@@ -28,6 +28,7 @@ class OutboundEvent(NamedTuple):
         partition: number of the event's partition.
         offset: of the event in the topic `raw`; it ascends in the order in which the events of a partition were
             accepted. Each delivery of the same event has the same one, also after retries.
+        retried: the retrier brought the event back.
     """
 
     data: bytes
@@ -36,6 +37,7 @@ class OutboundEvent(NamedTuple):
     key: bytes | None
     partition: int
     offset: int
+    retried: bool = False
 
     def json(self) -> Any:
         """The data, decoded.
@@ -78,12 +80,14 @@ class WriterContext(NamedTuple):
     """What a writer may want to know of its destination.
 
     Attributes:
+        stream: name.
         pipe: name.
         destination: name.
         concurrency: largest number of batches that are written at the same time.
         timeout_s: time after which a write is cancelled, seconds.
     """
 
+    stream: str
     pipe: str
     destination: str
     concurrency: int

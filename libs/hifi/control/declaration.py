@@ -1,11 +1,28 @@
-"""A pipe as somebody declared it, for the provisioner to put into force. Pure."""
+"""A pipe as somebody declared it, for the provisioner to put into force, and which declarations count. Pure."""
 
-from dataclasses import dataclass
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
 
 import orjson
 
 from hifi.event import Record
 from hifi.pipe.model import Pipe
+
+NONE: Final = -1
+"""The number that stands for no declaration."""
+
+
+class Origin(StrEnum):
+    """Where a declaration comes from."""
+
+    API = "api"
+    """Somebody changed the pipe with the management API."""
+    FILE = "file"
+    """`hifi apply` read it from a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,37 +34,93 @@ class Declaration:
         pipe: as declared; None: it is to be deleted.
         author: who declared it, for people.
         at_us: when, microseconds since 1970 UTC.
-        number: offset of its record in the topic `declared`, larger for each later one; -1 before it is written.
+        replaces: number of the declaration that the author changed; `NONE`: the pipe had none.
+        origin: where it comes from.
+        id: tells the author's record from another one that replaces the same declaration.
+        number: offset of its record in the topic `declared`, larger for each later one; `NONE` before it is written.
     """
 
     name: str
     pipe: Pipe | None
     author: str
     at_us: int
-    number: int = -1
+    replaces: int = NONE
+    origin: Origin = Origin.FILE
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    number: int = NONE
+
+    def body(self) -> dict[str, Any] | None:
+        """The pipe as JSON with the keys that were declared; None: it is to be deleted."""
+        if self.pipe is None:
+            return None
+        return self.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def record(self) -> Record:
         """The record for the topic `declared`."""
-        body = (
-            None
-            if self.pipe is None
-            else self.pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        )
-        value = {"pipe": body, "author": self.author, "at_us": self.at_us}
+        value = {
+            "pipe": self.body(),
+            "author": self.author,
+            "at_us": self.at_us,
+            "replaces": self.replaces,
+            "origin": self.origin,
+            "id": self.id,
+        }
         return Record(self.name.encode(), orjson.dumps(value), [])
 
 
-def decode(key: bytes | None, value: bytes | None, offset: int) -> Declaration:
-    """A declaration from the record at an offset.
+class Declarations:
+    """The declarations that count, from the records of the topic `declared` in their order.
 
-    Raises:
-        ValueError: it is not the record of a declaration.
+    A declaration counts if it replaces the newest one of its pipe that counts. Of several that replace the same one the
+    first counts, whoever reads the topic. The first record of a pipe always counts.
+
+    Args:
+        keep: declarations to keep of each pipe, the newest ones.
     """
-    try:
-        name, body = (key or b"").decode(), orjson.loads(value or b"")
-        pipe = None if body["pipe"] is None else Pipe.model_validate(body["pipe"])
-        if pipe is not None and pipe.pipe != name:
-            raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
-        return Declaration(name, pipe, body["author"], body["at_us"], offset)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the record at offset {offset} is not a declaration: {error}") from None
+
+    def __init__(self, keep: int = 1) -> None:
+        self.newest: dict[str, Declaration] = {}
+        """Pipe to its newest declaration."""
+        self._keep = keep
+        self._kept: dict[str, deque[Declaration]] = {}
+        self._numbers: dict[str, int] = {}
+        """Pipe to the number of the newest record that counts, also one with a pipe that this release cannot read."""
+
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Take in the record at an offset.
+
+        Raises:
+            ValueError: it is not the record of a declaration, or its pipe is not valid in this release. Such a pipe
+                keeps the declaration before, and the next one replaces the record that is not valid.
+        """
+        try:
+            name, found = (key or b"").decode(), orjson.loads(value or b"")
+            if self.number(name) not in (NONE, found["replaces"]):
+                return
+            declared = found["pipe"]
+            self._numbers[name] = offset
+            pipe = None if declared is None else Pipe.model_validate(declared)
+            if pipe is not None and pipe.pipe != name:
+                raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
+            one = Declaration(
+                name,
+                pipe,
+                found["author"],
+                found["at_us"],
+                found["replaces"],
+                Origin(found["origin"]),
+                found["id"],
+                offset,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the record at offset {offset} is not a declaration: {error}") from None
+        self.newest[name] = one
+        self._kept.setdefault(name, deque(maxlen=self._keep)).append(one)
+
+    def number(self, name: str) -> int:
+        """The number that the next declaration of a pipe replaces; `NONE`: the pipe has no declaration."""
+        return self._numbers.get(name, NONE)
+
+    def versions(self, name: str) -> Sequence[Declaration]:
+        """The declarations of a pipe that are kept, oldest first."""
+        return tuple(self._kept.get(name, ()))

@@ -1,4 +1,4 @@
-"""What a person asks of the provisioner while it rolls out a declaration. Pure."""
+"""What a person asks of the provisioner or the deployer while it changes something. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import orjson
 
+from hifi.control.rollout_status import RolloutStatus
+from hifi.errors import Misconfigured
 from hifi.event import Record
 
 
@@ -13,30 +15,30 @@ class RequestKind(StrEnum):
     """What is asked for."""
 
     PAUSE = "pause"
-    """Stay at the present share."""
+    """Stay as far as it is."""
     RESUME = "resume"
     """Go on after a pause."""
     ABORT = "abort"
-    """Go back to the revision before."""
+    """Go back to the revision or release before."""
     FORCE = "force"
-    """Go on to the next phase without waiting for a verdict."""
+    """Take the next step without waiting for a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, which concerns one declaration and is without effect on later ones.
+    """A request, which concerns one declaration or desired release and is without effect on later ones.
 
     Attributes:
-        pipe: its name.
-        declaration: number of the declaration.
+        scope: `pipe/NAME` or `service/NAME`.
+        number: of the declaration or the desired release.
         kind: what is asked for.
         author: who asks.
         at_us: when, microseconds since 1970 UTC.
         share: of a `force`, the share from which to go on, in 1/10,000: asking twice is asking once.
     """
 
-    pipe: str
-    declaration: int
+    scope: str
+    number: int
     kind: RequestKind
     author: str
     at_us: int
@@ -44,7 +46,18 @@ class Request:
 
     def record(self) -> Record:
         """The record for the topic `requests`."""
-        return Record(self.pipe.encode(), orjson.dumps(asdict(self)), [])
+        return Record(self.scope.encode(), orjson.dumps(asdict(self)), [])
+
+
+def request_about(status: RolloutStatus, kind: RequestKind, author: str, at_us: int) -> Request:
+    """A request about a rollout, from its status.
+
+    Raises:
+        Misconfigured: the rollout has ended.
+    """
+    if status.state.final:
+        raise Misconfigured(f"the rollout of {status.pipe} has ended: it is {status.state.value}")
+    return Request(f"pipe/{status.pipe}", status.declaration, kind, author, at_us, status.share)
 
 
 def decode(value: bytes | None) -> Request:
@@ -63,7 +76,7 @@ def decode(value: bytes | None) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What all requests about a declaration come to.
+    """What all requests about a declaration or a desired release come to.
 
     Attributes:
         paused_by: who paused it; None: it is not paused.
@@ -76,12 +89,12 @@ class Wishes:
     forced: dict[int, str]
 
 
-def wishes(requests: Iterable[Request], declaration: int) -> Wishes:
-    """Sum up requests, in their order, as far as they concern a declaration."""
+def wishes(requests: Iterable[Request], number: int) -> Wishes:
+    """Sum up requests, in their order, as far as they concern the declaration or release with this number."""
     paused_by = aborted_by = None
     forced: dict[int, str] = {}
     for one in requests:
-        if one.declaration != declaration:
+        if one.number != number:
             continue
         if one.kind is RequestKind.PAUSE:
             paused_by = one.author

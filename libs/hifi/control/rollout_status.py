@@ -1,11 +1,13 @@
 """How far the provisioner is with a declaration. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
 import orjson
 
+from hifi.control.declaration import Declaration
 from hifi.event import Record
 
 
@@ -75,3 +77,25 @@ def decode(value: bytes | None) -> RolloutStatus:
         return RolloutStatus(**known | {"state": RolloutState(body["state"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not the record of a rollout's status: {error}") from None
+
+
+def newest_statuses(
+    declared: Mapping[str, Declaration], told: Mapping[str, RolloutStatus]
+) -> Mapping[str, RolloutStatus]:
+    """Pipe to how far its newest declaration is; `waiting` where the provisioner has not seen it yet.
+
+    Args:
+        declared: pipe to its newest declaration.
+        told: pipe to the status that the provisioner wrote last.
+    """
+    return {
+        name: told[name] if name in told and told[name].declaration >= one.number else _unseen(one)
+        for name, one in sorted(declared.items())
+    }
+
+
+def _unseen(wanted: Declaration) -> RolloutStatus:
+    reason = "the provisioner has not seen it yet"
+    return RolloutStatus(
+        wanted.name, wanted.number, wanted.author, RolloutState.WAITING, None, 0, reason, wanted.at_us
+    )

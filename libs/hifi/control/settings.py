@@ -28,3 +28,12 @@ class ControlSettings(StreamSettings):
     def control_topics(self) -> ControlTopics:
         """The topics of the control plane."""
         return ControlTopics(self.control)
+
+
+class ExecutorSettings(ControlSettings):
+    """The control plane and the executor that changes instances."""
+
+    control_executor: str = Field(
+        "", pattern="^(https?://.+)?$", description="URL of the executor that starts and stops instances."
+    )
+    control_executor_secret: str = Field("", description="Secret of the executor.", repr=False)

@@ -8,7 +8,7 @@ last one it saw, so an actor that was frozen in a step changes nothing when it w
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
@@ -29,6 +29,10 @@ _TIMEOUT_S: Final = 20
 
 _FENCED: Final = frozenset({"ProducerFenced", "InvalidProducerEpoch", "InvalidProducerIdMapping"})
 """Names of the errors that a producer gets after another one with its id was initialized."""
+
+
+_UNENDED: Final = {True: "it did not end in time", False: "another process of its actor took over"}
+"""Outcome of a step that still runs when another one begins, by whether it is overdue."""
 
 
 class StepRefused(HifiError):
@@ -79,12 +83,12 @@ class StepRight:
         await self.log.stop()
 
     async def begin(self, action: Action, allowed: Callable[[ActionHistory], Permission]) -> Action:
-        """Take the right to a step; returns the action with its token. Steps that are overdue are ended as failed.
+        """Take the right to a step; returns the action with its token. Steps that still run are ended as failed.
 
         Args:
             action: the step to take.
             allowed: decides from the actions so far, which cannot change until the step has begun; it refuses
-                while a step runs that is not overdue.
+                while a step runs that is not overdue and may still change something.
 
         Raises:
             StepRefused: it is not allowed, or another actor was faster.
@@ -98,22 +102,50 @@ class StepRight:
                     if not granted.granted:
                         raise StepRefused(granted.reason)
                     async with producer.transaction():
-                        overdue = [
-                            one.ended(ActionState.FAILED, now_us(), "it did not end in time")
+                        now = now_us()
+                        left = [
+                            one.ended(ActionState.FAILED, now, _UNENDED[one.overdue(now)])
                             for one in self.log.history.running
                         ]
-                        for end in overdue:
+                        for end in left:
                             await producer.send_and_wait(self._topic, encode(end), partition=0)
                         record = await producer.send_and_wait(self._topic, encode(action), partition=0)
                 # Kafka makes a committed record readable a little later, so it is not read back.
                 begun = replace(action, token=record.offset)
-                for one in (*overdue, begun):
+                for one in (*left, begun):
                     self.log.history.put(one)
                 return begun
         except KafkaError as error:
             return await self._settle(action, error)
         except (TimeoutError, OSError) as error:
             raise Retryable(f"Kafka did not answer within {_TIMEOUT_S} s") from error
+
+    async def take(
+        self,
+        action: Action,
+        allowed: Callable[[ActionHistory], Permission],
+        change: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """Take one step: begin it, make its change, and record its end.
+
+        Args:
+            action: the step to take.
+            allowed: as for `begin`.
+            change: gets the fencing token; the step has failed if it raises a HifiError.
+
+        Raises:
+            StepRefused: it is not allowed, or another actor was faster.
+            Retryable: Kafka did not answer.
+            HifiError: as `change` raised it.
+        """
+        begun = await self.begin(action, allowed)
+        assert begun.token is not None
+        try:
+            await change(begun.token)
+        except HifiError as error:
+            await self.end(begun, ActionState.FAILED, str(error))
+            raise
+        await self.end(begun, ActionState.DONE, "done")
 
     @contextlib.asynccontextmanager
     async def _right(self) -> AsyncIterator[AIOKafkaProducer]:

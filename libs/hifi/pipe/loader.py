@@ -17,12 +17,13 @@ from hifi.pipe.strict_model import validation_problems
 
 @dataclass(frozen=True, slots=True)
 class PipeProblem:
-    """A problem in a YAML file; `line` counts from 1."""
+    """A problem in a YAML file; `line` and `column` count from 1."""
 
     file: Path
     line: int
     where: str
     message: str
+    column: int = 1
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
@@ -39,7 +40,7 @@ class LoadedPipe:
 
     def problem(self, path: Sequence[str | int], message: str) -> PipeProblem:
         """A problem at a path in the YAML, such as `("enrich", "derive", "late")`."""
-        return PipeProblem(self.file, line_of(self.tree, path), dotted(path), message)
+        return _problem(self.file, self.tree, path, message)
 
 
 def load(folder: Path) -> tuple[list[LoadedPipe], list[PipeProblem]]:
@@ -80,7 +81,13 @@ def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problems.append(
-            PipeProblem(file, mark.line + 1 if mark else 1, "", f"not YAML: {error.problem or error.context}")
+            PipeProblem(
+                file,
+                mark.line + 1 if mark else 1,
+                "",
+                f"not YAML: {error.problem or error.context}",
+                mark.column + 1 if mark else 1,
+            )
         )
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -95,7 +102,7 @@ def _load_file(file: Path, problems: list[PipeProblem]) -> LoadedPipe | None:
         pipe = _self_contained(pipe, file, tree, problems)
     except ValidationError as error:
         for path, message in validation_problems(error):
-            problems.append(PipeProblem(file, line_of(tree, path), dotted(path), message))
+            problems.append(_problem(file, tree, path, message))
         return None
     return LoadedPipe(pipe, file, tree) if len(problems) == before else None
 
@@ -110,24 +117,13 @@ def _self_contained(pipe: Pipe, file: Path, tree: Any, problems: list[PipeProble
         try:
             schema = orjson.loads((folder / schema).read_bytes())
         except (OSError, orjson.JSONDecodeError) as error:
-            problems.append(
-                PipeProblem(
-                    file, line_of(tree, where), dotted(where), f"the schema {schema} cannot be read: {error}"
-                )
-            )
+            problems.append(_problem(file, tree, where, f"the schema {schema} cannot be read: {error}"))
             return pipe
     if schema is not None:
         try:
             jsonschema_rs.validator_for(schema)
         except (ValueError, jsonschema_rs.ValidationError) as error:
-            problems.append(
-                PipeProblem(
-                    file,
-                    line_of(tree, where),
-                    dotted(where),
-                    f"not a JSON Schema: {str(error).splitlines()[0]}",
-                )
-            )
+            problems.append(_problem(file, tree, where, f"not a JSON Schema: {str(error).splitlines()[0]}"))
             return pipe
         changes["normalize"]["schema"] = schema
     for name, lookup in pipe.enrich.lookups.items():
@@ -166,21 +162,26 @@ def _shared_keys(loaded: list[LoadedPipe]) -> list[PipeProblem]:
     return problems
 
 
-def line_of(tree: Any, path: Sequence[str | int]) -> int:
-    """Line, from 1, of the deepest key of a path that the YAML has."""
-    line = 1
+def _problem(file: Path, tree: Any, path: Sequence[str | int], message: str) -> PipeProblem:
+    line, column = _position_of(tree, path)
+    return PipeProblem(file, line, dotted(path), message, column)
+
+
+def _position_of(tree: Any, path: Sequence[str | int]) -> tuple[int, int]:
+    """Line and column, from 1, of the deepest key of a path that the YAML has."""
+    line, column = 0, 0
     for part in path:
         try:
             if isinstance(tree, dict) and part in tree:
-                line = tree.lc.key(part)[0] + 1  # type: ignore[attr-defined]
+                line, column = tree.lc.key(part)  # type: ignore[attr-defined]
             elif isinstance(tree, list) and isinstance(part, int):
-                line = tree.lc.item(part)[0] + 1  # type: ignore[attr-defined]
+                line, column = tree.lc.item(part)  # type: ignore[attr-defined]
             else:
                 break
             tree = tree[part]
         except (KeyError, IndexError, TypeError, AttributeError):
             break
-    return line
+    return line + 1, column + 1
 
 
 def dotted(path: Sequence[str | int]) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, HttpUrl, Tag, model_validator
 
 from hifi.pipe.mask import Mask
+from hifi.pipe.owner import Owner
 from hifi.pipe.secret import Secret
 from hifi.pipe.source import Source
 from hifi.pipe.strict_model import StrictModel
@@ -374,6 +375,7 @@ class Pipe(StrictModel):
 
     pipe: Name = Field(description="Name of the pipe.")
     description: str = Field("", description="A note for readers of the file.")
+    owner: Owner | None = Field(None, description="Who is responsible for the pipe.")
     source: Source = Field(description="How events are sent to the pipe.")
     normalize: Normalize = Field(Normalize(), description="How data is validated and changed.")
     enrich: Enrich = Field(Enrich(), description="How data is joined, derived and filtered.")

@@ -19,11 +19,15 @@ from hifi.health import Health
 from hifi.kafka.admin import topic_names
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
+from hifi.pipe.owner import Owner
 from hifi.pipe.registry import PipeRegistry
 from hifi_observe import metrics
 from hifi_observe.alarms import conditions, gauges
 from hifi_observe.alarms.alarm import Alarm, Key
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
+from hifi_observe.alarms.owner_conditions import WINDOW_S, RefusedEvents
+from hifi_observe.alarms.owner_notifier import OwnerNotifier
+from hifi_observe.kafka.dead_letter_reader import DeadLetterReader
 from hifi_observe.kafka.minutes_follower import MinutesFollower
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.record_lookup import LookupSlots
@@ -64,6 +68,12 @@ class Observatory:
         self.store = MinuteStore()
         self.recent = RecentSeries()
         self.notifier = AlarmNotifier(settings)
+        self._owners = OwnerNotifier(
+            settings,
+            self._owner_of,
+            lambda alarm, ways: self.notifier.owner_told(alarm, ways, self.publisher),
+        )
+        self._refused = RefusedEvents()
         self.registry = PipeRegistry(settings.kafka, self.topics, health)
         self.producer = Producer(settings.kafka, settings.instance, compression="zstd")
         self.publisher: Publisher | None = None
@@ -113,6 +123,10 @@ class Observatory:
         known = self.registry.get(name)
         return self._limits(known.pipe) if known is not None else None
 
+    def _owner_of(self, name: str) -> Owner | None:
+        known = self.registry.get(name)
+        return known.pipe.owner if known is not None else None
+
     def destinations(self) -> dict[str, set[str]]:
         """Pipe to the destinations that it declares."""
         return {
@@ -160,6 +174,8 @@ class Observatory:
             tasks.create_task(self._sample_figures())
             tasks.create_task(self._raise_alarms())
             tasks.create_task(self.notifier.post())
+            tasks.create_task(self._tell_owners())
+            tasks.create_task(self._reconnect("dead-letters", self._dead_letters().run))
             if self._reporter is not None:
                 tasks.create_task(self._reconnect("verdicts", self._reporter.report))
                 tasks.create_task(self._reconnect("actions", self._reporter.follow_actions))
@@ -210,6 +226,16 @@ class Observatory:
             except* (TimeoutError, KafkaError, OSError, HifiError) as errors:
                 logger.warning("kafka-task-failed", task=name, error=repr(errors.exceptions[0]))
             await asyncio.sleep(_RECONNECT_S)
+
+    async def _tell_owners(self) -> None:
+        """Tell the owners of pipes of what only they can repair."""
+        while True:
+            if self._raises_alarms:
+                await self._owners.step(self.notifier.told)
+            await asyncio.sleep(_ALARM_INTERVAL_S)
+
+    def _dead_letters(self) -> DeadLetterReader:
+        return DeadLetterReader(self.settings, self.topics, self.partitions, WINDOW_S, self._refused.add)
 
     async def _read_topics(self) -> None:
         """Read all topics into ledgers and publish the minutes that close."""
@@ -305,6 +331,7 @@ class Observatory:
             )
             self._judge(found)  # on every instance, so that each can show the verdicts
             found |= conditions.parked_destinations(self._destination_states.all(), destinations)
+            found |= self._refused.conditions(destinations, now_us() // 1000)
             if not self._raises_alarms:
                 continue
             if not was_active:

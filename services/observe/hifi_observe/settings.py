@@ -1,5 +1,7 @@
 """Settings of observe: environment variables with the prefix `HIFI_OBSERVE_`, besides those of every service."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from hifi.control.settings import ControlSettings
@@ -61,12 +63,29 @@ class ObserveSettings(ServiceSettings, ControlSettings):
         pattern="^(https?://.+)?$",
         description="Public URL of the console; if set, alarms in the log and the webhook link to their runbooks.",
     )
+    manage_url: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="URL of manage's console, to which observe's links; empty: no links.",
+    )
     observe_webhook: str = Field("", description="URL that alarms are posted to; empty: none.")
     observe_webhook_secret: str = Field(
         "",
-        description="Secret of the webhook's Standard Webhooks signature (`whsec_…`); required with a URL.",
+        description="Secret of the webhook's Standard Webhooks signature (`whsec_…`); required with a URL. It "
+        "signs the webhooks of owners too.",
         repr=False,
     )
+    observe_smtp_host: str = Field(
+        "", description="Mail server by which owners of pipes are told; empty: no e-mails."
+    )
+    observe_smtp_port: int = Field(587, ge=1, le=65535, description="Port of the mail server.")
+    observe_smtp_tls: Literal["starttls", "tls", "none"] = Field(
+        "starttls",
+        description="Encryption of the connection to the mail server: `starttls`, `tls` from its beginning, or `none`.",
+    )
+    observe_smtp_user: str = Field("", description="User name at the mail server; empty: none.")
+    observe_smtp_password: str = Field("", description="Password at the mail server.", repr=False)
+    observe_smtp_from: str = Field("", description="Sender of e-mails; required with a mail server.")
     observe_token: str = Field(
         "",
         description="Operator token, required to silence alarms and replay dead letters; empty: the console is "

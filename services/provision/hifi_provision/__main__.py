@@ -7,13 +7,13 @@ from typing import Protocol
 from aiokafka.errors import KafkaError
 
 from hifi import log
+from hifi.control.fenced_writer import FencedWriter, Overtaken
 from hifi.control.steps import StepRight
 from hifi.control.topic_follower import TopicFollower
 from hifi.control.verdict import Verdicts, decode
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
-from hifi_provision.fenced_writer import FencedWriter, Overtaken
 from hifi_provision.provisioner import ACTOR, Provisioner, Wanted, Writers
 from hifi_provision.ramp import RampRules
 from hifi_provision.settings import ProvisionerSettings

@@ -1,28 +1,28 @@
 """Brings what is declared into force: compares it with the pipes, and takes one step of one pipe after the other."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from hifi import log
 from hifi.clock import MICROSECONDS, now_us
-from hifi.control import declaration, request, rollout_status
-from hifi.control.action import STREAM, Action, ActionHistory, ActionKind, ActionState
-from hifi.control.declaration import Declaration
+from hifi.control import request, rollout_status
+from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
+from hifi.control.declaration import Declaration, Declarations
+from hifi.control.fenced_writer import FencedWriter
 from hifi.control.permission import Permission, permission
 from hifi.control.request import Request, wishes
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import VALID_S, Verdict, Verdicts
-from hifi.errors import HifiError, Misconfigured, Retryable
+from hifi.errors import Misconfigured, Retryable
 from hifi.event import Record
 from hifi.pipe import rollout
 from hifi.pipe.function_import import require_function
 from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
-from hifi_provision.fenced_writer import FencedWriter
 from hifi_provision.ramp import Move, Ramp, RampDecision, RampRules
 
 ACTOR: Final = "provision"
@@ -53,21 +53,24 @@ class Wanted:
     """What people declared and asked for, and what became of it. Filled from the control plane's topics."""
 
     def __init__(self) -> None:
-        self.declarations: dict[str, Declaration] = {}
-        """Pipe to its newest declaration."""
+        self._declared = Declarations()
         self.statuses: dict[str, RolloutStatus] = {}
         """Pipe to the status that was written last."""
         self._requests: defaultdict[str, list[Request]] = defaultdict(list)
 
+    @property
+    def declarations(self) -> Mapping[str, Declaration]:
+        """Pipe to its newest declaration."""
+        return self._declared.newest
+
     def take_declaration(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Take in a record of the topic `declared`."""
-        found = declaration.decode(key, value, offset)
-        self.declarations[found.name] = found
+        self._declared.take(key, value, offset)
 
     def take_request(self, _: bytes | None, value: bytes | None, __: int) -> None:
         """Take in a record of the topic `requests`."""
         found = request.decode(value)
-        self._requests[found.pipe].append(found)
+        self._requests[found.scope].append(found)
 
     def take_status(self, _: bytes | None, value: bytes | None, __: int) -> None:
         """Take in a record of the topic `rollouts`."""
@@ -76,7 +79,7 @@ class Wanted:
 
     def requests(self, pipe: str) -> list[Request]:
         """All requests about a pipe, in their order."""
-        return self._requests[pipe]
+        return self._requests[f"pipe/{pipe}"]
 
 
 class Provisioner:
@@ -291,19 +294,18 @@ class Provisioner:
         action = Action(
             ACTOR, kind, scope, step, reason, began, began + _EXPECTED_S * MICROSECONDS, forced_by=forced_by
         )
-        action = await self._right.begin(action, lambda history: self._allowed(action, history))
-        try:
+
+        async def write(_: int) -> None:
             # The registry was loaded after every earlier provisioner had been overtaken, and follows since.
-            records = transition(self._registry.snapshot())
+            try:
+                records = transition(self._registry.snapshot())
+            except Misconfigured as error:
+                raise Retryable(str(error)) from error
             offset = await self._writers.pipes.write(self._topic, records)
             if not await self._registry.wait_for_version(offset, _READ_S):
                 raise Retryable(f"the pipes cannot be read within {_READ_S:.0f} s")
-        except HifiError as error:
-            await self._right.end(action, ActionState.FAILED, str(error))
-            if isinstance(error, Misconfigured):
-                raise Retryable(str(error)) from error
-            raise
-        await self._right.end(action, ActionState.DONE, "written")
+
+        await self._right.take(action, lambda history: self._allowed(action, history), write)
 
     def _allowed(self, action: Action, history: ActionHistory) -> Permission:
         now = now_us()

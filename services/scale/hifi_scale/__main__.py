@@ -15,7 +15,7 @@ from hifi.errors import HifiError, Misconfigured
 from hifi.service import Service, run
 from hifi_infra.autoscaler.autoscaler import MEASURE_S, Autoscaler, read_autoscale
 from hifi_infra.kafka.backlog import due_backlog
-from hifi_scale.executed_mesh import MeshExecutor
+from hifi_infra.mesh.executor_client import MeshExecutor
 from hifi_scale.scaled_mesh import ACTOR, ScaledMesh
 from hifi_scale.settings import ScaleSettings
 
@@ -26,8 +26,8 @@ logger = log.get(__name__)
 
 async def scale(service: Service, settings: ScaleSettings) -> None:
     """Scale the mesh until the service stops."""
-    if not (settings.control and settings.scale_executor):
-        raise Misconfigured("set HIFI_CONTROL and HIFI_SCALE_EXECUTOR; `hifi up --control` sets both")
+    if not (settings.control and settings.control_executor):
+        raise Misconfigured("set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` sets both")
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     policies = {
         name: replace(policy, down_after_s=settings.scale_down_after_s)
@@ -46,7 +46,7 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
                 return
         service.health.unblock(_KAFKA)
         service.health.state = "running"
-        executor = MeshExecutor(session, settings.scale_executor, settings.scale_executor_secret)
+        executor = MeshExecutor(session, settings.control_executor, settings.control_executor_secret)
         mesh = ScaledMesh(executor, right, verdicts)
         scaler = Autoscaler(
             mesh, policies, lambda: due_backlog(settings.kafka, settings.topics), mesh.read_occupancy

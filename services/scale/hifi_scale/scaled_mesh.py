@@ -5,13 +5,12 @@ from typing import Final
 
 from hifi import log
 from hifi.clock import MICROSECONDS, now_us
-from hifi.control.action import STREAM, Action, ActionHistory, ActionKind, ActionState
+from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.permission import Permission, permission
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
-from hifi.errors import HifiError
+from hifi_infra.mesh.executor_client import ExecutedInstance, MeshExecutor
 from hifi_infra.mesh.lane_occupancy import SERVICE, lane_occupancy
-from hifi_scale.executed_mesh import ExecutedInstance, MeshExecutor
 
 ACTOR: Final = "scale"
 _EXPECTED_S: Final = 90
@@ -66,14 +65,11 @@ class ScaledMesh:
             now,
             now + _EXPECTED_S * MICROSECONDS,
         )
-        action = await self._right.begin(action, lambda history: self._allowed(action, history))
-        assert action.token is not None
-        try:
-            await self._executor.scale(service, count, reason, action.token)
-        except HifiError as error:
-            await self._right.end(action, ActionState.FAILED, str(error))
-            raise
-        await self._right.end(action, ActionState.DONE, f"{count} instances")
+        await self._right.take(
+            action,
+            lambda history: self._allowed(action, history),
+            lambda token: self._executor.scale(service, count, reason, token),
+        )
 
     def _allowed(self, action: Action, history: ActionHistory) -> Permission:
         now = now_us()

@@ -2,11 +2,11 @@
 
 from pydantic import Field
 
-from hifi.control.settings import ControlSettings
+from hifi.control.settings import ExecutorSettings
 from hifi.settings import ServiceSettings
 
 
-class ScaleSettings(ServiceSettings, ControlSettings):
+class ScaleSettings(ServiceSettings, ExecutorSettings):
     """The settings of scale."""
 
     scale_bounds: str = Field(
@@ -17,7 +17,3 @@ class ScaleSettings(ServiceSettings, ControlSettings):
     scale_down_after_s: float = Field(
         120, gt=0, description="Time for which a service was too large before it loses an instance, seconds."
     )
-    scale_executor: str = Field(
-        "", pattern="^(https?://.+)?$", description="URL of the executor that starts and stops instances."
-    )
-    scale_executor_secret: str = Field("", description="Secret of the executor.", repr=False)

@@ -18,7 +18,7 @@ def demos():
 def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
     before = demos()
     report = tmp_path / "report.json"
-    command = start_hifi("demo", "--rate", 200, "--for", 10, "--report", report)
+    command = start_hifi("demo", "--rate", 100, "--for", 20, "--report", report)
     assert command.wait(390) == 0, command.text()
     numbers = json.loads(report.read_text())
     assert numbers["accepted"] == numbers["delivered"] == 2000

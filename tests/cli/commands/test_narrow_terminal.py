@@ -18,6 +18,7 @@ from hifi_cli.display.tables import print_table
 MINUTE = 29_730_000  # 2026-07-11T20:00Z
 BIG = {
     "in": 987_654, "delivered": 1_975_308, "lost": 12_345, "in_flight": 23_456, "waiting": 34_567,
+    "parked": 0,
     "dead": 45_678, "duplicates": 56_789, "late": 67_890, "p95_us": 9_876_543,
 }  # fmt: skip
 CLOSED = [
@@ -28,7 +29,7 @@ NOW = int(time.time() // 60)
 OPEN = (
     {"minute": NOW, "state": "provisional", "causes": []}
     | BIG
-    | dict.fromkeys(("lost", "waiting", "in_flight", "late"))
+    | dict.fromkeys(("lost", "waiting", "parked", "in_flight", "late"))
 )
 MINUTES = {"minutes": CLOSED, "provisional": [CLOSED[0], OPEN]}
 PIPES = {

@@ -268,7 +268,20 @@ def folders():
 def test_a_mesh_is_rated(start_hifi, tmp_path):
     before = folders()
     numbers, picture = tmp_path / "rate.json", tmp_path / "rate.svg"
-    options = ("--from", 50, "--step", 3, "--seconds", 3, "--slo", "30s", "--batch", 10, "--size", "200-8KiB")
+    options = (
+        "--from",
+        250,
+        "--step",
+        2,
+        "--seconds",
+        3,
+        "--slo",
+        "30s",
+        "--batch",
+        10,
+        "--size",
+        "200-8KiB",
+    )
     # Ingest refuses events above its limit, so that the search ends soon.
     command = start_hifi(
         "rate", *options, "--report", numbers, "--chart", picture, HIFI_INGEST_PIPE_RATE="400"

@@ -8,7 +8,7 @@ import pytest
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.http import server
-from hifi_infra.mesh.executor import INSTANCES, Executor
+from hifi_infra.mesh.executor import INSTANCE, INSTANCES, RELEASE, Executor
 
 
 class CountedMesh:
@@ -30,6 +30,17 @@ class CountedMesh:
             raise Retryable("it does not end")
         self.changes.append((service, count, reason))
 
+    async def set_release(self, name: str, release: str, reason: str) -> None:
+        if release == "gone":
+            raise Misconfigured("the release gone is no folder")
+        self.changes.append((name, release, reason))
+
+    async def remove(self, name: str, reason: str) -> None:
+        self.changes.append((name, "removed", reason))
+
+    def set_default_release(self, service: str, release: str) -> None:
+        self.changes.append((service, "new instances", release))
+
 
 @asynccontextmanager
 async def served():
@@ -41,11 +52,17 @@ async def served():
 
         async def put(service="egest", *, secret=executor.secret, **body):
             headers = {"authorization": f"Bearer {secret}"}
-            path = f"{url}/v1/services/{service}/instances"
-            async with session.put(path, json=body, headers=headers) as answer:
+            async with session.put(
+                f"{url}/v1/services/{service}/instances", json=body, headers=headers
+            ) as answer:
                 return answer.status, await answer.json(content_type=None)
 
-        put.url, put.session = url, session
+        async def change(method, path, **body):
+            headers = {"authorization": f"Bearer {executor.secret}"}
+            async with session.request(method, url + path, json=body, headers=headers) as answer:
+                return answer.status, await answer.json(content_type=None)
+
+        put.url, put.session, put.change = url, session, change
         yield mesh, put
 
 
@@ -63,6 +80,25 @@ async def test_a_step_that_is_over_changes_nothing() -> None:
         assert "step 9 has begun since" in problem["detail"]
         assert len(mesh.changes) == 1
         assert (await put(count=4, token=9, reason="the same step again"))[0] == 200
+
+
+async def test_releases_of_instances_are_changed_with_the_same_tokens() -> None:
+    async with served() as (mesh, put):
+        name, service = INSTANCE.format(name="egest-2"), RELEASE.format(service="egest")
+        assert (await put.change("PUT", name, release="/r/7", reason="canary", token=5))[0] == 200
+        assert (await put.change("PUT", service, release="/r/7", token=6))[0] == 200
+        assert (await put.change("DELETE", name, reason="worse", token=7))[0] == 200
+        for path, body in ((name, {"release": "/r/8", "reason": ""}), (service, {"release": "/r/8"})):
+            assert (await put.change("PUT", path, token=4, **body))[0] == 409
+        assert (await put.change("DELETE", name, reason="", token=4))[0] == 409
+        status, problem = await put.change("PUT", name, release="gone", reason="", token=8)
+        assert (status, problem["detail"]) == (400, "the release gone is no folder")
+        assert (await put.change("PUT", name, release="/r/8"))[0] == 400
+        assert mesh.changes == [
+            ("egest-2", "/r/7", "canary"),
+            ("egest", "new instances", "/r/7"),
+            ("egest-2", "removed", "worse"),
+        ]
 
 
 async def test_changes_are_made_one_after_the_other() -> None:

@@ -208,3 +208,30 @@ def test_reads_scales():
     for wrong in ("normalise=3", "egest", "egest=x", "egest=-1", "egest=65"):
         with pytest.raises(Misconfigured, match="--scale"):
             read_scale([wrong])
+
+
+async def test_instances_with_different_releases_keep_their_names_and_are_not_scaled_in(plan, tmp_path):
+    release = str(tmp_path / "next")
+    (tmp_path / "next" / "libs").mkdir(parents=True)
+    mesh = Mesh(plan(scale={"egest": 2, "enrich": 0}))
+    await mesh.start()
+    try:
+        await mesh.set_release("egest-3", release, "canary")
+        with pytest.raises(Retryable, match="a deployment of egest runs"):
+            await mesh.scale("egest", 1)
+        for name in ("egest-1", "egest-2", "egest-2"):
+            await mesh.set_release(name, release, "batch")
+        await mesh.remove("egest-3", "the canary ends")
+        await mesh.remove("egest-3", "asked again")
+        mesh.set_default_release("egest", release)
+        await mesh.scale("egest", 3)
+        assert [(one.name, one.spec.release) for one in mesh.instances["egest"]] == [
+            (f"egest-{number}", release) for number in (1, 2, 3)
+        ]
+        assert {one.release for one in mesh.describe().instances if one.service == "egest"} == {release}
+        with pytest.raises(Misconfigured, match="is no folder"):
+            await mesh.set_release("egest-1", str(tmp_path / "absent"), "")
+        with pytest.raises(Misconfigured, match="name an instance of"):
+            await mesh.set_release("egest", release, "")
+    finally:
+        await mesh.stop()

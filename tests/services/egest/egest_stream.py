@@ -33,7 +33,7 @@ TIME = b"2026-11-21T12:00:00Z"
 
 TIERS = "200ms,1s,5s"
 EPOCH = 0xABCDEF
-PROGRAM = Path(sys.executable).with_name("hifi-egest")
+PROGRAMS = Path(sys.executable).parent
 
 
 async def until(condition: Callable[[], Any], within_s: float = 60) -> None:
@@ -214,10 +214,10 @@ def outcomes(receipts: Sequence[dict[str, str]]) -> list[str]:
     return [receipt[event.OUTCOME] for receipt in receipts]
 
 
-class EgestProcess:
-    """Egest as a separate process, to be killed or frozen."""
+class ServiceProcess:
+    """A service as a separate process, to be killed or frozen."""
 
-    def __init__(self, stream: EgestStream, log: Path, **settings: Any) -> None:
+    def __init__(self, stream: EgestStream, log: Path, service: str, **settings: Any) -> None:
         variables = {
             "kafka": stream.kafka,
             "stream": stream.topics.stream,
@@ -227,7 +227,9 @@ class EgestProcess:
         named = {f"HIFI_{name.upper()}": str(value) for name, value in (variables | settings).items()}
         self.log = log
         with log.open("ab") as file:
-            self._popen = subprocess.Popen([PROGRAM], env=os.environ | named, stderr=file)
+            self._popen = subprocess.Popen(
+                [PROGRAMS / f"hifi-{service}"], env=os.environ | named, stderr=file
+            )
 
     def send(self, number: int) -> None:
         self._popen.send_signal(number)
@@ -244,9 +246,11 @@ class EgestProcess:
 
 
 @contextlib.contextmanager
-def process(stream: EgestStream, log: Path, **settings: Any) -> Iterator[EgestProcess]:
-    """Egest as a process while the block runs; killed at the end if it still runs."""
-    one = EgestProcess(stream, log, **settings)
+def process(
+    stream: EgestStream, log: Path, service: str = "egest", **settings: Any
+) -> Iterator[ServiceProcess]:
+    """A service as a process while the block runs; killed at the end if it still runs."""
+    one = ServiceProcess(stream, log, service, **settings)
     try:
         yield one
     finally:

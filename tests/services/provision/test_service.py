@@ -19,6 +19,7 @@ import orjson
 from hifi.clock import now_us
 from hifi.control.action import Action, ActionState
 from hifi.control.declaration import Declaration
+from hifi.control.declaration_log import DeclarationLog
 from hifi.control.request import Request, RequestKind
 from hifi.control.revision_figures import RevisionFigures, RolloutFigures
 from hifi.control.rollout_status import RolloutState, RolloutStatus, decode
@@ -72,21 +73,22 @@ class ControlledStream:
         self.statuses: dict[str, list[RolloutStatus]] = {}
         self._figures: dict[str, dict[int, RevisionFigures]] = {}
         self._follower = TopicFollower(self.kafka, self.control.rollouts, "test", self._take)
+        self._declared = DeclarationLog(self.kafka, self.control.declared, "test")
         self.log = ActionLog(self.kafka, self.control.actions, "test")
 
     async def start(self) -> None:
         await prepare(self.kafka, self.topics, 2, self.control)
         self._producer = Producer(self.kafka, "observer")
         await self._producer.start()
-        await self._follower.start()
-        await self.log.start()
+        for client in (self._follower, self._declared, self.log):
+            await client.start()
 
     async def stop(self) -> None:
         for process in self.processes:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             process.wait()
-        for client in (self._follower, self.log):
+        for client in (self._follower, self._declared, self.log):
             await client.stop()
         await self._producer.stop(timeout_s=1)
 
@@ -138,15 +140,16 @@ class ControlledStream:
         return RolloutFigures(1, dict(counted))
 
     async def declare(self, wanted: Pipe | None, name: str = "flights") -> None:
-        record = Declaration(name, wanted, "ann", now_us()).record()
-        await self._producer.send_and_wait(self.control.declared, 0, [record])
+        await self._declared.catch_up()
+        number = self._declared.declared.number(name)
+        assert await self._declared.append([Declaration(name, wanted, "ann", now_us(), number)])
 
     async def put_at_once(self, wanted: Pipe) -> None:
         published = await read_registry(self.kafka, self.topics)
         await publish(self.kafka, self.topics, put_at_once(published, wanted))
 
     async def ask(self, kind: RequestKind, status: RolloutStatus) -> None:
-        request = Request(status.pipe, status.declaration, kind, "ann", now_us(), status.share)
+        request = Request(f"pipe/{status.pipe}", status.declaration, kind, "ann", now_us(), status.share)
         await self._producer.send_and_wait(self.control.requests, 0, [request.record()])
 
     async def status(self, holds: Callable[[RolloutStatus], Any], name: str = "flights") -> RolloutStatus:
@@ -290,4 +293,4 @@ async def test_a_provisioner_that_is_killed_or_frozen_in_a_ramp_leaves_what_the_
         published = await stream.pipes()
         assert (published.pipes["flights"].pipe, published.pipes["flights"].rollout) == (pipe("c"), None)
         log = (tmp_path / "provision-1.log").read_bytes()
-        assert b"another provisioner has started" in log, orjson.dumps(log.decode()[-2000:])
+        assert b"another instance of this service has started" in log, orjson.dumps(log.decode()[-2000:])

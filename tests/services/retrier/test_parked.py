@@ -119,6 +119,29 @@ async def test_an_operator_parks_and_resumes_a_destination(stream: EgestStream) 
     assert outage.accepted == Counter(ids)
 
 
+async def test_a_retrier_that_is_killed_while_it_brings_deliveries_back_costs_none_and_repeats_none(
+    stream: EgestStream, tmp_path: Path
+) -> None:
+    outage = Outage()
+    outage.over = True
+    settings = {"session_timeout_s": 6}
+    async with destination(outage.reply) as there:
+        await set_state(stream, DestinationState.PARKED)
+        async with running_egest(stream, pipe(there.url, rate=300)):
+            ids = [one for partition in (0, 1) for one in await stream.send(900, partition=partition)]
+            await stream.at_least(stream.topics.parked, len(ids))
+            with process(stream, tmp_path / "1.log", "retrier", **settings) as first:
+                await first.ready()
+                await set_state(stream, DestinationState.ACTIVE)
+                await until(lambda: len(outage.accepted) > 100)
+                first.stop(signal.SIGKILL)
+            assert len(outage.accepted) < len(ids), "it was killed while it brought them back"
+            with process(stream, tmp_path / "2.log", "retrier", **settings):
+                await until(lambda: set(ids) <= outage.accepted.keys())
+    assert outage.accepted == Counter(ids)
+    assert await stream.read(stream.topics.dead_letter) == []
+
+
 async def test_what_an_operator_expires_becomes_dead_letters_and_new_events_are_delivered(
     stream: EgestStream,
 ) -> None:

@@ -15,7 +15,8 @@ Resource: TypeAlias = Literal["topic", "group", "cluster", "transactional-id"]
 Operation: TypeAlias = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs", "Delete"]
 
 PUBLISHER: Final = "publisher"
-"""Creates topics and publishes pipes: `hifi apply` and provisioning. No other principal may write the topic `pipes`."""
+"""Creates topics and publishes pipes: `hifi apply` and provisioning. No other principal may write the topic `pipes`.
+It also creates and revokes principals of the management API."""
 OPERATOR: Final = "operator"
 """Reads everything and replays dead letters: the other commands of `hifi`."""
 ANY: Final = "*"
@@ -95,6 +96,20 @@ def _control_access(
             describes_groups=[everything],
             transactional_ids=[control.actor],
         ),
+        "deploy": Access(
+            # The lag of an instance is read from the positions and the members of its consumer group.
+            reads=[
+                control.health,
+                control.actions,
+                control.requests,
+                control.releases,
+                control.deployments,
+            ],
+            writes=[control.actions, control.deployments],
+            describes=[everything],
+            describes_groups=[everything],
+            transactional_ids=[control.actor, control.deployer],
+        ),
         "provision": Access(
             reads=[
                 topics.pipes,
@@ -107,10 +122,37 @@ def _control_access(
             writes=[topics.pipes, control.actions, control.rollouts],
             transactional_ids=[control.actor, control.provisioner + ANY],
         ),
+        "manage": Access(
+            reads=[
+                topics.pipes,
+                topics.destinations,
+                control.declared,
+                control.rollouts,
+                control.principals,
+                control.audit,
+            ],
+            writes=[control.declared, control.requests, control.audit],
+        ),
         PUBLISHER: replace(
             publisher,
-            reads=[*publisher.reads, control.rollouts],
-            writes=[*publisher.writes, control.declared, control.requests],
+            # It reads back which of its declarations count.
+            reads=[
+                *publisher.reads,
+                control.declared,
+                control.rollouts,
+                control.releases,
+                control.deployments,
+                control.principals,
+                control.audit,
+            ],
+            writes=[
+                *publisher.writes,
+                control.declared,
+                control.requests,
+                control.releases,
+                control.principals,
+                control.audit,
+            ],
             creates=[*publisher.creates, f"{control.prefix}.{ANY}"],
         ),
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hifi.errors import Rejected
-from hifi.pipe.json_pointer import json_pointer
+from hifi.json_pointer import json_pointer
 from hifi.pipe.model import MapRule, Normalize
 from hifi.pipe.normalize.casting import CASTS, Converter
 from hifi.pipe.normalize.lazy_json import MISSING, KeyPath, LazyObject, frozen, get, is_null, key_path, put

@@ -6,7 +6,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from hifi.errors import Misconfigured, Rejected
-from hifi.pipe.json_pointer import json_pointer
+from hifi.json_pointer import json_pointer
 from hifi.pipe.normalize.lazy_json import decode
 
 _MASK: Final = "the value"

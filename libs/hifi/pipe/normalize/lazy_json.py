@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from hifi.errors import Rejected
-from hifi.pipe.json_pointer import json_pointer
+from hifi.json_pointer import json_pointer
 
 LazyObject = dict[str, Any]
 """Member name to a slice (Raw), an opened object (dict) or a new value."""

@@ -17,6 +17,7 @@ from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.transform import Transform, compile_transform
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
+from hifi_egest.delivery.partition import RETRY_OUT
 from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
 from hifi_egest.policy.outcome import DeadLettered, SplitBatch
 from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest, Unsendable
@@ -85,7 +86,9 @@ class ConnectorSender:
         self.missing = ""
         self._destination = destination
         self._max_batch_bytes = destination.batch.bytes if destination.batch is not None else None
-        self._context = WriterContext(pipe, destination.name, destination.concurrency, destination.timeout)
+        self._context = WriterContext(
+            resources.settings.stream, pipe, destination.name, destination.concurrency, destination.timeout
+        )
         self._health = resources.health
         self._subject = f"destination {pipe}/{destination.name}"
         self._refresh_s = resources.settings.egest_secrets_refresh_s
@@ -175,9 +178,9 @@ class ConnectorSender:
             data = self._transform(data)
         # The offset in `raw`, not the record's: a retry comes with the position of its first delivery.
         offset = hop(record.headers).raw
-        return OutboundEvent(
-            data, content_type, attributes, record.key, delivery.event.partition.number, offset
-        )
+        partition = delivery.event.partition
+        retried = partition.source == RETRY_OUT
+        return OutboundEvent(data, content_type, attributes, record.key, partition.number, offset, retried)
 
     # The writer
 

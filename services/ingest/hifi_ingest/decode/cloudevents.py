@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from hifi.http.media_type import is_json
-from hifi.pipe.json_pointer import json_pointer
+from hifi.json_pointer import json_pointer
 from hifi_ingest.decode import json_slices
 from hifi_ingest.decode.attributes import JSON_TYPE, assemble, encode_text
 from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size

@@ -16,7 +16,7 @@ from uuid_utils import uuid7
 
 from hifi.event import CONTENT_TYPE, Headers
 from hifi.http.problem import Problem
-from hifi.pipe.json_pointer import json_pointer
+from hifi.json_pointer import json_pointer
 from hifi.pipe.source import Source
 from hifi_ingest.decode import json_slices, timestamps
 from hifi_ingest.decode.attributes import JSON_TYPE, encode_text

@@ -71,6 +71,18 @@ class AlarmNotifier:
         """Every alarm in the history, by start."""
         return [Alarm(**{name: body[name] for name in Alarm.__dataclass_fields__}) for body in self.history]
 
+    @property
+    def told(self) -> list[tuple[Alarm, list[str]]]:
+        """The active alarms, each with the ways in which the owner of its pipe was told."""
+        return [(alarm, list(self._known.get(alarm.id, {}).get("told", ()))) for alarm in self.alarms.active]
+
+    async def owner_told(self, alarm: Alarm, ways: list[str], publisher: Publisher | None) -> None:
+        """Record in which ways the owner of an alarm's pipe was told."""
+        body = self._known.get(alarm.id, alarm.json()) | {"told": ways}
+        await self._publish(body, publisher)
+        # The alarm may have ended meanwhile.
+        self._remember(self._known.get(alarm.id, body) | {"told": ways})
+
     def restore(self) -> None:
         """Continue the alarms that had started; call it after reading the topic, when this instance takes over."""
         active = {one.id for one in self.alarms.active}
@@ -91,9 +103,12 @@ class AlarmNotifier:
             if not alarm.silenced and self._webhook is not None:
                 with contextlib.suppress(asyncio.QueueFull):
                     self._posts.put_nowait(alarm)
-            if publisher is not None:
-                with contextlib.suppress(HifiError, TimeoutError):
-                    await asyncio.wait_for(publisher.alarm(alarm.id, body), timeout=5)
+            await self._publish(body, publisher)
+
+    async def _publish(self, body: dict[str, Any], publisher: Publisher | None) -> None:
+        if publisher is not None:
+            with contextlib.suppress(HifiError, TimeoutError):
+                await asyncio.wait_for(publisher.alarm(body["id"], body), timeout=5)
 
     async def post(self) -> None:
         """Post alarms to the webhook, one after the other, until cancelled."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from hifi.destinations.state import DestinationName, DestinationState, StateChange
 from hifi_observe.alarms.alarm import Key
+from hifi_observe.alarms.owner_conditions import owner_condition
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.recent_activity import SAME_ANSWERS
 from hifi_observe.live import figures
@@ -72,6 +73,7 @@ def find_conditions(
                 found["destination", pipe, bad["destination"]] = (
                     f"{bad['in_a_row']} outcomes in a row were {bad['reason']}; {held} deliveries are waiting"
                 )
+                found |= owner_condition(pipe, bad["destination"], bad["reason"], bad["in_a_row"])
     found |= _groups(store)
     found |= _observe(store, now_us, partitions, thresholds)
     if thresholds.rating and rate > thresholds.rating * thresholds.rating_share:

@@ -9,7 +9,7 @@ from hifi_observe.live import figures
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
 
-_STATES: Final = ("in", "out", "in_flight", "waiting", "lost", "duplicates", "dead")
+_STATES: Final = ("in", "out", "in_flight", "waiting", "parked", "lost", "duplicates", "dead")
 
 
 def update_gauges(store: MinuteStore, limits: Mapping[str, SloLimits], active: Iterable[Alarm]) -> None:

@@ -174,6 +174,67 @@ RUNBOOKS: Final = {
             ),
         ),
     ),
+    "credentials": Runbook(
+        "At least the last ten outcomes of a destination were 401 or 403: it refuses the credentials that "
+        "the pipe sends. Retries do not help, so the owner of the pipe is told. Deliveries are kept and "
+        "retried, or are dead letters that can be replayed, as the pipe declares. The alarm ends when a "
+        "delivery succeeds.",
+        (
+            "The credentials have expired, were revoked, or were changed at the destination only.",
+            "The credentials lack a permission that the destination has begun to ask for (403).",
+        ),
+        (
+            "Get new credentials from the destination.",
+            (
+                "Replace the secret that the pipe names (`auth` or `headers` of the destination). A file "
+                "is read again within a minute; an environment variable needs a restart of egest."
+            ),
+            (
+                "Replay what became a dead letter in the meantime: `hifi dead replay --pipe PIPE "
+                "--destination DESTINATION`."
+            ),
+        ),
+    ),
+    "endpoint-moved": Runbook(
+        "At least the last ten outcomes of a destination were 404, 410, a redirect, or `dns`: there is "
+        "nothing at its URL any more. Retries do not help, so the owner of the pipe is told. Deliveries "
+        "are kept and retried, or are dead letters that can be replayed, as the pipe declares. The alarm "
+        "ends when a delivery succeeds.",
+        (
+            "The destination has a new URL (301, 308), or its path has changed (404, 410).",
+            "The host name does not exist any more, or has never existed (`dns`).",
+        ),
+        (
+            "Ask for the new URL; after a redirect it is in the header `Location`: `curl -si -X POST URL`.",
+            (
+                "Change `url` of the destination in the pipe, then run `hifi apply DIR` or publish it in the "
+                "console of manage."
+            ),
+            (
+                "Replay what became a dead letter in the meantime: `hifi dead replay --pipe PIPE "
+                "--destination DESTINATION`."
+            ),
+        ),
+    ),
+    "events-refused": Runbook(
+        "In ten minutes normalize refused at least five events of a pipe because of what is in them. They "
+        "are dead letters, and retries do not help, so the owner of the pipe is told. The cause names the "
+        "places in the data that were refused most. The alarm ends about ten minutes after the last such "
+        "event.",
+        (
+            "One place: a sender writes a field in another way than before, or leaves it out.",
+            "Several places: the schema of a sender has changed.",
+            "`not-json`: a sender encodes its events wrongly, or sends other ones to this pipe.",
+        ),
+        (
+            "See what was refused, where and why: `hifi dead list --pipe PIPE`.",
+            (
+                "If the events are right, change `normalize` of the pipe (the schema, or the mapping of "
+                "the field) and run `hifi apply DIR`; then `hifi dead replay --pipe PIPE`."
+            ),
+            "If they are wrong, ask the sender to correct them and to send them again.",
+        ),
+    ),
     "no-progress": Runbook(
         "A service has committed nothing on a partition for a minute, and its output shows no progress, "
         "although records are waiting there.",

@@ -2,8 +2,9 @@
 
 In flight: the record is not below the committed offset of the service that reads it. Lost: that service committed past
 it and there is no successor: no record on the next topic, no outcome, no later retry pass. A retry that is not due yet
-is waiting. Services acknowledge their outputs before they commit, so no grace period is needed as long as the committed
-offsets are older than the end offsets up to which the next topics were read (see `closing`).
+is waiting; a delivery whose destination is parked is parked. Services acknowledge their outputs before they commit, so
+no grace period is needed as long as the committed offsets are older than the end offsets up to which the next topics
+were read (see `closing`).
 """
 
 from collections import Counter
@@ -12,7 +13,16 @@ from dataclasses import dataclass
 
 from hifi_observe.ledger.id_set import IdSet, union
 from hifi_observe.ledger.pipe_minute import Count, PipeMinute
-from hifi_observe.ledger.stage import ACCEPTED, ENRICHED, NORMALIZED, RAW, RETRY_IN, RETRY_OUT, EventStage
+from hifi_observe.ledger.stage import (
+    ACCEPTED,
+    ENRICHED,
+    NORMALIZED,
+    PARKED,
+    RAW,
+    RETRY_IN,
+    RETRY_OUT,
+    EventStage,
+)
 
 FINAL = ("delivered", "filtered", "duplicate", "dead-delivery")
 """Stages that end a delivery. The receipt `dead-letter` does not: the dead letter itself must exist."""
@@ -22,7 +32,7 @@ Pending = Callable[[PipeMinute, EventStage], IdSet]
 
 @dataclass(slots=True)
 class Unresolved:
-    """Identities that have no successor at a hop. `state`: in_flight, waiting or lost."""
+    """Identities that have no successor at a hop. `state`: in_flight, waiting, parked or lost."""
 
     hop: str
     destination: str
@@ -117,13 +127,19 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending) -> Iterator[Unresolve
 def _split(
     pipe_minute: PipeMinute, pending: Pending, hop: str, name: str, source: EventStage, without: IdSet
 ) -> Iterator[Unresolved]:
-    """Divide the identities without a successor into lost ones, and those in flight or waiting."""
+    """Divide the identities without a successor into lost ones, and those in flight, waiting or parked."""
     if not without:
         return
     passed = pipe_minute.passed.get(source, IdSet()) & without
     lost = passed - pending(pipe_minute, source) if passed else passed
     yield Unresolved(hop, name, "lost", lost)
-    yield Unresolved(hop, name, "waiting" if hop == "retrier" else "in_flight", without - lost)
+    left = without - lost
+    if hop != "retrier":
+        yield Unresolved(hop, name, "in_flight", left)
+        return
+    parked = left & pipe_minute.seen.get(source._replace(kind=PARKED), IdSet())
+    yield Unresolved(hop, name, "parked", parked)
+    yield Unresolved(hop, name, "waiting", left - parked)
 
 
 def counts(pipe_minute: PipeMinute) -> Counter[Count]:

@@ -126,7 +126,7 @@ class PipeMinute:
 
         Args:
             counts: of the identity sets, without what was frozen before.
-            unresolved: identities in flight, waiting or lost at any hop.
+            unresolved: identities in flight, waiting, parked or lost at any hop.
             positions: topic to the next offset that is not counted yet.
         """
         if self.open:

@@ -12,7 +12,7 @@ ENRICHED: Final = "enriched"
 RETRY_IN: Final = "retry-in"
 RETRY_OUT: Final = "retry-out"
 PARKED: Final = "parked"
-"""Read as a retry topic that nothing is committed of: what is parked waits, and comes back with the next pass."""
+"""Read as a retry topic that nothing is committed of: what is parked stays, and comes back with the next pass."""
 DEAD_LETTER: Final = "dead-letter"
 RECEIPTS: Final = "receipts"
 ACCEPTED: Final = "accepted"
@@ -64,9 +64,7 @@ def stage_reader(kind: str) -> StageReader:
             kind, headers[event.DESTINATION], number(headers.get(event.PASS, b"0")) + started
         )
     if kind == PARKED:
-        return lambda headers: retry(
-            RETRY_IN, headers[event.DESTINATION], number(headers.get(event.PASS, b"0")) + 1
-        )
+        return lambda headers: parked(headers[event.DESTINATION], number(headers.get(event.PASS, b"0")) + 1)
     if kind == DEAD_LETTER:
         return lambda headers: dead(headers.get(event.DESTINATION, b""), headers.get(event.SERVICE, b""))
     plain = (EventStage(kind),)
@@ -96,6 +94,12 @@ def receipt(destination: bytes, outcome: bytes, retry_pass: bytes) -> tuple[Even
 def retry(kind: str, destination: bytes, retry_pass: int) -> tuple[EventStage, ...]:
     """The stage of a record on a retry topic."""
     return (EventStage(kind, destination.decode("utf-8", "replace"), retry_pass),)
+
+
+@lru_cache(maxsize=4096)
+def parked(destination: bytes, retry_pass: int) -> tuple[EventStage, ...]:
+    """The stages of a parked delivery: those of a retry, and that it is parked."""
+    return (*retry(RETRY_IN, destination, retry_pass), *retry(PARKED, destination, retry_pass))
 
 
 @lru_cache(maxsize=4096)

@@ -27,7 +27,7 @@ class MinuteShare:
     at_us: int
     counts: Counter[Count]
     left: list[tuple[str, str, str, int]]
-    """Hop, destination, state (in_flight, waiting, lost) and how many."""
+    """Hop, destination, state (in_flight, waiting, parked, lost) and how many."""
     lost: list[tuple[str, str, IdSet]]
     unreported: tuple[int, int]
     copies: Counter[tuple[str, str]]
@@ -135,6 +135,7 @@ def merge(
         "duplicates": sum(one["repeats"] for one in destinations),
         "dead": sum(one["dead"] for one in hops),
         "waiting": sum(number for (_, _, state), number in left.items() if state == "waiting"),
+        "parked": sum(number for (_, _, state), number in left.items() if state == "parked"),
         "in_flight": sum(number for (_, _, state), number in left.items() if state == "in_flight"),
         "lost": lost,
         "late": sum(part.late for part in parts),
@@ -219,6 +220,7 @@ def _hop(
         "out": counts[hop, destination, "out"],
         "in_flight": left[hop, destination, "in_flight"],
         "waiting": left[hop, destination, "waiting"],
+        "parked": left[hop, destination, "parked"],
         "lost": left[hop, destination, "lost"],
         "duplicates": duplicates,
         "dead": counts[hop, destination, "dead"],
@@ -240,6 +242,7 @@ def _destination(
         "replayed": replayed,
         "retried": counts["retrier", name, "in"],
         "waiting": sum(left[hop, name, "waiting"] for hop in hops),
+        "parked": sum(left[hop, name, "parked"] for hop in hops),
         "in_flight": sum(left[hop, name, "in_flight"] for hop in hops),
         "lost": sum(left[hop, name, "lost"] for hop in hops),
         "repeats": copies["delivered", name],

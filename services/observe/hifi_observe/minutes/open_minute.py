@@ -113,6 +113,7 @@ class OpenMinute:
             "duplicates": self.duplicates,
             "lost": None,
             "waiting": None,
+            "parked": None,
             "in_flight": None,
             "late": None,
             "p95_us": round(self.lags.quantile_us(0.95)) if len(self.lags) else None,

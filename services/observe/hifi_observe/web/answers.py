@@ -206,10 +206,11 @@ async def dead_of(
 
 
 def alarms_of(observatory: Observatory) -> dict[str, Any]:
-    """Active alarms, past alarms (newest first) and silences."""
+    """Active alarms, past alarms (newest first) and silences. `told`: the ways in which a pipe's owner was told."""
+    known = [{"told": []} | body for body in observatory.notifier.history]
     return {
-        "active": [alarm.json() for alarm in observatory.alarms()],
-        "past": [body for body in reversed(observatory.notifier.history) if body["ended_us"] is not None],
+        "active": [body for body in known if body["ended_us"] is None],
+        "past": [body for body in reversed(known) if body["ended_us"] is not None],
         "silences": [
             {name: getattr(silence, name) for name in silence.__dataclass_fields__}
             for silence in observatory.notifier.alarms.silences.values()

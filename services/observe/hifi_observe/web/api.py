@@ -14,6 +14,7 @@ from starlette.routing import Route
 from hifi.clock import now_us
 from hifi.errors import Misconfigured, Retryable
 from hifi.health import version
+from hifi.http.openapi import document, json_response
 from hifi.http.problem import Problem
 from hifi_observe.alarms.alarm import KINDS, AlarmSilence
 from hifi_observe.observatory import Observatory
@@ -32,8 +33,7 @@ from hifi_observe.web.answers import (
     status_of,
 )
 from hifi_observe.web.console import Console
-from hifi_observe.web.openapi import document
-from hifi_observe.web.operations import OPERATIONS
+from hifi_observe.web.operations import API, OPERATIONS
 from hifi_observe.web.replays import ReplayRequest, Replays
 from hifi_observe.web.request import minute_of, positive_integer, require_operator
 
@@ -66,7 +66,7 @@ class Api:
 
     async def openapi(self, _: Request) -> Response:
         """GET /openapi.json: the OpenAPI document of this API."""
-        return json_response(document(OPERATIONS, version("observe")))
+        return json_response(document(OPERATIONS, version("observe"), API))
 
     async def status(self, _: Request) -> Response:
         """GET status: what this instance observes and how far behind it is."""
@@ -212,12 +212,3 @@ class Api:
 
     def _merged(self, request: Request) -> dict[str, Any]:
         return known_minute(self._observatory, self._name(request), str(request.path_params["minute"]))
-
-
-def json_response(body: object) -> Response:
-    """A JSON response that must not be cached."""
-    return Response(
-        orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS),
-        media_type="application/json",
-        headers={"cache-control": "no-store"},
-    )

@@ -7,11 +7,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-import jinja2
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from hifi.console.console_pages import ConsolePages, navigation
 from hifi.http.problem import Problem
 from hifi_observe.alarms import runbooks
 from hifi_observe.alarms.alarm import KINDS
@@ -30,15 +30,7 @@ from hifi_observe.web.answers import (
     status_of,
 )
 
-_HEADERS: Final = {
-    # plotly.js adds style elements to the page; scripts are loaded from this server only.
-    "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-}
-_STATIC: Final = {"console.css": "text/css", "console.js": "text/javascript", "pipe.js": "text/javascript"}
+_API: Final = "/openapi.json"
 _MAX_LOST_SHOWN: Final = 1000
 _UNKNOWN: Final = "\N{EN DASH}"
 """Shown in place of an unknown figure."""
@@ -50,25 +42,25 @@ class Console:
     def __init__(self, observatory: Observatory) -> None:
         self._observatory = observatory
         self._operator = bool(observatory.settings.observe_token)
-        self._pages = jinja2.Environment(
-            loader=jinja2.PackageLoader("hifi_observe.web", "pages"),
-            autoescape=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            undefined=jinja2.StrictUndefined,
+        self._manage = observatory.settings.manage_url.rstrip("/")
+        self._pages = ConsolePages(
+            "hifi_observe.web",
+            "observe",
+            navigation("", self._manage or None, _API),
+            "'unsafe-inline'",  # plotly.js adds style elements to the page
+            {
+                "clock": _clock,
+                "duration": _duration,
+                "iso": _iso,
+                "strip_label": _strip_label,
+                "strip_paths": _strip_paths,
+                "moment": _moment,
+                "ms": _ms,
+                "number": _number,
+                "breaker": _breaker,
+                "spans": runbooks.spans,
+            },
         )
-        self._pages.filters |= {
-            "clock": _clock,
-            "duration": _duration,
-            "iso": _iso,
-            "strip_label": _strip_label,
-            "strip_paths": _strip_paths,
-            "moment": _moment,
-            "ms": _ms,
-            "number": _number,
-            "breaker": _breaker,
-            "spans": runbooks.spans,
-        }
 
     def routes(self) -> list[Route]:
         """Routes of the pages and of their assets."""
@@ -153,23 +145,16 @@ class Console:
         return FileResponse(file, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
 
     async def static(self, request: Request) -> Response:
-        """Style sheet and scripts of the console."""
-        name = request.path_params["name"]
-        if name not in _STATIC:
-            return self._failed(Problem(404, f"There is no static file {name!r}.", title="No such file"))
-        return FileResponse(
-            Path(__file__).parent / "static" / name,
-            media_type=_STATIC[name],
-            headers={"cache-control": "no-cache"},
-        )
+        """Style sheets and scripts of the console."""
+        try:
+            return self._pages.static(request.path_params["name"])
+        except Problem as error:
+            return self._failed(error)
 
     def _page(self, template: str, title: str, status: int = 200, **values: Any) -> Response:
-        status_now = status_of(self._observatory)
-        active = alarms_of(self._observatory)["active"]
-        body = self._pages.get_template(template).render(
-            title=title, status=status_now, active=active, **values
-        )
-        return HTMLResponse(body, status, headers=_HEADERS)
+        counts = {"Alarms": len(alarms_of(self._observatory)["active"])}
+        values |= {"status": status_of(self._observatory), "manage": self._manage}
+        return self._pages.page(template, title, values, counts, status)
 
     def _failed(self, error: Problem) -> Response:
         return self._page("error.html", error.title, error.status, detail=error.detail)

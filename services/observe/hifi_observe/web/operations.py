@@ -3,12 +3,26 @@
 from typing import Final
 
 from hifi.control.verdict import Condition
+from hifi.http.openapi import ApiDescription, Operation
 from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN
 from hifi_observe.live.breaker_state import UNKNOWN
-from hifi_observe.web.openapi import Operation
 from hifi_observe.web.replays import ReplayRequest
 
+API: Final = ApiDescription(
+    "hifi observe",
+    "Loss, lag and availability of every minute. Names of times end in their unit: `_us` microseconds, `_ms` "
+    "milliseconds, `_s` seconds; minutes are counted from 1970 UTC.",
+    {
+        400: "The request is invalid.",
+        401: "The operator token is missing or wrong.",
+        404: "The pipe or minute was not found.",
+        409: "Another replay is running.",
+        503: "Kafka does not answer, or too many look-ups are running (then with `Retry-After`).",
+    },
+    {"pipe": "Name of the pipe.", "minute": "Minutes since 1970 UTC, or `2026-11-21T10:04` in UTC."},
+    "operator",
+)
 _SILENCE: Final = {
     "type": "object",
     "required": ["reason", "seconds"],
@@ -100,6 +114,11 @@ _ALARMS: Final = {
                         "format": "uri-reference",
                         "description": "Path of the runbook in the console, at the address of this API.",
                     },
+                    "told": {
+                        "type": "array",
+                        "items": {"enum": ["webhook", "email"]},
+                        "description": "The ways in which the owner of the pipe was told.",
+                    },
                 },
             },
         }
@@ -189,7 +208,7 @@ OPERATIONS: Final = (
         "replay",
         "Replay dead letters. Those replayed before are skipped, so repeating a request is harmless.",
         statuses=(400, 401, 404, 409, 503),
-        operator=True,
+        secured=True,
         body=ReplayRequest.model_json_schema(),
     ),
     Operation(
@@ -205,7 +224,7 @@ OPERATIONS: Final = (
         "silence",
         "Silence alarms during a planned change.",
         statuses=(400, 401),
-        operator=True,
+        secured=True,
         body=_SILENCE,
     ),
 )

@@ -1,10 +1,7 @@
 """What the errors say when Kafka and a client do not accept each other."""
 
 import asyncio
-import base64
-import json
 import ssl
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
 from secured_kafka import SecuredKafka
-from token_endpoint import TokenEndpoint, running_endpoint
+from tests.token_endpoint import TokenEndpoint, TokenSigner, running_endpoint
 
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.kafka.security.refusal import KafkaRefusedError
@@ -159,27 +156,26 @@ async def test_a_client_connects_again_with_replaced_credentials(
 
 
 class OAuthCluster(KafkaCluster):
-    """A secured broker that takes unsigned access tokens too."""
+    """A secured broker that takes signed access tokens too."""
+
+    def __init__(self, folder: Path, signer: TokenSigner) -> None:
+        super().__init__(folder, secure=True, jvm_flags=[signer.jvm_flag])
+        self._signer = signer
 
     def _write_settings(self, file: Path, broker: int, log: Path) -> None:
         super()._write_settings(file, broker, log)
-        module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
         with file.open("a") as settings:
             settings.write("sasl.enabled.mechanisms=SCRAM-SHA-512,OAUTHBEARER\n")
-            settings.write(f"listener.name.broker.oauthbearer.sasl.jaas.config={module} required ")
-            settings.write('unsecuredLoginStringClaim_sub="broker";\n')
-
-
-def _unsigned_token() -> str:
-    parts = ({"alg": "none"}, {"sub": "somebody", "iat": time.time() - 7200, "exp": time.time() + 3600})
-    texts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts]
-    return ".".join(texts) + "."
+            settings.writelines(
+                f"{name}={value}\n" for name, value in self._signer.broker_settings("broker").items()
+            )
 
 
 async def test_a_broker_takes_a_valid_token_and_the_refusal_of_another_is_named(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("pw")
+    signer = TokenSigner(tmp_path / "keys.json")
     async with (
-        OAuthCluster(tmp_path / "kafka", secure=True) as cluster,
+        OAuthCluster(tmp_path / "kafka", signer) as cluster,
         running_endpoint(TokenEndpoint()) as endpoint,
     ):
         assert cluster.credentials is not None
@@ -191,11 +187,11 @@ async def test_a_broker_takes_a_valid_token_and_the_refusal_of_another_is_named(
             password_file=tmp_path / "secret",
             token_url=endpoint.url,
         )
-        endpoint.token = _unsigned_token()
+        endpoint.make_token = lambda _: signer.token(3600)
         async with AIOKafkaProducer(**client_options(cluster.bootstrap, security), acks="all") as producer:
             with pytest.raises(TopicAuthorizationFailedError):  # it has authenticated, and may do nothing
                 await producer.send_and_wait("any", b"")
-        endpoint.token = "not-a-token"
+        endpoint.make_token = lambda _: "not-a-token"
         refused = AIOKafkaAdminClient(**client_options(cluster.bootstrap, security))
         with pytest.raises(KafkaRefusedError, match=r"refuses the access token \(OAUTHBEARER\)"):
             await refused.start()

@@ -11,6 +11,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFai
 from secured_kafka import CONTROL, SecuredKafka
 
 from hifi.control.action import Action, ActionKind, ActionState
+from hifi.control.fenced_writer import FencedWriter
 from hifi.control.permission import GRANTED
 from hifi.control.steps import StepRight
 from hifi.control.topic_follower import TopicFollower
@@ -21,7 +22,6 @@ from hifi.kafka.security.access import access
 from hifi.kafka.security.client_options import _by_address
 from hifi.topics import Topics
 from hifi_infra.kafka.credentials import ADMIN
-from hifi_provision.fenced_writer import FencedWriter
 
 NEEDS = access(Topics("s"))
 TOPICS = sorted(topic.name for topic in Topics("s").all())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "retrier"))
 
 from kind_tables import PostgresTable, SqliteTable
 from postgres_server import PROGRAMS, PostgresServer

@@ -26,7 +26,7 @@ def kind(request: pytest.FixtureRequest) -> KindUnderTest:
 def writer(kind: KindUnderTest) -> DestinationWriter:
     (declared,) = pipe_to("flights", kind.declared()).destinations
     found, settings = read_settings(declared)
-    return found.open(settings, WriterContext("flights", "d", 16, 10.0))
+    return found.open(settings, WriterContext("s", "flights", "d", 16, 10.0))
 
 
 def outbound(key: str, offset: int) -> OutboundEvent:

@@ -21,7 +21,7 @@ from hifi_egest.postgres.settings import PostgresSettings
 def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
     (declared,) = pipe_to("flights", table.declared(settings=settings)).destinations
     kind, read = read_settings(declared)
-    return kind.open(read, WriterContext("flights", "d", 16, timeout_s))
+    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
 
 
 def outbound(key: str, offset: int, number: Any = None, **data: Any) -> OutboundEvent:

@@ -98,7 +98,7 @@ def test_a_retry_that_is_not_due_waits_and_one_that_the_retrier_skipped_is_lost(
     assert told(judge(made, **done, retry_out=1)) == {}
 
 
-def test_what_is_parked_waits_although_the_retrier_committed_past_it() -> None:
+def test_what_is_parked_is_told_as_such_although_the_retrier_committed_past_it() -> None:
     made = ledger()
     made.take("raw", [row(0, 0)])
     made.take("normalized", [row(0, 0)])
@@ -106,7 +106,7 @@ def test_what_is_parked_waits_although_the_retrier_committed_past_it() -> None:
     made.take("parked", [row(0, 0, destination=b"crm", **{"pass": b"2"})])
     made.take("receipts", [row(0, 0, destination=b"crm", outcome=b"parked", **{"pass": b"2"})])
     done = {"raw": 1, "normalized": 1, "enriched": 1, "parked": 1}
-    assert told(judge(made, **done)) == {("retrier", "waiting"): 1}
+    assert told(judge(made, **done)) == {("retrier", "parked"): 1}
     made.take("retry-out", [row(0, 0, destination=b"crm", **{"pass": b"3"})])
     assert told(judge(made, **done)) == {("retry", "in_flight"): 1}
     made.take("receipts", [row(1, 0, destination=b"crm", outcome=b"delivered")])

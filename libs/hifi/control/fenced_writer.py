@@ -1,4 +1,4 @@
-"""Writes records in transactions that an earlier provisioner, which was frozen or cut off, can no longer complete."""
+"""Writes records in transactions that an earlier instance of the service, frozen or cut off, can no longer complete."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _FENCED: Final = frozenset({"ProducerFenced", "InvalidProducerEpoch", "InvalidPr
 
 
 class Overtaken(HifiError):
-    """Another provisioner has started since: this one must end."""
+    """Another instance of the service has started since: this one must end."""
 
 
 class FencedWriter:
@@ -26,7 +26,7 @@ class FencedWriter:
 
     Args:
         bootstrap: `HOST:PORT,…`.
-        transactional_id: the same for all provisioners of a control plane.
+        transactional_id: the same for all instances of a service of a control plane.
         client_id: name in the broker's logs.
     """
 
@@ -37,7 +37,7 @@ class FencedWriter:
         self._producer: AIOKafkaProducer | None = None
 
     async def start(self) -> None:
-        """Connect and overtake every earlier provisioner; retries until Kafka answers."""
+        """Connect and overtake every earlier instance; retries until Kafka answers."""
         await connect(self._open)
 
     async def stop(self) -> None:
@@ -51,7 +51,7 @@ class FencedWriter:
         """Write records to partition 0 of a topic, all or none; returns the offset of the last one.
 
         Raises:
-            Overtaken: another provisioner has started.
+            Overtaken: another instance has started.
             Retryable: Kafka did not answer; whether the records were written is unknown.
         """
         try:
@@ -70,7 +70,7 @@ class FencedWriter:
         except (KafkaError, TimeoutError, OSError) as error:
             await self.stop()
             if type(error).__name__ in _FENCED:
-                raise Overtaken("another provisioner has started") from error
+                raise Overtaken("another instance of this service has started") from error
             raise Retryable(f"whether the records were written to {topic} is unknown: {error!r}") from error
 
     async def _open(self) -> None:

@@ -1,8 +1,11 @@
-"""Build the OpenAPI document from the table of operations."""
+"""Build the OpenAPI document of an API from the table of its operations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
+
+import orjson
+from starlette.responses import Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,43 +20,44 @@ class Operation:
     """Query parameters and their descriptions."""
     statuses: tuple[int, ...] = ()
     """Response statuses other than 200."""
-    operator: bool = False
-    """The operation needs the operator token."""
+    secured: bool = False
+    """The operation needs the bearer token."""
     body: dict[str, Any] | None = None
     """JSON Schema of the request body."""
     result: dict[str, Any] = field(default_factory=dict)
     """JSON Schema of the response body; fields that it does not list may change."""
 
 
-_STATUS_DESCRIPTIONS: Final = {
-    400: "The request is invalid.",
-    401: "The operator token is missing or wrong.",
-    404: "The pipe or minute was not found.",
-    409: "Another replay is running.",
-    503: "Kafka does not answer, or too many look-ups are running (then with `Retry-After`).",
-}
-_PATH_PARAMETERS: Final = {
-    "pipe": "Name of the pipe.",
-    "minute": "Minutes since 1970 UTC, or `2026-11-21T10:04` in UTC.",
-}
+@dataclass(frozen=True, slots=True)
+class ApiDescription:
+    """What the OpenAPI document says besides the operations.
+
+    Attributes:
+        title: name of the API.
+        text: about the API as a whole.
+        statuses: status of a problem and its description.
+        path_parameters: name of a path parameter and its description.
+        security: name of the bearer token.
+    """
+
+    title: str
+    text: str
+    statuses: Mapping[int, str]
+    path_parameters: Mapping[str, str]
+    security: str
 
 
-def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
+def document(operations: Iterable[Operation], version: str, api: ApiDescription) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document."""
     paths: dict[str, Any] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, api)
     return {
         "openapi": "3.1.0",
-        "info": {
-            "title": "hifi observe",
-            "version": version,
-            "description": "Loss, lag and availability of every minute. Names of times end in their unit: `_us` "
-            "microseconds, `_ms` milliseconds, `_s` seconds; minutes are counted from 1970 UTC.",
-        },
+        "info": {"title": api.title, "version": version, "description": api.text},
         "paths": paths,
         "components": {
-            "securitySchemes": {"operator": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {api.security: {"type": "http", "scheme": "bearer"}},
             "schemas": {
                 "Problem": {
                     "type": "object",
@@ -68,14 +72,24 @@ def document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def json_response(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON response that must not be cached."""
+    return Response(
+        orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS),
+        status,
+        {"cache-control": "no-store", **(headers or {})},
+        media_type="application/json",
+    )
+
+
+def _operation(operation: Operation, api: ApiDescription) -> dict[str, Any]:
     path_names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     parameters: list[dict[str, Any]] = [
         {
             "name": name,
             "in": "path",
             "required": True,
-            "description": _PATH_PARAMETERS[name],
+            "description": api.path_parameters[name],
             "schema": {"type": "string"},
         }
         for name in path_names
@@ -93,12 +107,12 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "200": {"description": "JSON.", "content": {"application/json": {"schema": operation.result}}}
         }
         | {
-            str(status): {"description": _STATUS_DESCRIPTIONS[status], "content": problem}
+            str(status): {"description": api.statuses[status], "content": problem}
             for status in operation.statuses
         },
     }
-    if operation.operator:
-        described["security"] = [{"operator": []}]
+    if operation.secured:
+        described["security"] = [{api.security: []}]
     if operation.body is not None:
         described["requestBody"] = {
             "required": True,

@@ -8,10 +8,14 @@ import aiohttp
 import orjson
 
 from hifi.errors import Misconfigured, Retryable
-from hifi_infra.mesh.executor import INSTANCES, SERVICE
+from hifi_infra.mesh.executor import INSTANCE, INSTANCES, RELEASE, SERVICE
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=120)
 """Above the longest time in which an instance drains."""
+
+
+class ChangeRefused(Retryable):
+    """The executor cannot make this change, now or later; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +26,21 @@ class ExecutedInstance:
         name: as in `egest-2`.
         port: of its health pages.
         used_s: CPU time so far, seconds.
+        release: that it runs.
+        ready: whether it was ready when last probed.
+        ready_after_s: seconds from the start of its process until it was ready; None: it was not ready yet.
+        restarts: how often it ended by itself and was started again since it has this release.
+        rss_bytes: resident memory.
     """
 
     name: str
     port: int
     used_s: float
+    release: str
+    ready: bool
+    ready_after_s: float | None
+    restarts: int
+    rss_bytes: int
 
     def cpu_seconds(self) -> float:
         """CPU time so far, in seconds."""
@@ -56,7 +70,16 @@ class MeshExecutor:
         """
         found: dict[str, list[ExecutedInstance]] = {}
         for one in (await self._request("GET", INSTANCES))["instances"]:
-            instance = ExecutedInstance(one["name"], one["port"], one["cpu_s"])
+            instance = ExecutedInstance(
+                one["name"],
+                one["port"],
+                one["cpu_s"],
+                one["release"],
+                one["ready"],
+                one["ready_after_s"],
+                one["restarts"],
+                one["rss_bytes"],
+            )
             found.setdefault(one["service"], []).append(instance)
         return found
 
@@ -70,6 +93,34 @@ class MeshExecutor:
         body = {"count": count, "reason": reason, "token": token}
         await self._request("PUT", SERVICE.format(service=service), body)
 
+    async def set_release(self, name: str, release: str, reason: str, token: int) -> None:
+        """Have an instance run a release: it is started, or drained and replaced, unless it runs it already.
+
+        Raises:
+            ChangeRefused: the release cannot be run.
+            Retryable: as `scale`.
+            Misconfigured: it refuses the secret.
+        """
+        body = {"release": release, "reason": reason, "token": token}
+        await self._request("PUT", INSTANCE.format(name=name), body)
+
+    async def remove(self, name: str, reason: str, token: int) -> None:
+        """Drain and end an instance; nothing is done if there is none of this name.
+
+        Raises:
+            As `set_release`.
+        """
+        await self._request("DELETE", INSTANCE.format(name=name), {"reason": reason, "token": token})
+
+    async def set_default_release(self, service: str, release: str, token: int) -> None:
+        """Have instances of a service that start from now on run a release.
+
+        Raises:
+            As `set_release`.
+        """
+        body = {"release": release, "reason": "", "token": token}
+        await self._request("PUT", RELEASE.format(service=service), body)
+
     async def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else orjson.dumps(body)
         try:
@@ -79,10 +130,12 @@ class MeshExecutor:
                 text = await answer.read()
                 if answer.status == 401:
                     raise Misconfigured(
-                        f"the executor at {self._url} refuses HIFI_SCALE_EXECUTOR_SECRET: set the secret that it was "
+                        f"the executor at {self._url} refuses HIFI_CONTROL_EXECUTOR_SECRET: set the secret that it was "
                         "started with"
                     )
                 content = orjson.loads(text)
+                if answer.status == 400:
+                    raise ChangeRefused(str(content.get("detail", "the executor refuses the request")))
                 if answer.status != 200:
                     raise Retryable(f"the executor refused: {content.get('detail', answer.status)}")
                 return content

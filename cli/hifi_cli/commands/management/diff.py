@@ -1,0 +1,60 @@
+"""hifi diff: what `hifi apply` would change."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from hifi.control.pipe_yaml import difference
+from hifi_cli.commands.apply import DeleteMissing, declared_pipes, wanted_pipes
+from hifi_cli.commands.check import Folder, Quick, load_checked_pipes
+from hifi_cli.display.console import console, print_json
+from hifi_cli.error_reporting import FAILED, report_errors
+from hifi_cli.mesh_state.manage_api import ManageApi
+from hifi_cli.mesh_state.target import kafka_target
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, ManageTokenFile, ManageUrl, Stream
+
+
+@report_errors
+def diff(
+    folder: Folder,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    manage: ManageUrl = None,
+    manage_token_file: ManageTokenFile = None,
+    *,
+    delete_missing: DeleteMissing = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with status 1 if there is a difference.")
+    ] = False,
+    quick: Quick = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check the pipes of a folder and show what `hifi apply` would change, without changing it.
+
+    Examples:
+      hifi diff pipes/
+      hifi diff pipes/ --manage https://manage.example.com --exit-code
+    """
+    pipes = load_checked_pipes(folder, "micro-batch", quick=quick)
+    if manage:
+        api = ManageApi(manage, manage_token_file)
+        before = {name: api.pipe(name).pipe for name in {*api.names(), *(one.pipe for one in pipes)}}
+    else:
+        before, _ = asyncio.run(declared_pipes(kafka_target(data, kafka, stream)))
+    wanted = wanted_pipes(pipes, before, delete_missing=delete_missing)
+    found = {
+        name: difference(before.get(name), pipe, f"{name} (declared)", f"{name} (file)")
+        for name, pipe in sorted(wanted.items())
+        if before.get(name) != pipe
+    }
+    if as_json:
+        print_json(found)
+    elif not found:
+        console.print("Nothing differs.")
+    else:
+        for text in found.values():
+            console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
+    if found and exit_code:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,119 @@
+"""Requests to the management API."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import urllib3
+
+from hifi.control.declaration import Declaration
+from hifi.errors import HifiError, Misconfigured
+from hifi.pipe.model import Pipe
+
+_TIMEOUT: Final = urllib3.Timeout(connect=3, read=60)
+_NEW: Final = {"if-none-match": "*"}
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedPipe:
+    """A pipe as the management API shows it.
+
+    Attributes:
+        pipe: as it is declared, or without a declaration as it is in force; None: it was deleted or never existed.
+        condition: headers with which a change replaces exactly this.
+    """
+
+    pipe: Pipe | None
+    condition: Mapping[str, str]
+
+
+class ManageApi:
+    """The management API, called with the token of a principal.
+
+    Args:
+        url: its address, without `/api/v1`.
+        token_file: file with the token.
+
+    Raises:
+        Misconfigured: there is no token.
+    """
+
+    def __init__(self, url: str, token_file: Path | None) -> None:
+        if token_file is None:
+            raise Misconfigured("--manage needs a token: name its file with --manage-token-file")
+        try:
+            token = token_file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Misconfigured(f"the token file {token_file} cannot be read: {error}") from None
+        self._url = url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {token}"}
+
+    def names(self) -> list[str]:
+        """Names of the pipes that are declared or in force.
+
+        Raises:
+            HifiError: the API does not answer, or refuses.
+        """
+        return [one["pipe"] for one in self._call("GET", "/pipes")[0]["pipes"]]
+
+    def pipe(self, name: str) -> ManagedPipe:
+        """A pipe.
+
+        Raises:
+            HifiError: the API does not answer, or refuses.
+        """
+        body, etag = self._call("GET", f"/pipes/{name}", missing={})
+        if not body:
+            return ManagedPipe(None, _NEW)
+        shown = body["declared"] or body["in_force"]
+        if shown.get("deleted"):
+            return ManagedPipe(None, _NEW)
+        return ManagedPipe(Pipe.model_validate(shown["body"]), {"if-match": etag})
+
+    def change(self, name: str, wanted: Pipe | None, before: ManagedPipe) -> None:
+        """Declare a pipe as by file; None deletes it.
+
+        Raises:
+            HifiError: somebody else changed it meanwhile, it has problems, or the API does not answer or refuses.
+        """
+        path = f"/pipes/{name}?origin=file"
+        if wanted is None:
+            self._call("DELETE", path, headers=before.condition)
+        else:
+            body = Declaration(name, wanted, "", 0).body()
+            self._call("PUT", path, orjson.dumps(body), before.condition)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        missing: dict[str, Any] | None = None,
+    ) -> tuple[dict[str, Any], str]:
+        """Body and ETag of the answer; `missing` instead of a body if the answer is 404."""
+        url = f"{self._url}/api/v1{path}"
+        try:
+            answer = urllib3.request(
+                method,
+                url,
+                body=content,
+                headers={**self._headers, **(headers or {})},
+                timeout=_TIMEOUT,
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise HifiError(f"the management API does not answer at {self._url}: {error}") from None
+        try:
+            body: dict[str, Any] = orjson.loads(answer.data)
+        except orjson.JSONDecodeError:
+            raise HifiError(
+                f"{url} answers {answer.status} without JSON; is it the address of the management API?"
+            ) from None
+        if answer.status == 404 and missing is not None:
+            return missing, ""
+        if answer.status not in (200, 201):
+            raise HifiError(f"{path.partition('?')[0]}: {body.get('detail', body)}")
+        return body, answer.headers.get("etag", "")

@@ -1,0 +1,109 @@
+"""How far each member of a service's consumer group is behind: the age of the oldest record that it has not committed.
+
+Kafka tells positions, not times, so the ends of the partitions are remembered with the time at which they were seen.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.coordinator.protocol import ConsumerProtocol
+from aiokafka.errors import KafkaError
+
+from hifi.clock import monotonic_s
+from hifi.errors import Retryable
+from hifi.kafka.security import client_options
+from hifi.topics import Topics
+
+_ANSWER_S: Final = 5.0
+_KEPT: Final = 600
+"""Ends remembered for each partition; an older record counts as old as the first of them."""
+
+
+class EndHistory:
+    """When a partition had which end. Pure."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=_KEPT)
+
+    def see(self, now_s: float, end: int) -> None:
+        """Remember the end at a time, which only rises."""
+        self._seen.append((now_s, end))
+
+    def lag_s(self, committed: int) -> float:
+        """Age of the record at a position, seconds; 0 if there is none yet. It is as old as the look before it."""
+        if not self._seen or committed >= self._seen[-1][1]:
+            return 0.0
+        now_s = self._seen[-1][0]
+        before = next((at_s for at_s, end in reversed(self._seen) if end <= committed), self._seen[0][0])
+        return now_s - before
+
+
+class GroupLag:
+    """Reads the lag of each member of a group, about once a second.
+
+    Args:
+        bootstrap: `HOST:PORT,…`.
+        topics: the stream's.
+    """
+
+    def __init__(self, bootstrap: str, topics: Topics) -> None:
+        self._topics = topics
+        self._bootstrap = bootstrap
+        self._admin: AIOKafkaAdminClient | None = None
+        self._consumer: Any = None
+        self._histories: defaultdict[TopicPartition, EndHistory] = defaultdict(EndHistory)
+
+    async def stop(self) -> None:
+        """Disconnect; the next reading connects anew."""
+        admin, self._admin = self._admin, None
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()
+        if admin is not None:
+            await admin.close()
+
+    async def read(self, service: str) -> Mapping[str, float]:
+        """Client id of a member to its lag in seconds, the largest of its partitions.
+
+        Raises:
+            Retryable: Kafka did not answer.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await self._read(self._topics.group(service))
+        except (KafkaError, OSError, TimeoutError) as error:
+            await self.stop()
+            raise Retryable(f"the lag of {service} cannot be read: {error!r}") from error
+
+    async def _read(self, group: str) -> Mapping[str, float]:
+        if self._admin is None:
+            self._admin = AIOKafkaAdminClient(**client_options(self._bootstrap))
+            await self._admin.start()
+        if self._consumer is None:
+            self._consumer = AIOKafkaConsumer(**client_options(self._bootstrap), enable_auto_commit=False)
+            await self._consumer.start()
+        (answer,) = await self._admin.describe_consumer_groups([group])
+        (found,) = answer.to_object()["groups"]
+        members = {
+            member["client_id"]: ConsumerProtocol.ASSIGNMENT.decode(member["member_assignment"]).partitions()
+            for member in found["members"]
+            if member["member_assignment"]
+        }
+        committed = await self._admin.list_consumer_group_offsets(group)
+        partitions = [one for assigned in members.values() for one in assigned]
+        ends = await self._consumer.end_offsets(partitions) if partitions else {}
+        now_s = monotonic_s()
+        for partition, end in ends.items():
+            self._histories[partition].see(now_s, end)
+        return {
+            client_id: max(
+                self._histories[one].lag_s(committed[one].offset if one in committed else 0)
+                for one in assigned
+            )
+            for client_id, assigned in members.items()
+            if assigned
+        }

@@ -1,0 +1,61 @@
+"""Releases of services as folders on this machine: the command and the environment that run a service of one.
+
+A release is a virtual environment, or a folder with packages of hifi as a checkout has them (`libs`, `infra`,
+`services/NAME`). From the second kind what the folder has is imported before what is installed, so a folder with one
+changed service suffices.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hifi.control.releases.desired_release import INSTALLED
+from hifi.errors import Misconfigured
+
+_PYTHON = Path("bin") / "python"
+_SHARED = ("libs", "infra")
+
+
+def require_release(release: str, service: str) -> None:
+    """Check that a release can run a service.
+
+    Raises:
+        Misconfigured: it is no release, or has no such service.
+    """
+    folder = Path(release)
+    if release == INSTALLED or (folder / _PYTHON).is_file():
+        return
+    if not folder.is_dir():
+        raise Misconfigured(f"the release {release} is no folder: create it, or deploy `{INSTALLED}`")
+    if not (folder / "services" / service).is_dir() and not (folder / "libs").is_dir():
+        raise Misconfigured(
+            f"the release {release} has neither {_PYTHON} nor services/{service} nor libs: name a virtual environment "
+            "or a checkout of hifi"
+        )
+
+
+def command_of(release: str, command: Sequence[str]) -> list[str]:
+    """The command of a service in a release.
+
+    Args:
+        release: as `require_release` accepts it.
+        command: of the same service as it is installed; its first word is Python.
+    """
+    python = Path(release) / _PYTHON
+    return [str(python), *command[1:]] if release != INSTALLED and python.is_file() else list(command)
+
+
+def release_environment(release: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an instance with a release.
+
+    Args:
+        release: as `require_release` accepts it.
+        variables: of the same instance as it is installed.
+    """
+    folder = Path(release)
+    if release == INSTALLED or (folder / _PYTHON).is_file():
+        return dict(variables)
+    services = sorted(one for one in (folder / "services").glob("*") if one.is_dir())
+    found = [folder / name for name in _SHARED if (folder / name).is_dir()] + services
+    path = [*map(str, found), variables.get("PYTHONPATH", "")]
+    return {**variables, "PYTHONPATH": os.pathsep.join(one for one in path if one)}

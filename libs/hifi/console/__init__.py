@@ -1,0 +1,1 @@
+"""What the consoles of observe and manage share: frame of a page, navigation, style sheet, script and headers."""

@@ -1,0 +1,1 @@
+"""Who may use the management API, and the record of what they did."""

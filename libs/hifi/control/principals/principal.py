@@ -1,0 +1,123 @@
+"""Principals of the management API: who may do what, and the tokens by which they are known. Pure."""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from hifi.event import Record
+
+_PREFIX: Final = "hifi_"
+"""Lets scanners of repositories recognize a token."""
+_TOKEN_BYTES: Final = 32
+
+
+class Role(StrEnum):
+    """What a principal may do; each role may do what the ones before may."""
+
+    VIEWER = "viewer"
+    """Read everything in its scope, and check pipes."""
+    OPERATOR = "operator"
+    """Pause, resume, abort and force rollouts."""
+    ADMIN = "admin"
+    """Check, declare, roll back and delete pipes."""
+
+    def includes(self, other: "Role") -> bool:
+        """Whether this role may do what another one may."""
+        order = list(Role)
+        return order.index(self) >= order.index(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A person or a program that uses the management API.
+
+    Attributes:
+        name: in declarations and in the audit.
+        role: what it may do.
+        pipes: names of the pipes to which the role is limited, sorted; empty: the whole stream.
+        token_sha256: hash of its token, hexadecimal. The token itself is 32 random bytes and is stored nowhere.
+        expires_us: when the token expires, microseconds since 1970 UTC; None: never.
+        author: who created it.
+        at_us: when, microseconds since 1970 UTC.
+    """
+
+    name: str
+    role: Role
+    pipes: tuple[str, ...]
+    token_sha256: str
+    expires_us: int | None
+    author: str
+    at_us: int
+
+    def record(self) -> Record:
+        """The record for the topic `principals`."""
+        return Record(self.name.encode(), orjson.dumps(asdict(self)), [])
+
+    def sees(self, pipe: str) -> bool:
+        """Whether a pipe is in the scope of its role."""
+        return not self.pipes or pipe in self.pipes
+
+    def json(self) -> dict[str, Any]:
+        """JSON for people, without the hash of the token."""
+        return {name: value for name, value in asdict(self).items() if name != "token_sha256"}
+
+
+class Principals:
+    """The principals that exist, by name and by token. Filled from the topic `principals`."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Principal] = {}
+        self._by_hash: dict[str, Principal] = {}
+
+    @property
+    def by_name(self) -> Mapping[str, Principal]:
+        """Name to principal, of all that are not revoked."""
+        return self._by_name
+
+    def take(self, key: bytes | None, value: bytes | None, _: int) -> None:
+        """Take in a record. One that cannot be read revokes the principal of its key.
+
+        Raises:
+            ValueError: it is not the record of a principal.
+        """
+        name = (key or b"").decode("utf-8", "replace")
+        before = self._by_name.pop(name, None)
+        if before is not None:
+            self._by_hash.pop(before.token_sha256, None)
+        if value is None:
+            return
+        try:
+            body = orjson.loads(value)
+            known = {field: body[field] for field in Principal.__dataclass_fields__}
+            one = Principal(**known | {"role": Role(body["role"]), "pipes": tuple(body["pipes"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not the record of a principal: {error}") from None
+        self._by_name[name] = one
+        self._by_hash[one.token_sha256] = one
+
+    def of_token(self, token: str, now_us: int) -> Principal | None:
+        """The principal of a token; None: there is none, or the token has expired."""
+        found = self._by_hash.get(token_sha256(token))
+        if found is None or (found.expires_us is not None and found.expires_us <= now_us):
+            return None
+        return found
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return _PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def token_sha256(token: str) -> str:
+    """What is stored of a token. A plain hash suffices, since tokens are random."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def revocation(name: str) -> Record:
+    """The record that revokes a principal."""
+    return Record(name.encode(), None, [])

@@ -1,0 +1,118 @@
+"""Create, revoke and list the principals of the management API, each change with its record in the audit."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from hifi.control.principals.audit import AuditEntry, AuditOutcome
+from hifi.control.principals.principal import Principal, Principals, Role, new_token, revocation, token_sha256
+from hifi.control.topic_follower import TopicFollower
+from hifi.errors import Misconfigured, Retryable
+from hifi.event import Record
+from hifi.kafka.producer import Producer
+from hifi.topics import ControlTopics
+
+_CLIENT: Final = "hifi-principals"
+_ANSWER_S: Final = 15
+
+
+async def principals(bootstrap: str, topics: ControlTopics) -> Mapping[str, Principal]:
+    """Name to principal, of all that are not revoked.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    known = Principals()
+    async with _answering(bootstrap):
+        follower = TopicFollower(bootstrap, topics.principals, _CLIENT, known.take)
+        try:
+            await follower.start()
+        finally:
+            await follower.stop()
+    return known.by_name
+
+
+async def create_principal(
+    bootstrap: str,
+    topics: ControlTopics,
+    name: str,
+    role: Role,
+    *,
+    author: str,
+    at_us: int,
+    pipes: tuple[str, ...] = (),
+    expires_us: int | None = None,
+) -> str:
+    """Create a principal, or replace it and its token; returns its token, which is stored nowhere.
+
+    Args:
+        bootstrap: the control plane's Kafka.
+        topics: of the control plane.
+        name: of the principal.
+        role: what it may do.
+        author: who creates it.
+        at_us: now, microseconds since 1970 UTC.
+        pipes: to which the role is limited; empty: the whole stream.
+        expires_us: when the token expires, microseconds since 1970 UTC; None: never.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    token = new_token()
+    one = Principal(name, role, tuple(sorted(pipes)), token_sha256(token), expires_us, author, at_us)
+    before = (await principals(bootstrap, topics)).get(name)
+    entry = AuditEntry(author, "create", f"principal/{name}", at_us, before and before.json())
+    await _write(bootstrap, topics, one.record(), entry, entry.ended(AuditOutcome.DONE, one.json()))
+    return token
+
+
+async def revoke_principal(
+    bootstrap: str, topics: ControlTopics, name: str, *, author: str, at_us: int
+) -> None:
+    """Revoke a principal: its token is refused by all instances within seconds.
+
+    Args:
+        bootstrap: the control plane's Kafka.
+        topics: of the control plane.
+        name: of the principal.
+        author: who revokes it.
+        at_us: now, microseconds since 1970 UTC.
+
+    Raises:
+        Misconfigured: there is no such principal.
+        Retryable: Kafka does not answer.
+    """
+    before = (await principals(bootstrap, topics)).get(name)
+    if before is None:
+        raise Misconfigured(f"there is no principal {name}; `hifi principal list` lists those that exist")
+    entry = AuditEntry(author, "revoke", f"principal/{name}", at_us, before.json())
+    await _write(bootstrap, topics, revocation(name), entry, entry.ended(AuditOutcome.DONE))
+
+
+async def _write(
+    bootstrap: str, topics: ControlTopics, record: Record, asked: AuditEntry, done: AuditEntry
+) -> None:
+    async with _answering(bootstrap):
+        producer = Producer(bootstrap, _CLIENT)
+        await producer.start()
+        try:
+            for topic, one in (
+                (topics.audit, asked.record()),
+                (topics.principals, record),
+                (topics.audit, done.record()),
+            ):
+                await producer.send_and_wait(topic, 0, [one])
+        finally:
+            await producer.stop()
+
+
+@contextlib.asynccontextmanager
+async def _answering(bootstrap: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            yield
+    except (TimeoutError, KafkaError, OSError) as error:
+        raise Retryable(f"the control plane's Kafka at {bootstrap} does not answer: {error!r}") from error

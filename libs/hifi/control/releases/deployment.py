@@ -1,0 +1,136 @@
+"""How far the deployer is with a desired release. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from hifi.control.releases.desired_release import INSTALLED, DesiredRelease
+from hifi.control.request import Request, RequestKind
+from hifi.errors import Misconfigured
+from hifi.event import Record
+
+
+class DeploymentState(StrEnum):
+    """How far a desired release is."""
+
+    WAITING = "waiting"
+    """Its canary may not be started yet; the reason tells what it waits for."""
+    CANARY = "canary"
+    """One instance runs it beside those of the release before."""
+    ROLLING = "rolling out"
+    """The canary was judged; the other instances are replaced in batches."""
+    IN_FORCE = "in force"
+    ROLLED_BACK = "rolled back"
+    """It was worse than the release before, or a person aborted it."""
+    REFUSED = "refused"
+    """It cannot be started, and no instance was changed."""
+
+    @property
+    def final(self) -> bool:
+        """Whether the deployer has decided about the release."""
+        return self in (DeploymentState.IN_FORCE, DeploymentState.ROLLED_BACK, DeploymentState.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """How far a desired release is.
+
+    Attributes:
+        service: its name.
+        number: of the desired release.
+        release: that is deployed.
+        before: the release that it replaces, to which a roll-back returns.
+        author: who wants it.
+        state: how far it is.
+        canary: name of the instance that was started as the canary; empty before.
+        reason: why it is so, or what it waits for, for people.
+        since_us: when the state began, microseconds since 1970 UTC.
+        paused_by: who paused it; empty: nobody.
+    """
+
+    service: str
+    number: int
+    release: str
+    before: str
+    author: str
+    state: DeploymentState
+    canary: str
+    reason: str
+    since_us: int
+    paused_by: str = ""
+
+    @property
+    def settled(self) -> str:
+        """The release that all instances run once the deployment has ended."""
+        return self.release if self.state is DeploymentState.IN_FORCE else self.before
+
+    def record(self) -> Record:
+        """The record for the topic `deployments`."""
+        return Record(self.service.encode(), orjson.dumps(asdict(self)), [])
+
+    def json(self) -> dict[str, Any]:
+        """JSON for reports."""
+        return asdict(self)
+
+
+def decode(value: bytes | None) -> Deployment:
+    """A deployment from the value of a record.
+
+    Raises:
+        ValueError: it is not the record of a deployment.
+    """
+    try:
+        body = orjson.loads(value or b"")
+        known = {name: body[name] for name in Deployment.__dataclass_fields__}
+        return Deployment(**known | {"state": DeploymentState(body["state"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not the record of a deployment: {error}") from None
+
+
+def unseen(wanted: DesiredRelease, before: Deployment | None) -> Deployment:
+    """The deployment of a release that the deployer has not looked at yet.
+
+    Args:
+        wanted: the release.
+        before: the deployment of the service before this one; None: there was none.
+    """
+    return Deployment(
+        wanted.service,
+        wanted.number,
+        wanted.release,
+        INSTALLED if before is None else before.settled,
+        wanted.author,
+        DeploymentState.WAITING,
+        "",
+        "the deployer has not seen it yet",
+        wanted.at_us,
+    )
+
+
+def newest_deployments(
+    wanted: Mapping[str, DesiredRelease], told: Mapping[str, Deployment]
+) -> Mapping[str, Deployment]:
+    """Service to how far its newest desired release is; `waiting` where the deployer has not seen it yet.
+
+    Args:
+        wanted: service to its newest desired release.
+        told: service to the deployment that the deployer wrote last.
+    """
+    return {
+        name: told[name] if name in told and told[name].number >= one.number else unseen(one, told.get(name))
+        for name, one in sorted(wanted.items())
+    }
+
+
+def deployment_request(status: Deployment, kind: RequestKind, author: str, at_us: int) -> Request:
+    """A request about a deployment.
+
+    Raises:
+        Misconfigured: the deployment has ended.
+    """
+    if status.state.final:
+        raise Misconfigured(f"the deployment of {status.service} has ended: it is {status.state.value}")
+    return Request(f"service/{status.service}", status.number, kind, author, at_us)

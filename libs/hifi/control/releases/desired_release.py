@@ -1,0 +1,56 @@
+"""The release that somebody wants a service to run. Pure."""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Final
+
+import orjson
+
+from hifi.event import Record
+
+INSTALLED: Final = "installed"
+"""The release that instances run when none was deployed: the environment of the process that starts them."""
+DEPLOYABLE: Final = ("ingest", "normalize", "egest", "retrier", "observe")
+"""Services with instances that share their work, so that a new release can be judged beside the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredRelease:
+    """What is wanted of one service.
+
+    Attributes:
+        service: its name.
+        release: as the driver names it: a folder with an environment, or `installed`.
+        author: who wants it, for people.
+        at_us: when, microseconds since 1970 UTC.
+        batch: instances that are replaced after the canary before the deployment waits again.
+        number: offset of its record in the topic `releases`, larger for each later one; -1 before it is written.
+    """
+
+    service: str
+    release: str
+    author: str
+    at_us: int
+    batch: int = 1
+    number: int = field(default=-1, compare=False)
+
+    def record(self) -> Record:
+        """The record for the topic `releases`."""
+        body = {name: value for name, value in asdict(self).items() if name != "number"}
+        return Record(self.service.encode(), orjson.dumps(body), [])
+
+
+def decode(value: bytes | None, offset: int) -> DesiredRelease:
+    """A desired release from the value of a record at an offset.
+
+    Raises:
+        ValueError: it is not the record of a desired release.
+    """
+    try:
+        body = orjson.loads(value or b"")
+        known = {name: body[name] for name in DesiredRelease.__dataclass_fields__ if name in body}
+        found = DesiredRelease(**known)
+        if found.batch < 1:
+            raise ValueError(f"a batch of {found.batch} instances")
+        return replace(found, number=offset)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the record at offset {offset} is not a desired release: {error}") from None

@@ -1,0 +1,20 @@
+"""The owner of a pipe."""
+
+from pydantic import Field, HttpUrl, model_validator
+
+from hifi.pipe.strict_model import StrictModel
+
+
+class Owner(StrictModel):
+    """Who is to be told about problems of the pipe that only they can repair."""
+
+    webhook: HttpUrl | None = Field(None, description="URL that messages are posted to.")
+    email: str | None = Field(
+        None, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$", max_length=254, description="Address of one mailbox."
+    )
+
+    @model_validator(mode="after")
+    def _one_address(self) -> "Owner":
+        if self.webhook is None and self.email is None:
+            raise ValueError("set `webhook`, `email` or both")
+        return self

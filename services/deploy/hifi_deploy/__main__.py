@@ -1,0 +1,95 @@
+"""deploy: desired releases > one canary that is judged beside its peers > batches > every instance, or a roll-back."""
+
+import asyncio
+import contextlib
+
+import aiohttp
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.control.fenced_writer import FencedWriter, Overtaken
+from hifi.control.steps import StepRight
+from hifi.control.topic_follower import TopicFollower
+from hifi.control.verdict import Verdicts, decode
+from hifi.errors import HifiError, Misconfigured
+from hifi.service import Service, run
+from hifi_deploy.deployer import ACTOR, Deployer
+from hifi_deploy.judge import JudgeRules
+from hifi_deploy.process_driver import ProcessDriver
+from hifi_deploy.settings import DeploySettings
+from hifi_deploy.wanted_releases import WantedReleases
+from hifi_infra.kafka.group_lag import GroupLag
+from hifi_infra.mesh.executor_client import MeshExecutor
+
+_KAFKA = "kafka"
+_INTERVAL_S = 1.0
+
+logger = log.get(__name__)
+
+
+async def deploy(service: Service, settings: DeploySettings) -> None:
+    """Deploy what is wanted until the service stops."""
+    if not (settings.control and settings.control_executor):
+        raise Misconfigured("set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` sets both")
+    service.health.block(_KAFKA, "the control plane's topics have not been read yet")
+    topics, name, bootstrap = settings.control_topics, settings.instance, settings.control_bootstrap
+    wanted, verdicts = WantedReleases(), Verdicts()
+    writer = FencedWriter(bootstrap, topics.deployer, name)
+    right = StepRight(bootstrap, topics.actions, topics.actor, name)
+    followers = [
+        TopicFollower(bootstrap, topic, name, take)
+        for topic, take in (
+            (topics.releases, wanted.take_release),
+            (topics.requests, wanted.take_request),
+            (topics.deployments, wanted.take_deployment),
+            (topics.health, lambda _, value, __: verdicts.put(decode(value or b""))),
+        )
+    ]
+    lags = GroupLag(settings.kafka, settings.topics)
+    async with aiohttp.ClientSession() as session, contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(lags.stop)
+        # The writer is first: what an earlier deployer still writes is complete before anything is read.
+        clients: list[FencedWriter | StepRight | TopicFollower] = [writer, right, *followers]
+        for client in clients:
+            stack.push_async_callback(client.stop)
+            if not await service.unless_stopped(client.start()):
+                return
+        service.health.unblock(_KAFKA)
+        service.health.state = "running"
+        executor = MeshExecutor(session, settings.control_executor, settings.control_executor_secret)
+        deployer = Deployer(
+            topic=topics.deployments,
+            rules=JudgeRules(
+                settings.deploy_stable_s,
+                settings.deploy_events,
+                settings.deploy_ready_s,
+                settings.deploy_lag_s,
+                settings.deploy_error,
+            ),
+            unstable_s=settings.deploy_unstable_s,
+            driver=ProcessDriver(executor, lags),
+            wanted=wanted,
+            verdicts=verdicts,
+            right=right,
+            writer=writer,
+        )
+        while not service.stopping.is_set():
+            try:
+                for follower in followers:
+                    await follower.catch_up()
+                await deployer.step()
+            except (Overtaken, Misconfigured):
+                raise
+            except (HifiError, KafkaError, OSError, TimeoutError) as error:
+                logger.warning("deploying-waits", reason=str(error) or repr(error))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(service.stopping.wait(), _INTERVAL_S)
+
+
+def main() -> None:
+    """Entry point of the program `hifi-deploy`."""
+    run(ACTOR, DeploySettings, deploy)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""Replaces the instances of services by the releases that people want: a canary beside its peers, then batches.
+
+What is recorded and what the instances run decide what is done next, so an instance of deploy that starts after another
+one was killed goes on where that one was.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hifi import log
+from hifi.clock import MICROSECONDS, monotonic_s, now_us
+from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
+from hifi.control.fenced_writer import FencedWriter
+from hifi.control.permission import Permission, permission
+from hifi.control.releases.deployment import Deployment, DeploymentState, unseen
+from hifi.control.releases.desired_release import DEPLOYABLE, DesiredRelease
+from hifi.control.steps import StepRefused, StepRight
+from hifi.control.verdict import Condition, Verdicts
+from hifi_deploy.driver import Driver
+from hifi_deploy.judge import Judge, JudgeRules, ReleaseComparison
+from hifi_deploy.reading import InstanceReading
+from hifi_deploy.wanted_releases import WantedReleases
+from hifi_infra.mesh.executor_client import ChangeRefused
+
+ACTOR: Final = "deploy"
+_EXPECTED_S: Final = 90
+"""Time within which a step is over, seconds: an instance drains for up to 55 and the next one starts."""
+
+logger = log.get(__name__)
+
+Change = Callable[[int], Awaitable[None]]
+"""Makes a change with the fencing token of its step."""
+
+
+@dataclass(slots=True)
+class _Trial:
+    """What is known of the deployment that runs, and lost when the service ends: it is judged anew then."""
+
+    number: int
+    judge: Judge
+    unstable_since_us: int | None = None
+
+
+class Deployer:
+    """Drives the releases of all services. Call `step` about once a second.
+
+    Args:
+        topic: of the deployments.
+        rules: how a release is judged.
+        unstable_s: time for which the service may be unstable before the release is rolled back, seconds.
+        driver: of the instances.
+        wanted: kept up to date by the caller.
+        verdicts: of observe; kept up to date by the caller.
+        right: to steps.
+        writer: started.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        rules: JudgeRules,
+        unstable_s: float,
+        driver: Driver,
+        wanted: WantedReleases,
+        verdicts: Verdicts,
+        right: StepRight,
+        writer: FencedWriter,
+    ) -> None:
+        self._topic = topic
+        self._rules = rules
+        self._unstable_us = unstable_s * MICROSECONDS
+        self._driver = driver
+        self._wanted = wanted
+        self._verdicts = verdicts
+        self._right = right
+        self._writer = writer
+        self._trials: dict[str, _Trial] = {}
+        self._defaults: dict[str, str] = {}
+        """Service to the release of new instances, as far as this process has set it."""
+
+    async def step(self) -> None:
+        """Look at every service once, and do what can be done now.
+
+        Raises:
+            Overtaken: another deployer has started.
+            Retryable: Kafka or the driver does not answer.
+        """
+        for wanted in sorted(self._wanted.releases.values(), key=lambda one: one.number):
+            try:
+                await self._advance(wanted)
+            except StepRefused as error:
+                status = self._wanted.deployments[wanted.service]
+                if not status.state.final:
+                    await self._tell(replace(status, reason=str(error)))
+
+    async def _advance(self, wanted: DesiredRelease) -> None:
+        status = self._wanted.deployments.get(wanted.service)
+        if status is None or status.number < wanted.number:
+            if status is not None and not status.state.final:
+                status = await self._end(status, f"{wanted.author} deploys {wanted.release} instead")
+            if status is not None and not await self._settle(status):
+                return
+            status = await self._tell(replace(unseen(wanted, status), reason="it is about to begin"))
+        if wanted.service not in DEPLOYABLE and not status.state.final:
+            reason = f"{wanted.service} cannot be deployed with a canary: name one of {', '.join(DEPLOYABLE)}"
+            status = await self._tell(replace(status, state=DeploymentState.REFUSED, reason=reason))
+        if status.state.final:
+            await self._settle(status)
+        else:
+            await self._go_on(wanted, status)
+
+    async def _go_on(self, wanted: DesiredRelease, status: Deployment) -> None:
+        """Judge the deployment that runs, and take its next step if there is one to take now."""
+        asked = self._wanted.wishes(wanted.service, wanted.number)
+        status = await self._tell(replace(status, paused_by=asked.paused_by or ""))
+        readings = await self._driver.read(wanted.service)
+        old = [one for one in readings if one.release != wanted.release]
+        if asked.aborted_by is not None:
+            await self._settle(await self._end(status, f"aborted by {asked.aborted_by}"))
+        elif status.state is DeploymentState.WAITING and not old:
+            reason = (
+                "every instance runs it" if readings else "the service has no instance to compare it with"
+            )
+            state = DeploymentState.IN_FORCE if readings else DeploymentState.WAITING
+            await self._tell(replace(status, state=state, reason=reason))
+        elif status.state is DeploymentState.WAITING or not any(
+            one.name == status.canary and one.release == wanted.release for one in readings
+        ):
+            if not status.paused_by:
+                await self._start_canary(status, readings)
+        else:
+            await self._judge(wanted, status, readings, old)
+
+    async def _start_canary(self, status: Deployment, readings: Sequence[InstanceReading]) -> None:
+        taken = {one.name for one in readings}
+        free = next(name for number in range(1, 1000) if (name := f"{status.service}-{number}") not in taken)
+        named = replace(
+            status, state=DeploymentState.CANARY, canary=status.canary or free, reason="the canary starts"
+        )
+
+        async def start(token: int) -> None:
+            """The name is on record first, so that whoever takes over knows which instance is the canary."""
+            await self._tell(named)
+            await self._driver.set_release(named.canary, status.release, "canary", token)
+
+        try:
+            await self._change(
+                status,
+                ActionKind.DEPLOY,
+                f"canary {named.canary}: {status.release}",
+                f"wanted by {status.author}",
+                start,
+            )
+        except ChangeRefused as error:
+            self._trials.pop(status.service, None)
+            await self._tell(replace(status, state=DeploymentState.REFUSED, canary="", reason=str(error)))
+
+    async def _judge(
+        self,
+        wanted: DesiredRelease,
+        status: Deployment,
+        readings: Sequence[InstanceReading],
+        old: Sequence[InstanceReading],
+    ) -> None:
+        trial = self._trials.get(wanted.service)
+        if trial is None or trial.number != wanted.number:
+            trial = self._trials[wanted.service] = _Trial(wanted.number, Judge(self._rules, wanted.release))
+        found = trial.judge.look(readings, monotonic_s())
+        unstable = self._unstable_too_long(wanted.service, trial)
+        if found.comparison is ReleaseComparison.WORSE or unstable:
+            reason = found.reason if not unstable else "the service was unstable for too long"
+            await self._settle(await self._end(status, f"{reason}; {trial.judge.damage_text}"))
+        elif found.comparison is ReleaseComparison.TOO_LITTLE or (old and status.paused_by):
+            reason = f"paused by {status.paused_by}" if status.paused_by else found.reason
+            await self._tell(replace(status, reason=reason))
+        elif old:
+            await self._replace(status, trial.judge, old[: wanted.batch], found.reason)
+        else:
+            reason = f"{found.comparison.value}: {found.reason}"
+            await self._settle(
+                await self._tell(replace(status, state=DeploymentState.IN_FORCE, reason=reason))
+            )
+
+    async def _replace(
+        self, status: Deployment, judge: Judge, batch: Sequence[InstanceReading], reason: str
+    ) -> None:
+        """Replace instances of the release before, one step each. A step that is refused is tried again at once."""
+        status = await self._tell(replace(status, state=DeploymentState.ROLLING))
+        try:
+            for one in batch:
+                await self._change(
+                    status,
+                    ActionKind.DEPLOY,
+                    f"{one.name}: {one.release} to {status.release}",
+                    reason,
+                    lambda token, name=one.name: self._driver.set_release(  # type: ignore[misc]
+                        name, status.release, reason, token
+                    ),
+                )
+                judge.start_period()
+        except ChangeRefused as error:
+            await self._settle(await self._end(status, str(error)))
+
+    async def _end(self, status: Deployment, reason: str) -> Deployment:
+        """Roll a deployment back. The reason is on record first: then nobody goes on with it."""
+        logger.warning("rolled-back", service=status.service, release=status.release, reason=reason)
+        self._trials.pop(status.service, None)
+        return await self._tell(replace(status, state=DeploymentState.ROLLED_BACK, reason=reason))
+
+    async def _settle(self, status: Deployment) -> bool:
+        """Bring the instances to what a deployment that has ended leaves behind; False: more is left to do."""
+        service, release = status.service, status.settled
+        kind = ActionKind.DEPLOY if status.state is DeploymentState.IN_FORCE else ActionKind.ROLL_BACK
+        readings = await self._driver.read(service)
+        if status.canary:
+            canary = status.canary
+            if any(one.name == canary for one in readings):
+                await self._change(
+                    status, kind, f"canary {canary} ends", status.reason,
+                    lambda token: self._driver.remove(canary, status.reason, token),
+                )  # fmt: skip
+            await self._tell(replace(status, canary=""))
+            return False
+        for one in readings:
+            if one.release == release:
+                continue
+            if any(not other.ready for other in readings if other.release == release):
+                return False  # one at a time, so that the service goes on
+            await self._change(
+                status, kind, f"{one.name}: {one.release} to {release}", status.reason,
+                lambda token, name=one.name: self._driver.set_release(name, release, status.reason, token),  # type: ignore[misc]
+            )  # fmt: skip
+            return False
+        if self._defaults.get(service) != release:
+            await self._change(
+                status, kind, f"new instances run {release}", status.reason,
+                lambda token: self._driver.set_default_release(service, release, token),
+            )  # fmt: skip
+            self._defaults[service] = release
+        return True
+
+    async def _change(
+        self, status: Deployment, kind: ActionKind, step: str, reason: str, change: Change
+    ) -> None:
+        """Change instances as one step of the control plane.
+
+        Raises:
+            StepRefused: it may not be done now; the text says what it waits for.
+            ChangeRefused: the driver cannot do it.
+            Retryable: Kafka or the driver does not answer.
+        """
+        scope, began = f"service/{status.service}", now_us()
+        action = Action(ACTOR, kind, scope, step, reason, began, began + _EXPECTED_S * MICROSECONDS)
+        await self._right.take(action, lambda history: self._allowed(action, history), change)
+
+    def _allowed(self, action: Action, history: ActionHistory) -> Permission:
+        now = now_us()
+        condition = self._verdicts.condition((STREAM, action.scope), now)
+        # A step of a deployer that has not ended is one of an earlier process: the writer has overtaken it, and the
+        # executor refuses its token once this step has begun.
+        others = [one for one in history.running if one.actor != ACTOR]
+        return permission(action.kind, action.scope, condition, others, now)
+
+    def _unstable_too_long(self, service: str, trial: _Trial) -> bool:
+        now = now_us()
+        if self._verdicts.condition((f"service/{service}",), now) is not Condition.UNSTABLE:
+            trial.unstable_since_us = None
+            return False
+        if trial.unstable_since_us is None:
+            trial.unstable_since_us = now
+        return now - trial.unstable_since_us > self._unstable_us
+
+    async def _tell(self, status: Deployment) -> Deployment:
+        """Write the deployment where it has changed."""
+        before, now = self._wanted.deployments.get(status.service), now_us()
+        same_state = before is not None and (before.number, before.state) == (status.number, status.state)
+        status = replace(status, since_us=before.since_us if before is not None and same_state else now)
+        if status != before:
+            await self._writer.write(self._topic, [status.record()])
+            self._wanted.deployments[status.service] = status
+            logger.info("deployment", **status.json())
+        return status

@@ -1,0 +1,42 @@
+"""What the deployer needs of the place where instances run."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hifi_deploy.reading import InstanceReading
+
+
+class Driver(Protocol):
+    """Lists and changes the instances of services. Every change carries the fencing token of its step.
+
+    A change may be asked for again after it was made: then it does nothing.
+    """
+
+    async def read(self, service: str) -> Sequence[InstanceReading]:
+        """All instances of a service with their figures.
+
+        Raises:
+            Retryable: it cannot be told now.
+        """
+
+    async def set_release(self, name: str, release: str, reason: str, token: int) -> None:
+        """Start an instance of a release, or drain the one of this name and start it with the release.
+
+        Raises:
+            ChangeRefused: the release cannot be run.
+            Retryable: it is not known whether it was done.
+        """
+
+    async def remove(self, name: str, reason: str, token: int) -> None:
+        """Drain and end an instance.
+
+        Raises:
+            Retryable: it is not known whether it was done.
+        """
+
+    async def set_default_release(self, service: str, release: str, token: int) -> None:
+        """Have instances that are started from now on, by anybody, run a release.
+
+        Raises:
+            Retryable: it is not known whether it was done.
+        """

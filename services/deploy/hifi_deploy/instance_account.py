@@ -1,0 +1,75 @@
+"""What one instance did from one reading to the next. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hifi.control.sequential_test import Outcomes
+from hifi_deploy.reading import InstanceReading
+
+_IDLE_CORES: Final = 0.05
+"""CPU that an instance uses without events, so that one with few partitions is not charged for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Increase of the counters of an instance, or of several."""
+
+    events: int = 0
+    dead_letters: int = 0
+    failures: int = 0
+
+    def __add__(self, other: "Growth") -> "Growth":
+        return Growth(
+            self.events + other.events, self.dead_letters + other.dead_letters, self.failures + other.failures
+        )
+
+    def outcomes(self, failed: int) -> Outcomes:
+        """The events, of which so many failed. A delivery that failed may belong to an event of an earlier look."""
+        return Outcomes(max(self.events, failed), failed)
+
+
+class InstanceAccount:
+    """Adds up the readings of one instance.
+
+    Args:
+        first: reading; what came before it does not count.
+        now_s: monotonic time.
+    """
+
+    def __init__(self, first: InstanceReading, now_s: float) -> None:
+        self.events = 0
+        """Events of this period."""
+        self._cpu_s = 0.0
+        self._newest = first
+        self._since_s = now_s
+        self._first_rss_bytes = first.rss_bytes
+
+    @property
+    def grown_bytes(self) -> int:
+        """By how much its resident memory has grown in this period."""
+        return self._newest.rss_bytes - self._first_rss_bytes
+
+    def start_period(self, now_s: float) -> None:
+        """Count from here."""
+        self.events, self._cpu_s, self._since_s = 0, 0.0, now_s
+        self._first_rss_bytes = self._newest.rss_bytes
+
+    def add(self, now: InstanceReading) -> Growth:
+        """Take in a reading; returns what has come since the one before."""
+        if now.events is None:
+            return Growth()
+        before, self._newest = self._newest, now
+        events, dead_letters, failures = before.events or 0, before.dead_letters, before.failures
+        if before.restarts != now.restarts or now.events < events:  # a new process counts from 0
+            events = dead_letters = failures = 0
+        grown = Growth(
+            now.events - events, max(0, now.dead_letters - dead_letters), max(0, now.failures - failures)
+        )
+        self.events += grown.events
+        self._cpu_s += max(0.0, now.cpu_s - before.cpu_s)
+        return grown
+
+    def cpu_an_event_s(self, now_s: float) -> float:
+        """CPU time an event of this period, beyond that of an idle process, seconds."""
+        idle_s = _IDLE_CORES * (now_s - self._since_s)
+        return max(0.0, self._cpu_s - idle_s) / self.events if self.events else 0.0

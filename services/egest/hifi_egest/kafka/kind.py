@@ -1,0 +1,7 @@
+"""The kind `kafka`, as its entry point names it."""
+
+from hifi.connectors.kind import DestinationKind
+from hifi_egest.kafka.settings import KafkaDestinationSettings
+from hifi_egest.kafka.writer import KafkaWriter
+
+KAFKA = DestinationKind(KafkaDestinationSettings, KafkaWriter)

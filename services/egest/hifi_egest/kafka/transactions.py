@@ -1,0 +1,148 @@
+"""Write the events of one partition in transactions, each event once.
+
+A transaction has the records of a batch and their positions. Its transactional id is that of the partition, so a new
+owner of the partition ends the last transaction of the old one and fences it, and then reads which events were written.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from hifi.connectors.kind import OutboundEvent
+from hifi.errors import Rejected, Retryable, Unacknowledged
+from hifi.kafka.clients import close
+from hifi_egest.kafka.positions import Position, PositionReader
+from hifi_egest.kafka.records import DestinationRecord
+from hifi_egest.kafka.written_offsets import WrittenOffsets
+
+RETRIED: Final = b"retried"
+MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
+_TRANSACTION_S: Final = 30
+
+
+class TransactionalPartition:
+    """One line of one partition at the destination cluster, over a producer of its own."""
+
+    def __init__(
+        self,
+        options: dict[str, Any],
+        topics: tuple[str, str],
+        position: Position,
+        reader: PositionReader,
+    ) -> None:
+        """Start without a producer.
+
+        Args:
+            options: of an aiokafka client for the destination cluster.
+            topics: of the events, and of the positions.
+            position: of the partition and line.
+            reader: of positions.
+        """
+        self._options = options
+        self._topic, self._positions_topic = topics
+        self._position = position
+        self._reader = reader
+        self._lock = asyncio.Lock()
+        self._producer: AIOKafkaProducer | None = None
+        self._written: dict[bytes, WrittenOffsets] = {}
+        self._read_through = 0
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def write(self, events: Sequence[tuple[OutboundEvent, DestinationRecord]]) -> None:
+        """Write those events that are not written yet, in one transaction."""
+        async with self._lock:
+            committing = False
+            try:
+                producer = await self._ready_producer()
+                missing = {
+                    event.offset: record for event, record in events if not self._is_written(event.offset)
+                }
+                if not missing:
+                    return
+                own = self._written.setdefault(self._position.line, WrittenOffsets())
+                bitmaps = own.with_offsets(missing)
+                await self._send(producer, list(missing.values()), bitmaps)
+                committing = True
+                await producer.commit_transaction()
+            except BaseException as error:
+                self._discard()
+                if isinstance(error, MessageSizeTooLargeError):
+                    raise Rejected("too-large", "the cluster refuses a record of this size") from error
+                if isinstance(error, KafkaError):
+                    raise _failure(error, committing=committing) from error
+                raise
+            for chunk, bitmap in bitmaps.items():
+                own.merge(chunk, bitmap)
+
+    async def stop(self) -> None:
+        """Close the producer. No write is under way."""
+        self._discard()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    async def _ready_producer(self) -> AIOKafkaProducer:
+        """The producer, once it is known what was written."""
+        producer = self._producer
+        if producer is None:
+            producer = AIOKafkaProducer(
+                **self._options,
+                transactional_id=(b"hifi;" + self._position.owner + self._position.line).decode(),
+                transaction_timeout_ms=_TRANSACTION_S * 1000,
+                max_request_size=MAX_REQUEST_BYTES,
+            )
+            self._producer = producer
+            # Ends the last transaction with this id, and fences the producer that began it.
+            await producer.start()
+            self._written, self._read_through = {}, 0
+            await self._read()
+            # Both at once: aiokafka forgets a topic that it knew at its start when it meets a new one.
+            await producer.client.set_topics([self._topic, self._positions_topic])
+        elif self._position.line == RETRIED:
+            # The event may have been written by the owner of the other line, which may be another instance.
+            await self._read()
+        return producer
+
+    async def _read(self) -> None:
+        self._read_through = await self._reader.read(self._position, self._read_through, self._written)
+
+    def _is_written(self, offset: int) -> bool:
+        return any(offset in written for written in self._written.values())
+
+    async def _send(
+        self, producer: AIOKafkaProducer, records: Sequence[DestinationRecord], bitmaps: dict[int, bytes]
+    ) -> None:
+        await producer.begin_transaction()
+        partition = self._position.partition(self._reader.partitions)
+        sent: list[asyncio.Future[Any]] = []
+        try:
+            for record in records:
+                key, value, headers = record
+                sent.append(await producer.send(self._topic, value, key=key, headers=headers))
+            for chunk, bitmap in bitmaps.items():
+                position = self._position.key(chunk)
+                sent.append(
+                    await producer.send(self._positions_topic, bitmap, key=position, partition=partition)
+                )
+        except BaseException:
+            for future in sent:  # nothing waits for them any more: without this, their errors are logged
+                future.cancel()
+            raise
+        await asyncio.gather(*sent)
+
+    def _discard(self) -> None:
+        """Give up the producer; the next one ends its transaction."""
+        if self._producer is not None:
+            task = asyncio.create_task(close(self._producer, timeout_s=1))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            self._producer = None
+
+
+def _failure(error: KafkaError, *, committing: bool) -> Retryable:
+    name = type(error).__name__
+    if committing:
+        return Unacknowledged(f"Kafka did not acknowledge the transaction: {name}")
+    return Retryable(f"Kafka at the destination: {name}")

@@ -1,0 +1,57 @@
+"""Write batches of events to a topic of another cluster."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.kafka.security import client_options
+from hifi_egest.kafka.positions import Position, PositionReader
+from hifi_egest.kafka.records import DestinationRecord, destination_record
+from hifi_egest.kafka.settings import KafkaDestinationSettings
+from hifi_egest.kafka.transactions import RETRIED, TransactionalPartition
+
+FRESH: Final = b"fresh"
+
+
+class KafkaWriter(DestinationWriter):
+    """Writes to one topic, with a transactional producer for each partition of the stream."""
+
+    def __init__(self, settings: KafkaDestinationSettings, context: WriterContext) -> None:
+        """Read the files of the security settings; the first write connects.
+
+        Args:
+            settings: of the destination.
+            context: of the writer.
+
+        Raises:
+            Misconfigured: a file cannot be used.
+        """
+        self._settings = settings
+        self._options = client_options(settings.bootstrap, settings.security)
+        self._owner = f"{context.stream};{context.pipe};{context.destination}"
+        self._reader = PositionReader(self._options, settings.positions_topic, settings.topic)
+        self._partitions: dict[tuple[int, bool], TransactionalPartition] = {}
+
+    async def write(self, events: Sequence[OutboundEvent]) -> None:
+        """Write the events of each partition in one transaction."""
+        batches: dict[tuple[int, bool], list[tuple[OutboundEvent, DestinationRecord]]] = {}
+        for event in events:
+            record = destination_record(event, self._settings)
+            batches.setdefault((event.partition, event.retried), []).append((event, record))
+        for (number, retried), batch in batches.items():
+            await self._partition(number, retried=retried).write(batch)
+
+    async def close(self) -> None:
+        """Close all producers and readers."""
+        for partition in self._partitions.values():
+            await partition.stop()
+        await self._reader.stop()
+
+    def _partition(self, number: int, *, retried: bool) -> TransactionalPartition:
+        found = self._partitions.get((number, retried))
+        if found is None:
+            position = Position(f"{self._owner};{number};".encode(), RETRIED if retried else FRESH)
+            topics = self._settings.topic, self._settings.positions_topic
+            found = TransactionalPartition(self._options, topics, position, self._reader)
+            self._partitions[number, retried] = found
+        return found

@@ -1,0 +1,38 @@
+"""The offsets of a partition that were written to a destination, as bitmaps. Pure.
+
+A bitmap covers 4,096 offsets in `raw` and is one record of the positions topic; compaction keeps the last one of each.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+CHUNK_OFFSETS: Final = 4096
+_CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
+
+
+class WrittenOffsets:
+    """A set of offsets; a million of them take about 128 KiB."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, bytearray] = {}
+
+    def __contains__(self, offset: int) -> bool:
+        chunk, bit = divmod(offset, CHUNK_OFFSETS)
+        bitmap = self._chunks.get(chunk)
+        return bitmap is not None and bool(bitmap[bit >> 3] & (1 << (bit & 7)))
+
+    def merge(self, chunk: int, bitmap: bytes) -> None:
+        """Add the offsets of a bitmap."""
+        own = self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))
+        both = int.from_bytes(own) | int.from_bytes(bitmap)
+        own[:] = both.to_bytes(_CHUNK_BYTES)
+
+    def with_offsets(self, offsets: Iterable[int]) -> dict[int, bytes]:
+        """The bitmaps that change when offsets are added, by chunk; this set stays as it is."""
+        changed: dict[int, bytearray] = {}
+        for offset in offsets:
+            chunk, bit = divmod(offset, CHUNK_OFFSETS)
+            if chunk not in changed:
+                changed[chunk] = bytearray(self._chunks.get(chunk) or bytes(_CHUNK_BYTES))
+            changed[chunk][bit >> 3] |= 1 << (bit & 7)
+        return {chunk: bytes(bitmap) for chunk, bitmap in changed.items()}

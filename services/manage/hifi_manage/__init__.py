@@ -1,0 +1,1 @@
+"""The management API: declare, change, roll back and delete pipes."""

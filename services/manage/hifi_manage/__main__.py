@@ -1,0 +1,56 @@
+"""manage: calls of the API > checks > compare-and-set > the topics `declared`, `requests` and `audit`."""
+
+import asyncio
+import contextlib
+
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.errors import Misconfigured
+from hifi.http import server
+from hifi.service import Service, run
+from hifi_manage.control_state import ControlState
+from hifi_manage.settings import ManageSettings
+from hifi_manage.web.api import application
+
+_KAFKA = "kafka"
+_INTERVAL_S = 0.5
+
+logger = log.get(__name__)
+
+
+async def manage(service: Service, settings: ManageSettings) -> None:
+    """Serve the API, and follow the control plane's topics, until the service stops."""
+    if not settings.control:
+        raise Misconfigured("set HIFI_CONTROL; `hifi up --control` does")
+    service.health.block(_KAFKA, "the control plane's topics have not been read yet")
+    state = ControlState(settings, service.health)
+    sock = server.listen(settings.manage_host, settings.manage_port)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(state.stop)
+        await stack.enter_async_context(
+            server.serve(application(state, settings.observe_url), sock, drain_s=2)
+        )
+        logger.info("api-started", url=f"http://{settings.manage_host}:{sock.getsockname()[1]}/api/v1")
+        if not await service.unless_stopped(state.start()):
+            return
+        service.health.state = "running"
+        while not service.stopping.is_set():
+            try:
+                await state.catch_up()
+                service.health.unblock(_KAFKA)
+            except (KafkaError, OSError, TimeoutError) as error:
+                logger.warning("control-topics-unreadable", error=repr(error))
+                if not state.fresh:
+                    service.health.block(_KAFKA, f"the control plane's topics cannot be read: {error!r}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(service.stopping.wait(), _INTERVAL_S)
+
+
+def main() -> None:
+    """Entry point of the program `hifi-manage`."""
+    run("manage", ManageSettings, manage)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""What the control plane's topics hold, and the changes that the API makes to them."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final, TypeVar
+
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.control import rollout_status
+from hifi.control.declaration import Declaration, Declarations
+from hifi.control.declaration_log import DeclarationLog
+from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
+from hifi.control.principals.principal import Principals
+from hifi.control.request import Request
+from hifi.control.rollout_status import RolloutStatus, newest_statuses
+from hifi.control.topic_follower import TopicFollower
+from hifi.destinations.state import DestinationStates
+from hifi.errors import HifiError
+from hifi.event import Record
+from hifi.health import Health
+from hifi.http.problem import Problem, retry_later
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeRegistry
+from hifi_manage.settings import ManageSettings
+
+_ANSWER_S: Final = 15.0
+_FRESH_S: Final = 10.0
+"""Nobody is let in if the topics were not read for this long, since a token may have been revoked meanwhile."""
+
+T = TypeVar("T")
+logger = log.get(__name__)
+
+
+class ControlState:
+    """A copy of the control plane's topics, at most some seconds old, and the only way to change them.
+
+    Args:
+        settings: of the service.
+        health: of the service, which waits for the pipes.
+    """
+
+    def __init__(self, settings: ManageSettings, health: Health) -> None:
+        topics, kafka, name = settings.control_topics, settings.control_bootstrap, settings.instance
+        self.registry = PipeRegistry(settings.kafka, settings.topics, health)
+        self.principals = Principals()
+        self.audit = Audit(settings.manage_audit_entries)
+        self.destinations = DestinationStates()
+        self._topics = topics
+        self._log = DeclarationLog(kafka, topics.declared, name, settings.manage_versions)
+        self._producer = Producer(kafka, name)
+        self._told: dict[str, RolloutStatus] = {}
+        self._followers = [
+            TopicFollower(kafka, topics.rollouts, name, self._take_status),
+            TopicFollower(kafka, topics.principals, name, self.principals.take),
+            TopicFollower(kafka, topics.audit, name, self.audit.take),
+            TopicFollower(settings.kafka, settings.topics.destinations, name, self.destinations.take),
+        ]
+        self._read_s: float | None = None
+
+    async def start(self) -> None:
+        """Connect and read everything; retries until Kafka answers."""
+        await self._producer.start()
+        await self._log.start()
+        for follower in self._followers:
+            await follower.start()
+        await self.registry.start()
+        self._read_s = time.monotonic()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await self.registry.stop()
+        for follower in self._followers:
+            await follower.stop()
+        await self._log.stop()
+        await self._producer.stop()
+
+    async def catch_up(self) -> None:
+        """Read what is new. Not called by several tasks at the same time.
+
+        Raises:
+            aiokafka.errors.KafkaError: Kafka did not answer.
+            TimeoutError: the same.
+        """
+        began_s = time.monotonic()
+        async with asyncio.timeout(_FRESH_S):
+            await self._log.catch_up()
+            for follower in self._followers:
+                await follower.catch_up()
+        self._read_s = began_s
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the topics were read within the last 10 seconds."""
+        return self._read_s is not None and time.monotonic() - self._read_s < _FRESH_S
+
+    @property
+    def declared(self) -> Declarations:
+        """The declarations that count."""
+        return self._log.declared
+
+    def statuses(self) -> Mapping[str, RolloutStatus]:
+        """Pipe to how far its newest declaration is."""
+        return newest_statuses(self.declared.newest, self._told)
+
+    async def declare(self, entry: AuditEntry, declaration: Declaration) -> Declaration | None:
+        """Declare a pipe; returns the declaration that counts, None if somebody else was first.
+
+        Raises:
+            Problem: 503, Kafka does not answer.
+        """
+        counted = await self._audited(
+            entry,
+            partial(self._log.append, [declaration]),
+            lambda found: found[0].number if found else None,
+        )
+        return counted[0] if counted else None
+
+    async def ask(self, entry: AuditEntry, request: Request) -> None:
+        """Ask something of the provisioner.
+
+        Raises:
+            Problem: 503, Kafka does not answer.
+        """
+        write = partial(self._write, self._topics.requests, request.record())
+        await self._audited(entry, write, lambda _: request.number)
+
+    async def _audited(
+        self, entry: AuditEntry, change: Callable[[], Awaitable[T]], after: Callable[[T], int | None]
+    ) -> T:
+        """Make a change between two records of the audit: that it was asked for, and its outcome.
+
+        Args:
+            entry: what was asked for.
+            change: makes the change.
+            after: number of the declaration after it; None: somebody else was first.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self._write(self._topics.audit, entry.record())
+        except (KafkaError, HifiError, OSError, TimeoutError) as error:
+            raise retry_later(
+                f"Nothing was changed: Kafka does not answer ({error!r}). Try again."
+            ) from error
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                result = await change()
+        except (KafkaError, HifiError, OSError, TimeoutError) as error:
+            await self._end(entry.ended(AuditOutcome.UNKNOWN, reason=repr(error)))
+            raise Problem(
+                503,
+                f"Whether it was changed is unknown: Kafka does not answer ({error!r}). Get the pipe to find out.",
+            ) from error
+        number = after(result)
+        if number is None:
+            ended = entry.ended(AuditOutcome.REFUSED, reason="somebody else changed it before")
+        else:
+            ended = entry.ended(AuditOutcome.DONE, number)
+        await self._end(ended)
+        return result
+
+    async def _end(self, entry: AuditEntry) -> None:
+        """Record the outcome. The change is made: a failure is logged, and the entry stays `asked`."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await self._write(self._topics.audit, entry.record())
+        except (KafkaError, HifiError, OSError, TimeoutError) as error:
+            logger.error("audit-outcome-not-written", id=entry.id, error=repr(error))  # noqa: TRY400 - no stack needed
+
+    async def _write(self, topic: str, record: Record) -> None:
+        await self._producer.send_and_wait(topic, 0, [record])
+
+    def _take_status(self, _: bytes | None, value: bytes | None, __: int) -> None:
+        found = rollout_status.decode(value)
+        self._told[found.pipe] = found

@@ -1,0 +1,135 @@
+"""Who may call what, and which declaration a call changes."""
+
+import re
+from typing import Any, Final
+
+from starlette.requests import Request
+
+from hifi.clock import now_us
+from hifi.control.declaration import NONE, Origin
+from hifi.control.principals.principal import Principal, Role
+from hifi.http.problem import Problem, retry_later
+from hifi_manage.control_state import ControlState
+
+_BODY_BYTES: Final = 1024 * 1024
+_NO_DECLARATION: Final = "none"
+
+
+def authenticate(request: Request, state: ControlState, role: Role) -> Principal:
+    """The principal of the request's token.
+
+    Raises:
+        Problem: 401, the token is missing, unknown, revoked or expired; 403, the principal may not do this; 503, the
+            principals could not be read lately.
+    """
+    if not state.fresh:
+        raise retry_later("The control plane's topics cannot be read now. Try again.")
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    principal = state.principals.of_token(token.strip(), now_us()) if scheme.lower() == "bearer" else None
+    if principal is None:
+        raise Problem(
+            401,
+            "Send the token of a principal in the header `Authorization: Bearer TOKEN`. It may have expired or been "
+            "revoked; `hifi principal create` makes a new one.",
+            [("www-authenticate", "Bearer")],
+            title="Token required",
+        )
+    if not principal.role.includes(role):
+        raise Problem(
+            403, f"{principal.name} has the role {principal.role.value}; this needs the role {role.value}."
+        )
+    pipe = request.path_params.get("pipe")
+    if pipe is not None and not principal.sees(pipe):
+        raise Problem(403, f"{principal.name} may use the pipes {', '.join(principal.pipes)} only.")
+    return principal
+
+
+def etag(number: int) -> dict[str, str]:
+    """The header that names the newest declaration of a pipe."""
+    return {"etag": f'"{_NO_DECLARATION if number == NONE else number}"'}
+
+
+def replaced_number(request: Request, state: ControlState, name: str) -> int:
+    """Number of the declaration that the request changes.
+
+    Raises:
+        Problem: 428, the request does not say it; 412, it is no longer the newest one.
+    """
+    number = state.declared.number(name)
+    if request.headers.get("if-none-match", "").strip() == "*":
+        if exists(state, name):
+            raise changed_meanwhile(state, name)
+        return number
+    sent = re.fullmatch(r'\s*"(none|[0-9]+)"\s*', request.headers.get("if-match", ""))
+    if sent is None:
+        raise Problem(
+            428,
+            "Send `If-Match` with the ETag of the pipe that you have read, or `If-None-Match: *` for a new pipe.",
+        )
+    if sent[1] != (_NO_DECLARATION if number == NONE else str(number)):
+        raise changed_meanwhile(state, name)
+    return number
+
+
+def exists(state: ControlState, name: str) -> bool:
+    """Whether a pipe is declared, or in force without a declaration."""
+    newest = state.declared.newest.get(name)
+    if newest is None:
+        return state.registry.get(name) is not None
+    return newest.pipe is not None
+
+
+def changed_meanwhile(state: ControlState, name: str) -> Problem:
+    """412: the pipe is not as the caller has read it."""
+    newest = state.declared.newest.get(name)
+    members: dict[str, Any] = {}
+    detail = f"The pipe {name} is in force and was never declared."
+    if newest is not None:
+        members = {"number": newest.number, "author": newest.author, "at_us": newest.at_us}
+        change = "deleted" if newest.pipe is None else "changed"
+        detail = f"{newest.author} {change} {name} (declaration {newest.number})."
+    return Problem(
+        412,
+        f"{detail} Get the pipe, apply your change to it and send it with its ETag.",
+        list(etag(state.declared.number(name)).items()),
+        members,
+        "Changed meanwhile",
+    )
+
+
+async def body_of(request: Request) -> bytes:
+    """The body of a request.
+
+    Raises:
+        Problem: 413, it is larger than 1 MiB.
+    """
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES:
+            raise Problem(413, f"The text of a pipe may have {_BODY_BYTES:,} bytes.")
+    return bytes(body)
+
+
+def origin_of(request: Request) -> Origin:
+    """Where a change comes from: the query parameter `origin`.
+
+    Raises:
+        Problem: 400, it is neither `api` nor `file`.
+    """
+    text = request.query_params.get("origin", Origin.API.value)
+    if text not in list(Origin):
+        raise Problem(400, "`origin` must be api or file.", title="Invalid parameter")
+    return Origin(text)
+
+
+def flag(request: Request, name: str) -> bool:
+    """A query parameter that is `true` or `false`; false without it.
+
+    Raises:
+        Problem: 400, it is something else.
+    """
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise Problem(400, f"`{name}` must be true or false.", title="Invalid parameter")
+    return text == "true"

@@ -1,0 +1,264 @@
+"""The JSON API and the console. Every operation needs the token of a principal with its role."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hifi.clock import now_us
+from hifi.control.declaration import NONE, Declaration, Origin
+from hifi.control.pipe_yaml import pipe_yaml
+from hifi.control.principals.audit import AuditEntry
+from hifi.control.principals.principal import Principal
+from hifi.control.request import RequestKind, request_about
+from hifi.errors import Misconfigured
+from hifi.health import version
+from hifi.http.openapi import document, json_response
+from hifi.http.problem import Problem
+from hifi.pipe.model import Pipe
+from hifi_manage.control_state import ControlState
+from hifi_manage.pipe_text import TextProblem, read_pipe
+from hifi_manage.trial import try_event
+from hifi_manage.web.access import (
+    authenticate,
+    body_of,
+    changed_meanwhile,
+    etag,
+    exists,
+    flag,
+    origin_of,
+    replaced_number,
+)
+from hifi_manage.web.console import ManagementConsole
+from hifi_manage.web.operations import API, OPERATIONS, ROLES
+from hifi_manage.web.views import audit_view, changes, pipe_view, trial_view, version_view
+
+Handler = Callable[[Request, Principal], Awaitable[Response]]
+
+
+def application(state: ControlState, observe_url: str) -> Starlette:
+    """Build the ASGI application of the API and the console.
+
+    Args:
+        state: of the control plane.
+        observe_url: of observe's console; empty: there is none.
+    """
+    api = ManagementApi(state)
+
+    def endpoint(name: str) -> Callable[[Request], Awaitable[Response]]:
+        handle: Handler = getattr(api, name)
+
+        async def authenticated(request: Request) -> Response:
+            """Handle the request as the principal of its token."""
+            return await handle(request, authenticate(request, state, ROLES[name]))
+
+        return authenticated
+
+    routes = [Route(one.path, endpoint(one.name), methods=[one.method]) for one in OPERATIONS]
+    routes.append(Route("/api/v1/openapi.json", _openapi))
+    return Starlette(
+        routes=[*routes, *ManagementConsole(observe_url).routes()], exception_handlers={Problem: _problem}
+    )
+
+
+async def _openapi(_: Request) -> Response:
+    return json_response(document(OPERATIONS, version("manage"), API))
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+class ManagementApi:
+    """Handlers of the operations, one method for each; the table OPERATIONS has their paths and parameters."""
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
+
+    async def pipes(self, _: Request, principal: Principal) -> Response:
+        """GET pipes: those in the principal's scope, without bodies."""
+        state = self._state
+        names = {*state.declared.newest, *(one.pipe.pipe for one in state.registry.all())}
+        listed = [name for name in sorted(names) if principal.sees(name) and exists(state, name)]
+        return json_response({"pipes": [pipe_view(state, name, bodies=False) for name in listed]})
+
+    async def pipe(self, request: Request, _: Principal) -> Response:
+        """GET a pipe with its ETag."""
+        name = self._known(request)
+        return json_response(pipe_view(self._state, name), headers=etag(self._state.declared.number(name)))
+
+    async def declare(self, request: Request, principal: Principal) -> Response:
+        """PUT a pipe: declare it."""
+        name = request.path_params["pipe"]
+        text = await body_of(request)
+        number = replaced_number(request, self._state, name)
+        origin = origin_of(request)
+        pipe = await self._checked(name, text)
+        return await self._change(request, principal, "declare", pipe, number, origin)
+
+    async def delete(self, request: Request, principal: Principal) -> Response:
+        """DELETE a pipe: declare that it is to be deleted."""
+        name = self._known(request)
+        number = replaced_number(request, self._state, name)
+        if not exists(self._state, name):
+            raise _not_found(name)
+        return await self._change(request, principal, "delete", None, number, origin_of(request))
+
+    async def versions(self, request: Request, _: Principal) -> Response:
+        """GET the newest versions of a pipe."""
+        kept = self._state.declared.versions(self._known(request))
+        return json_response({"versions": [version_view(one) for one in reversed(kept)]})
+
+    async def version(self, request: Request, _: Principal) -> Response:
+        """GET a version of a pipe."""
+        found = self._version(request)
+        text = {"yaml": pipe_yaml(found.pipe), "changes": changes(self._state, found)}
+        return json_response({**version_view(found), "body": found.body(), **text})
+
+    async def roll_back(self, request: Request, principal: Principal) -> Response:
+        """POST: declare an earlier version again, if it is still valid."""
+        earlier = self._version(request)
+        if earlier.pipe is None:
+            raise Problem(409, "That version deleted the pipe; send DELETE to delete it again.")
+        number = replaced_number(request, self._state, earlier.name)
+        pipe = await self._checked(earlier.name, orjson.dumps(earlier.body()))
+        return await self._change(
+            request, principal, f"roll back to {earlier.number}", pipe, number, Origin.API
+        )
+
+    async def check(self, request: Request, _: Principal) -> Response:
+        """POST: check a pipe without saving it."""
+        text = await body_of(request)
+        problems = (await asyncio.to_thread(read_pipe, text, self._declared_pipes()))[1]
+        return json_response({"problems": [asdict(one) for one in problems]})
+
+    async def trial(self, request: Request, _: Principal) -> Response:
+        """POST: evaluate a pipe for a test event; sends nothing."""
+        try:
+            asked = orjson.loads(await body_of(request))
+            text, event = asked["pipe"].encode(), orjson.dumps(asked["event"])
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, UnicodeEncodeError):
+            raise Problem(
+                400, "Send a JSON object with `pipe`, the pipe in YAML, and `event`, the data of an event."
+            ) from None
+        pipe = await self._checked(None, text)
+        try:
+            found = await asyncio.to_thread(try_event, pipe, event, now_us())
+        except Misconfigured as error:
+            raise Problem(422, f"{error}.", members={"problems": []}, title="The pipe has problems") from None
+        return json_response(trial_view(found))
+
+    async def rollout(self, request: Request, principal: Principal) -> Response:
+        """POST: pause, resume, abort or force a rollout."""
+        name, state = self._known(request), self._state
+        try:
+            kind = RequestKind(request.path_params["kind"])
+        except ValueError:
+            raise Problem(404, f"Ask for one of {', '.join(RequestKind)}.") from None
+        status = state.statuses().get(name)
+        if status is None:
+            raise Problem(409, f"The pipe {name} has no rollout: it was never declared.")
+        try:
+            asked = request_about(status, kind, principal.name, now_us())
+        except Misconfigured as error:
+            raise Problem(409, f"{error}.") from None
+        entry = AuditEntry(principal.name, kind.value, f"pipe/{name}", asked.at_us, status.declaration)
+        await state.ask(entry, asked)
+        return json_response({"pipe": name, "rollout": status.json()})
+
+    async def me(self, _: Request, principal: Principal) -> Response:
+        """GET the principal of the token."""
+        return json_response(principal.json())
+
+    async def principals(self, _: Request, principal: Principal) -> Response:
+        """GET principals, without tokens."""
+        if principal.pipes:
+            raise Problem(403, "Only administrators of the whole stream may list the principals.")
+        found = self._state.principals.by_name
+        return json_response({"principals": [found[name].json() for name in sorted(found)]})
+
+    async def audit(self, _: Request, principal: Principal) -> Response:
+        """GET the newest entries of the audit."""
+        return json_response({"entries": audit_view(self._state, principal)})
+
+    async def _change(
+        self,
+        request: Request,
+        principal: Principal,
+        what: str,
+        pipe: Pipe | None,
+        number: int,
+        origin: Origin,
+    ) -> Response:
+        """Declare, if nobody has changed the pipe since the caller read it."""
+        name, state = request.path_params["pipe"], self._state
+        before, take_over = state.declared.newest.get(name), flag(request, "take_over")
+        by_file = before is not None and before.pipe is not None and before.origin is Origin.FILE
+        if by_file and origin is Origin.API and not take_over:
+            raise Problem(
+                409,
+                f"{name} is declared by file: change the file and run `hifi apply`. To change it here all the same, "
+                "send `take_over=true`; the next `hifi apply` brings the file's version back.",
+                title="Declared by file",
+            )
+        wanted = Declaration(name, pipe, principal.name, now_us(), number, origin)
+        entry = AuditEntry(
+            principal.name,
+            what,
+            f"pipe/{name}",
+            wanted.at_us,
+            None if number == NONE else number,
+            take_over=by_file and origin is Origin.API,
+        )
+        counted = await state.declare(entry, wanted)
+        if counted is None:
+            raise changed_meanwhile(state, name)
+        created = pipe is not None and (before is None or before.pipe is None)
+        return json_response(pipe_view(self._state, name), 201 if created else 200, etag(counted.number))
+
+    async def _checked(self, name: str | None, text: bytes) -> Pipe:
+        pipe, problems = await asyncio.to_thread(read_pipe, text, self._declared_pipes())
+        if pipe is not None and name is not None and pipe.pipe != name:
+            problems.append(TextProblem(1, 1, "pipe", f"is {pipe.pipe!r}, but the URL names {name!r}"))
+        if pipe is None or problems:
+            listed = [asdict(one) for one in problems]
+            raise Problem(
+                422,
+                f"{problems[0].where}: {problems[0].message}" if problems[0].where else problems[0].message,
+                members={"problems": listed},
+                title="The pipe has problems",
+            )
+        return pipe
+
+    def _declared_pipes(self) -> dict[str, Pipe]:
+        """All pipes as they are wanted: declared, or in force without a declaration."""
+        pipes = {one.pipe.pipe: one.pipe for one in self._state.registry.all()}
+        for name, one in self._state.declared.newest.items():
+            if one.pipe is None:
+                pipes.pop(name, None)
+            else:
+                pipes[name] = one.pipe
+        return pipes
+
+    def _known(self, request: Request) -> str:
+        name: str = request.path_params["pipe"]
+        if name not in self._state.declared.newest and not exists(self._state, name):
+            raise _not_found(name)
+        return name
+
+    def _version(self, request: Request) -> Declaration:
+        name, number = self._known(request), request.path_params["number"]
+        for one in self._state.declared.versions(name):
+            if str(one.number) == number:
+                return one
+        raise Problem(404, f"{name} has no version {number} among its newest ones.", title="No such version")
+
+
+def _not_found(name: str) -> Problem:
+    return Problem(404, f"No pipe {name} is declared or in force.", title="No such pipe")

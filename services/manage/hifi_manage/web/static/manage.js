@@ -1,0 +1,121 @@
+"use strict";
+const TOKEN = "hifi-token";
+
+/** An error response of the API: `status` and the members of its problem details. */
+class ApiError extends Error {
+  constructor(status, problem) {
+    super(problem.detail ?? `manage answered with ${status}.`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+/** Calls the API as the principal who has signed in. Returns the response's JSON and its ETag. */
+async function call(method, path, { body, headers = {} } = {}) {
+  const token = sessionStorage.getItem(TOKEN);
+  const response = await fetch(`/api/v1${path}`, { method, body, headers: { authorization: `Bearer ${token}`, ...headers } });
+  const json = await response.json();
+  if (response.status === 401) signOut("The token is unknown, has expired or was revoked.");
+  if (!response.ok) throw new ApiError(response.status, json);
+  return { json, etag: response.headers.get("etag") };
+}
+
+function signOut(why = "") {
+  sessionStorage.removeItem(TOKEN);
+  document.getElementById("content").hidden = true;
+  document.getElementById("account").hidden = true;
+  document.getElementById("sign-in").hidden = false;
+  document.getElementById("sign-in-state").textContent = why;
+}
+
+function showProblem(text) {
+  const element = document.getElementById("problem");
+  element.textContent = text;
+  element.hidden = !text;
+}
+
+const MAY = { viewer: 0, operator: 1, admin: 2 };
+
+/** Signs in with the token of this tab, hides what the principal's role may not do, and calls `show(principal)`. */
+async function signIn(show) {
+  let me;
+  try {
+    me = (await call("GET", "/me")).json;
+  } catch (error) {
+    if (error.status !== 401) showProblem(error.message);
+    throw error;
+  }
+  document.getElementById("sign-in").hidden = true;
+  const account = document.getElementById("account");
+  setText(account, "who", `${me.name} (${me.role})`);
+  account.hidden = false;
+  for (const element of document.querySelectorAll("[data-role]")) element.hidden = MAY[me.role] < MAY[element.dataset.role];
+  showProblem("");
+  try {
+    await show(me);
+    document.getElementById("content").hidden = false;
+  } catch (error) {
+    showProblem(error.message);
+  }
+}
+
+/** Makes a page: `show(principal)` fills it after each sign-in. */
+function page(show) {
+  document.addEventListener("DOMContentLoaded", () => {
+    onSubmit(document.getElementById("sign-in"), async (fields) => {
+      sessionStorage.setItem(TOKEN, fields.get("token").trim());
+      document.getElementById("sign-in").reset();
+      try {
+        await signIn(show);
+      } catch (error) {
+        if (error.status === 401) return "The token is unknown, has expired or was revoked.";
+        throw error;
+      }
+      return "";
+    });
+    document.getElementById("sign-out").addEventListener("click", () => signOut("You have signed out."));
+    if (sessionStorage.getItem(TOKEN)) signIn(show).catch(() => {});
+    else signOut();
+  });
+}
+
+function link(href, text) {
+  const element = document.createElement("a");
+  element.href = href;
+  element.textContent = text;
+  return element;
+}
+
+function button(text, action) {
+  const element = document.createElement("button");
+  element.type = "button";
+  element.textContent = text;
+  element.addEventListener("click", action);
+  return element;
+}
+
+const moment = (us) => us === null || us === undefined ? "–" : timeElement(us / 1000, "second");
+
+/** Fills the table `id`: each row is a list of strings, numbers and elements; the cell `head` is its header. */
+function fillTable(id, rows, head = 0) {
+  document.querySelector(`#${id} tbody`).replaceChildren(...rows.map((cells) => {
+    const row = document.createElement("tr");
+    row.append(...cells.map((content, index) => {
+      const cell = document.createElement(index === head ? "th" : "td");
+      if (index === head) cell.scope = "row";
+      if (typeof content === "number") cell.className = "num";
+      cell.append(content ?? "–");
+      return cell;
+    }));
+    return row;
+  }));
+}
+
+const ROLLOUT_KINDS = { "in force": "good", "rolled back": "bad", refused: "bad" };
+
+/** Badge of a rollout's state, with its share while it ramps. */
+function rolloutBadge(rollout) {
+  if (!rollout) return "–";
+  const share = ["ramping", "paused"].includes(rollout.state) ? `, ${rollout.share / 100} % of keys` : "";
+  return badge(rollout.state + share, ROLLOUT_KINDS[rollout.state] ?? "open");
+}

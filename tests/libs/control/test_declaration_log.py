@@ -1,0 +1,86 @@
+"""Which declarations count: of several that replace the same one the first, for everybody who reads the topic."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from hifi.control.declaration import NONE, Declaration, Declarations
+from hifi.control.declaration_log import DeclarationLog
+from hifi.pipe.model import Pipe
+
+
+def pipe(note: str, name: str = "flights") -> Pipe:
+    return Pipe.model_validate(
+        {
+            "pipe": name,
+            "source": {"keys": [{"env": "KEY"}]},
+            "destinations": [{"name": note, "url": "http://127.0.0.1:9/"}],
+        }
+    )
+
+
+def put(declarations: Declarations, offset: int, replaces: int, note: str = "x") -> None:
+    record = Declaration("flights", pipe(note), note, 1, replaces).record()
+    declarations.take(record.key, record.value, offset)
+
+
+def test_the_first_of_two_that_replace_the_same_declaration_counts():
+    declared = Declarations(keep=5)
+    put(declared, 3, NONE, "ann")
+    put(declared, 7, 3, "ben")
+    put(declared, 8, 3, "cid")
+    put(declared, 9, NONE, "dan")
+    assert [(one.number, one.author) for one in declared.versions("flights")] == [(3, "ann"), (7, "ben")]
+    put(declared, 12, 7, "eve")
+    assert declared.newest["flights"].author == "eve"
+
+
+def test_a_record_written_twice_counts_once():
+    declared = Declarations(keep=5)
+    record = Declaration("flights", pipe("x"), "ann", 1).record()
+    for offset in (0, 1):
+        declared.take(record.key, record.value, offset)
+    assert [one.number for one in declared.versions("flights")] == [0]
+
+
+def test_a_pipe_that_this_release_cannot_read_keeps_the_one_before_and_can_be_replaced():
+    declared = Declarations()
+    put(declared, 0, NONE, "ann")
+    record = Declaration("flights", pipe("x"), "ben", 1, 0).record()
+    value = orjson.loads(record.value)
+    value["pipe"]["of_a_later_release"] = 1
+    with pytest.raises(ValueError, match="offset 4 is not a declaration"):
+        declared.take(record.key, orjson.dumps(value), 4)
+    assert declared.newest["flights"].author == "ann"
+    assert declared.number("flights") == 4
+    put(declared, 5, 4, "cid")
+    assert declared.newest["flights"].author == "cid"
+
+
+def test_of_a_trimmed_topic_the_first_record_that_is_left_counts():
+    declared = Declarations()
+    put(declared, 9, 8, "ann")
+    assert declared.newest["flights"].number == 9
+
+
+async def test_of_several_writers_at_the_same_time_exactly_one_wins_each_round(kafka, topic):
+    name = await topic()
+    logs = [DeclarationLog(kafka, name, f"writer-{number}", keep=100) for number in range(4)]
+    await asyncio.gather(*(one.start() for one in logs))
+    try:
+        number = NONE
+        for _ in range(10):
+            wanted = [Declaration("flights", pipe("x"), f"writer-{at}", 1, number) for at in range(len(logs))]
+            counted = await asyncio.gather(
+                *(log.append([one]) for log, one in zip(logs, wanted, strict=True))
+            )
+            won = [one for found in counted for one in found]
+            assert len(won) == 1
+            number = won[0].number
+        await asyncio.gather(*(one.catch_up() for one in logs))
+        histories = [[one.id for one in log.declared.versions("flights")] for log in logs]
+        assert len(histories[0]) == 10
+        assert histories.count(histories[0]) == len(logs)
+    finally:
+        await asyncio.gather(*(one.stop() for one in logs))

@@ -1,0 +1,170 @@
+"""Judging a release on pure figures: what is worse is found, equal releases are not rolled back."""
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+
+from hifi_deploy.judge import Judge, JudgeRules, ReleaseComparison, ReleaseJudgement
+from hifi_deploy.reading import InstanceReading
+
+MIB = 2**20
+RULES = JudgeRules(stable_s=20, events=200, ready_s=30, lag_s=5, error=0.02)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How an instance of a release behaves."""
+
+    events_per_s: float = 50
+    cpu_an_event_s: float = 0.002
+    dead: float = 0.0
+    failed: float = 0.0
+    lag_s: float = 0.3
+    leak_bytes_per_s: int = 0
+    rss_bytes: int = 100 * MIB
+    restart_every_s: int = 0
+    ready_after_s: float = 3
+
+
+class Instance:
+    """Makes the readings of one instance, second by second."""
+
+    def __init__(self, name: str, release: str, behaves: Behaviour, seed: int) -> None:
+        self._behaves, self._random = behaves, random.Random(seed)
+        self.reading = InstanceReading(name, release, False, None, 0, 1.5, behaves.rss_bytes, 0, partitions=1)
+        self._age_s = 0
+
+    def pass_second(self) -> InstanceReading:
+        one, chance, now = self._behaves, self._random, self.reading
+        self._age_s += 1
+        if one.restart_every_s and self._age_s % one.restart_every_s == 0:
+            now = replace(now, restarts=now.restarts + 1, events=0, dead_letters=0, failures=0)
+        ready = self._age_s >= one.ready_after_s
+        arrived = int(chance.gauss(one.events_per_s, one.events_per_s**0.5)) if ready else 0
+        events = max(0, arrived)
+        dead = sum(chance.random() < one.dead for _ in range(events))
+        failed = sum(chance.random() < one.failed for _ in range(events))
+        self.reading = replace(
+            now,
+            ready=ready,
+            ready_after_s=one.ready_after_s if ready else None,
+            cpu_s=now.cpu_s
+            + 0.03 * chance.uniform(0.5, 1.5)
+            + events * one.cpu_an_event_s * chance.uniform(0.6, 1.4),
+            rss_bytes=now.rss_bytes + one.leak_bytes_per_s + int(chance.uniform(-0.4, 0.5) * MIB),
+            events=(now.events or 0) + events,
+            dead_letters=now.dead_letters + dead,
+            failures=now.failures + failed,
+            lag_s=max(0.0, chance.gauss(one.lag_s, 0.3)),
+        )
+        return self.reading
+
+
+def judged(
+    new: Behaviour, old: Behaviour = Behaviour(), *, seconds: int = 120, seed: int = 1, peers: int = 2
+) -> tuple[ReleaseJudgement, int, Judge]:
+    """The first judgement, when it was made, and the judge. Partitions, and so events, are shared unevenly."""
+    judge = Judge(RULES, "new")
+    canary = Instance("normalize-9", "new", new, seed)
+    others = [
+        Instance(
+            f"normalize-{one}",
+            "old",
+            replace(old, events_per_s=old.events_per_s * (1 + one % 2)),
+            seed * 97 + one,
+        )
+        for one in range(peers)
+    ]
+    for _ in range(30):
+        for one in others:
+            one.pass_second()
+    judgement = ReleaseJudgement(ReleaseComparison.TOO_LITTLE, "")
+    for second in range(seconds):
+        judgement = judge.look([one.pass_second() for one in (canary, *others)], second)
+        if judgement.comparison is not ReleaseComparison.TOO_LITTLE:
+            return judgement, second, judge
+    return judgement, seconds, judge
+
+
+@pytest.mark.parametrize(
+    ("behaves", "reason"),
+    [
+        (Behaviour(dead=0.5), "dead letters: "),
+        (Behaviour(failed=0.5), "failed deliveries: "),
+        (Behaviour(lag_s=12), "behind, its peers"),
+        (Behaviour(leak_bytes_per_s=8 * MIB), "MiB of memory, its peers"),
+        (Behaviour(restart_every_s=4), "ended 2 times by itself"),
+        (Behaviour(ready_after_s=1000), "was not ready for 30 s"),
+        (Behaviour(ready_after_s=25), "was ready after 25 s, its peers after 3 s"),
+        (Behaviour(cpu_an_event_s=0.006), "ms of CPU an event, its peers"),
+    ],
+)
+def test_what_is_worse_is_found_with_its_reason(behaves: Behaviour, reason: str) -> None:
+    judgement, _, _ = judged(behaves)
+    assert judgement.comparison is ReleaseComparison.WORSE
+    assert reason in judgement.reason
+
+
+def test_a_release_that_makes_good_events_dead_letters_is_found_within_few_of_them() -> None:
+    found = [judged(Behaviour(dead=0.02), seconds=600, seed=seed) for seed in range(20)]
+    worse = [judge for judgement, _, judge in found if judgement.comparison is ReleaseComparison.WORSE]
+    short = judged(Behaviour(dead=1.0))[2]
+    assert short.damage.failures <= 100
+    assert all(judge.damage.events <= 2000 for judge in worse)
+
+
+def test_equal_releases_are_rolled_back_at_most_once_in_50_runs() -> None:
+    for dead in (0.0, 0.02, 0.2):
+        equal = Behaviour(dead=dead, failed=dead / 2)
+        found = [judged(equal, equal, seed=seed)[0].comparison for seed in range(50)]
+        assert found.count(ReleaseComparison.WORSE) <= 1, dead
+        assert ReleaseComparison.TOO_LITTLE not in found
+
+
+def test_memory_may_grow_up_to_that_of_the_peers_and_not_far_beyond() -> None:
+    large = Behaviour(rss_bytes=500 * MIB)
+    assert judged(Behaviour(leak_bytes_per_s=4 * MIB), large)[0].comparison is ReleaseComparison.EQUAL
+    leaks = judged(Behaviour(rss_bytes=490 * MIB, leak_bytes_per_s=4 * MIB), large)[0]
+    assert leaks.comparison is ReleaseComparison.WORSE
+    assert "the memory of normalize-9 grew by" in leaks.reason
+
+
+def test_a_trouble_that_concerns_both_releases_is_not_the_new_ones() -> None:
+    sick = Behaviour(dead=0.3, failed=0.4, lag_s=60, cpu_an_event_s=0.01, leak_bytes_per_s=4 * MIB)
+    assert judged(sick, sick)[0].comparison is ReleaseComparison.EQUAL
+
+
+def test_with_too_few_events_it_is_neither_promoted_nor_rolled_back() -> None:
+    judgement, _, _ = judged(Behaviour(events_per_s=0.5))
+    assert judgement.comparison is ReleaseComparison.TOO_LITTLE
+    assert "the new release has processed" in judgement.reason
+
+
+def test_the_stable_time_begins_when_the_last_instance_is_ready_and_again_after_each_batch() -> None:
+    judge = Judge(RULES, "new")
+    canary = Instance("egest-2", "new", Behaviour(ready_after_s=10), 1)
+    old = Instance("egest-1", "old", Behaviour(), 2)
+    found = [judge.look([canary.pass_second(), old.pass_second()], second).comparison for second in range(40)]
+    assert found.index(ReleaseComparison.EQUAL) == 29
+    judge.start_period()
+    found = [
+        judge.look([canary.pass_second(), old.pass_second()], 40 + second).comparison for second in range(40)
+    ]
+    assert found.index(ReleaseComparison.EQUAL) == 20
+
+
+def test_a_release_that_repairs_what_the_one_before_broke_is_better() -> None:
+    assert judged(Behaviour(), Behaviour(dead=0.3))[0].comparison is ReleaseComparison.BETTER
+
+
+def test_an_instance_whose_metrics_cannot_be_read_counts_nothing_twice() -> None:
+    judge = Judge(RULES, "new")
+    canary, old = Instance("egest-2", "new", Behaviour(), 1), Instance("egest-1", "old", Behaviour(), 2)
+    for second in range(20):
+        reading = canary.pass_second()
+        judge.look([replace(reading, events=None) if second % 2 else reading, old.pass_second()], second)
+    last = canary.pass_second()
+    judge.look([last, old.pass_second()], 20)
+    assert last.events is not None
+    assert judge.damage.events <= last.events

@@ -1,0 +1,220 @@
+"""Releases on a real mesh under load: bad ones are rolled back by themselves, a good one gets to every instance."""
+
+import asyncio
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from hifi.control.releases.deployment import Deployment, DeploymentState
+from hifi.control.releases.desired_release import INSTALLED
+from hifi.pipe.model import Pipe
+from hifi_cli.mesh_state.control_plane import ControlPlane
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
+from fake_destination import OK, ReceivedRequest, destination
+
+pytestmark = pytest.mark.timeout(600)
+NORMALIZE = Path(__file__).parents[3] / "services" / "normalize"
+WRITE_KEY = "write-key"
+KEYS = 200
+EVENTS_PER_S = 150
+WITHIN_S = 200
+STEP = Path("hifi_normalize/step.py")
+SETTINGS = {
+    "DEPLOY_KEY": WRITE_KEY,
+    "HIFI_DEPLOY_STABLE_S": "12",
+    "HIFI_DEPLOY_EVENTS": "100",
+    "HIFI_DEPLOY_READY_S": "30",
+    "HIFI_DEPLOY_LAG_S": "3",
+    "HIFI_OBSERVE_STABLE_S": "5",
+}
+
+
+@dataclass
+class LoadedMesh:
+    """A mesh with a steady load.
+
+    Attributes:
+        mesh: with two instances of normalize.
+        control: its control plane.
+        sending: the load.
+        accepted: numbers of the events that ingest acknowledged.
+        received: number of an event to how often it arrived.
+    """
+
+    mesh: Mesh
+    control: ControlPlane
+    sending: "asyncio.Task[None]" = field(init=False)
+    accepted: set[int] = field(default_factory=set)
+    received: Counter[int] = field(default_factory=Counter)
+
+    async def send(self, session: aiohttp.ClientSession) -> None:
+        """Send events at a steady rate, each once, until cancelled."""
+        number, began = 0, time.monotonic()
+        async with asyncio.TaskGroup() as posts:
+            while True:
+                while number < (time.monotonic() - began) * EVENTS_PER_S:
+                    posts.create_task(self._post(session, number))
+                    number += 1
+                await asyncio.sleep(0.02)
+
+    async def _post(self, session: aiohttp.ClientSession, number: int) -> None:
+        headers = {"authorization": f"Bearer {WRITE_KEY}", "x-key": f"key-{number % KEYS}"}
+        url = f"{self.mesh.plan.url}/v1/pipes/orders/events"
+        async with session.post(url, json={"n": number}, headers=headers) as answer:
+            if answer.status == 202:
+                self.accepted.add(number)
+
+    async def deployed(self, release: str) -> Deployment:
+        """Deploy a release of normalize, and wait until the deployment has ended and the instances have settled."""
+        await self.control.deploy("normalize", release, 1)
+        end = time.monotonic() + WITHIN_S
+        while True:
+            found = (await self.control.deployments())["normalize"]
+            running = [(one.name, one.spec.release) for one in self.mesh.instances["normalize"]]
+            settled = sorted(running) == [(f"normalize-{one}", found.settled) for one in (1, 2)]
+            if found.release == release and found.state.final and settled and not found.canary:
+                return found
+            assert time.monotonic() < end, (found, running)
+            await asyncio.sleep(0.5)
+
+    async def everything_ended(self, dead: int) -> None:
+        """End the load, and wait until all accepted events but so many dead letters have arrived."""
+        self.sending.cancel()
+        await asyncio.gather(self.sending, return_exceptions=True)
+        end = time.monotonic() + WITHIN_S
+        while len(missing := self.accepted - self.received.keys()) > dead:
+            assert time.monotonic() < end, f"{len(missing)} did not arrive"
+            await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def loaded(tmp_path: Path) -> AsyncIterator[LoadedMesh]:
+    """A mesh with its control plane and a load of 150 events a second."""
+    plan = Plan(
+        tmp_path / "data",
+        port=free_port(),
+        console_port=free_port(),
+        partitions=4,
+        scale={"observe": 1, "normalize": 2},
+        control=True,
+        env=SETTINGS,
+    )
+    mesh = Mesh(plan)
+    mesh.prepare()
+    assert plan.control_topics is not None
+    received: Counter[int] = Counter()
+
+    async def take(request: ReceivedRequest) -> bytes:
+        received[orjson.loads(request.body)["n"]] += 1
+        return OK
+
+    async with destination(take) as there, aiohttp.ClientSession() as session:
+        declared = {
+            "pipe": "orders",
+            "source": {"keys": [{"env": "DEPLOY_KEY"}]},
+            "destinations": [{"name": "crm", "url": there.url}],
+        }
+        await mesh.start([Pipe.model_validate(declared)])
+        try:
+            await mesh.wait_ready(180)
+            found = LoadedMesh(mesh, ControlPlane(mesh.bootstrap, plan.control_topics), received=received)
+            found.sending = asyncio.create_task(found.send(session))
+            try:
+                yield found
+            finally:
+                found.sending.cancel()
+                await asyncio.gather(found.sending, return_exceptions=True)
+        finally:
+            await mesh.stop()
+
+
+def release(folder: Path, *changes: tuple[str, str]) -> str:
+    """A copy of normalize in which some text was replaced."""
+    copied = folder / "services" / "normalize"
+    shutil.copytree(NORMALIZE, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (copied / STEP).read_text("utf-8")
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after, 1)
+    (copied / STEP).write_text(text, "utf-8")
+    return str(folder)
+
+
+EACH_BATCH = "        fetched_us, outputs = now_us(), _Outputs()\n"
+OPEN = "        fingerprints = await self._cache.open(assigned, batch[0])\n"
+EACH_EVENT = "                program, value = self._pipes.get("
+CRASHES = (EACH_BATCH, '        __import__("os")._exit(3)\n' + EACH_BATCH)
+SLOW = (
+    ("        if fingerprints is None:\n", "        if True:\n"),
+    (OPEN, "        await asyncio.sleep(0.2 * len(batch))\n" + OPEN),
+)
+LEAKS = (EACH_BATCH, '        self.__dict__.setdefault("leak", []).append(b"x" * 2**23)\n' + EACH_BATCH)
+DEAD_LETTERS = (
+    EACH_EVENT,
+    "                if record.offset % 5 == 0:\n"
+    '                    raise Rejected("bad-release", "the release refuses good events")\n' + EACH_EVENT,
+)
+GOOD = (EACH_BATCH, EACH_BATCH + "        # nothing else changes\n")
+
+
+@pytest.mark.more
+async def test_a_release_that_crashes_is_rolled_back_and_nothing_is_lost(tmp_path) -> None:
+    async with loaded(tmp_path) as running:
+        found = await running.deployed(release(tmp_path / "crashes", CRASHES))
+        assert found.state is DeploymentState.ROLLED_BACK
+        assert "normalize-3 ended 2 times by itself" in found.reason
+        await running.everything_ended(dead=0)
+        assert set(running.received.values()) == {1}, "an event arrived twice"
+        print(f"{len(running.accepted):,} accepted, 0 lost; {found.reason}")
+
+
+@pytest.mark.more
+async def test_bad_releases_are_rolled_back_and_nothing_is_lost(tmp_path) -> None:
+    async with loaded(tmp_path) as running:
+        for name, changes, reason in (
+            ("slow", SLOW, "behind, its peers"),
+            ("leaks", (LEAKS,), "MiB"),
+            ("dead-letters", (DEAD_LETTERS,), "dead letters: "),
+        ):
+            found = await running.deployed(release(tmp_path / name, *changes))
+            print(f"{name}: {found.reason}")
+            assert (found.state, found.before) == (DeploymentState.ROLLED_BACK, INSTALLED), found
+            assert reason in found.reason
+        dead = await dead_letters(running)
+        assert 0 < dead < 500
+        await running.everything_ended(dead)
+        assert len(running.accepted - running.received.keys()) == dead, "an event was lost"
+        assert set(running.received.values()) == {1}, "an event arrived twice"
+        print(f"{len(running.accepted):,} accepted, {dead} dead letters, 0 lost")
+
+
+@pytest.mark.more
+async def test_a_good_release_gets_to_every_instance_and_nothing_is_lost(tmp_path) -> None:
+    async with loaded(tmp_path) as running:
+        found = await running.deployed(release(tmp_path / "good", GOOD))
+        assert found.state is DeploymentState.IN_FORCE, found
+        await running.everything_ended(dead=0)
+        assert set(running.received.values()) == {1}, "an event arrived twice"
+        print(f"{len(running.accepted):,} accepted, 0 lost; {found.reason}")
+
+
+async def dead_letters(running: LoadedMesh) -> int:
+    """Number of dead letters of the stream."""
+    topics = running.mesh.topics
+    async with AIOKafkaConsumer(bootstrap_servers=running.mesh.bootstrap) as consumer:
+        partitions = [TopicPartition(topics.dead_letter, one) for one in range(4)]
+        return sum((await consumer.end_offsets(partitions)).values())

@@ -1,0 +1,89 @@
+"""A Kafka destination whose cluster has SASL, TLS and an authorizer."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from hifi.connectors.installed import read_settings
+from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.errors import HifiError
+from hifi.kafka.security import KafkaSecurity, client_options
+from hifi.pipe.model import Pipe
+from hifi_infra.kafka.cluster import KafkaCluster
+from hifi_infra.kafka.credentials import ADMIN
+
+TOPIC = "out"
+
+
+@pytest.fixture
+async def secured(tmp_path: Path) -> AsyncIterator[KafkaCluster]:
+    """One secured broker with the topic."""
+    cluster = KafkaCluster(tmp_path / "kafka", secure=True)
+    try:
+        await cluster.start()
+        admin = AIOKafkaAdminClient(**client_options(cluster.bootstrap, admin_security(cluster)))
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(TOPIC, 1, 1)])
+        finally:
+            await admin.close()
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+def admin_security(cluster: KafkaCluster) -> KafkaSecurity:
+    assert cluster.credentials is not None
+    return cluster.credentials.security(ADMIN)
+
+
+def writer(cluster: KafkaCluster, security: KafkaSecurity) -> DestinationWriter:
+    settings = {
+        "bootstrap": cluster.bootstrap,
+        "topic": TOPIC,
+        "security": security.model_dump(mode="json", exclude_defaults=True),
+    }
+    source = {"keys": [{"sha256": "0" * 64}]}
+    destination = {"name": "d", "kind": "kafka", "settings": settings}
+    (declared,) = Pipe.model_validate(
+        {"pipe": "flights", "source": source, "destinations": [destination]}
+    ).destinations
+    kind, read = read_settings(declared)
+    return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
+
+
+def outbound(offset: int) -> OutboundEvent:
+    return OutboundEvent(orjson.dumps(offset), "application/json", {"id": f"i{offset}"}, b"k", 0, offset)
+
+
+@pytest.mark.more
+async def test_a_secured_cluster_gets_each_event_once_and_refuses_who_has_no_credentials(
+    secured: KafkaCluster, tmp_path: Path
+) -> None:
+    security = admin_security(secured)
+    for offsets in ([1, 2], [1, 2, 3]):  # the second writer reads what the first one wrote
+        one = writer(secured, security)
+        await one.write([outbound(offset) for offset in offsets])
+        await one.close()
+    wrong = tmp_path / "wrong"
+    wrong.write_text("no such password")
+    stranger = writer(secured, security.model_copy(update={"password_file": wrong}))
+    with pytest.raises((HifiError, OSError)):
+        await stranger.write([outbound(4)])
+    await stranger.close()
+    consumer = AIOKafkaConsumer(
+        TOPIC,
+        **client_options(secured.bootstrap, security),
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        values = [orjson.loads((await consumer.getone()).value) for _ in range(3)]
+    finally:
+        await consumer.stop()
+    assert values == [1, 2, 3]

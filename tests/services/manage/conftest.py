@@ -1,0 +1,22 @@
+"""Fixtures of the management API."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from managed_stream import Managed
+
+
+@pytest.fixture
+async def managed(kafka: str, tmp_path: Path) -> AsyncIterator[Managed]:
+    """A stream with two instances of manage and the principal `ann`, an administrator."""
+    one = Managed(kafka, tmp_path)
+    try:
+        await one.start()
+        yield one
+    finally:
+        await one.stop()

@@ -1,0 +1,56 @@
+"""The keys that the editor offers at the cursor, in a real browser."""
+
+import shutil
+from importlib import resources
+
+import pytest
+from playwright.async_api import async_playwright
+
+from hifi_manage.web.operations import PIPE_SCHEMA
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+SCRIPT = (resources.files("hifi_manage.web") / "static" / "completion.js").read_text("utf-8")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+HEAD = "pipe: a\nsource:\n  keys:\n    - env: K\n"
+PLACES = [
+    # Text up to the cursor, text after it, keys that are offered, keys that are not.
+    ("", "", {"pipe", "source", "destinations"}, {"url"}),
+    (HEAD, "", {"normalize", "destinations"}, {"pipe", "source", "env"}),
+    (HEAD + "norm", "", {"normalize"}, {"destinations"}),
+    ("pipe: a\nsource:\n  ", "", {"keys", "mask"}, {"pipe", "env"}),
+    (HEAD + "      ", "", {"quota"}, {"env", "keys"}),
+    (HEAD + "destinations:\n  - name: x\n    ", "", {"url", "retry", "headers"}, {"name", "pipe"}),
+    (HEAD + "destinations:\n- name: x\n  ", "", {"url", "retry"}, {"name", "pipe"}),
+    (HEAD + "destinations:\n  - ", "", {"name", "url"}, {"pipe"}),
+    (
+        HEAD + "destinations:\n  - name: x\n    url: http://x/\n  - name: y\n    ",
+        "",
+        {"url", "transform"},
+        {"name"},
+    ),
+    (
+        HEAD + "destinations:\n  - name: x\n    retry:\n      ",
+        "    url: http://x/\n",
+        {"max_attempts", "also"},
+        {"url"},
+    ),
+    (HEAD + "destinations:\n  - name: x\n    ", "\n    url: http://x/\n", {"retry"}, {"name", "url"}),
+    (HEAD + "slo:\n  p95: ", "", set(), {"loss", "p95"}),
+]
+
+
+async def test_the_keys_that_are_possible_at_the_cursor_are_offered() -> None:
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page = await browser.new_page()
+        await page.add_script_tag(content=SCRIPT)
+        for before, after, offered, others in PLACES:
+            found = await page.evaluate(
+                "([schema, text, at]) => completions(schema, text, at).map(({ key }) => key)",
+                [PIPE_SCHEMA, before + after, len(before)],
+            )
+            assert offered <= set(found), (before, found)
+            assert not others & set(found), (before, found)
+        await browser.close()

@@ -1,0 +1,128 @@
+"""Principals by the commands of `hifi`, and the first one, on a real mesh of stand-ins with the real management API."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from hifi.control.principals.principal import Principal, Principals, Role, token_sha256
+from hifi_infra.mesh import fleet
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan, command
+from hifi_infra.ports import free_port
+
+STUB = Path(__file__).parents[2] / "infra" / "mesh" / "stub_service.py"
+WITHIN_S = 60
+
+
+def hifi(mesh: Mesh, *arguments: str) -> str:
+    """The output of a command about the mesh."""
+    topics = mesh.plan.control_topics
+    assert topics is not None
+    settings = {"HIFI_KAFKA": mesh.bootstrap, "HIFI_CONTROL": topics.control}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("hifi"), *arguments],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def statuses(url: str, token: str, status: int) -> None:
+    """Call the API until the status comes."""
+    end, last = time.monotonic() + WITHIN_S, None
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
+        while last != status:
+            assert time.monotonic() < end, last
+            try:
+                async with session.get(f"{url}/api/v1/pipes") as answer:
+                    last = answer.status
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.05)
+
+
+async def test_the_mesh_makes_the_first_principal_and_commands_make_and_revoke_others(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        fleet,
+        "command",
+        lambda service: command(service) if service == "manage" else [sys.executable, str(STUB), service],
+    )
+    plan = Plan(
+        data=tmp_path / "data",
+        stream=f"m{free_port()}",
+        kafka=kafka,
+        partitions=2,
+        port=free_port(),
+        manage_port=free_port(),
+        control=True,
+    )
+    mesh = Mesh(plan)
+    mesh.prepare()
+    await mesh.start([])
+    try:
+        assert plan.manage is not None
+        assert plan.manage_token is not None
+        assert plan.manage_token.stat().st_mode & 0o777 == 0o600
+        first = plan.manage_token.read_text().strip()
+        await statuses(plan.manage, first, 200)
+        file = tmp_path / "ann.token"
+        await asyncio.to_thread(
+            hifi,
+            mesh,
+            "principal",
+            "create",
+            "ann",
+            "--role",
+            "viewer",
+            "--expires",
+            "1h",
+            "--token-file",
+            str(file),
+        )
+        assert file.stat().st_mode & 0o777 == 0o600
+        await statuses(plan.manage, file.read_text().strip(), 200)
+        listed = json.loads(await asyncio.to_thread(hifi, mesh, "principal", "list", "--json"))
+        assert [(one["name"], one["role"]) for one in listed] == [("admin", "admin"), ("ann", "viewer")]
+        assert not any("token" in field for one in listed for field in one)
+        await asyncio.to_thread(hifi, mesh, "principal", "revoke", "admin")
+        await statuses(plan.manage, first, 401)
+        audited = json.loads(await asyncio.to_thread(hifi, mesh, "audit", "--json"))
+        assert [(one["what"], one["subject"], one["outcome"]) for one in audited] == [
+            ("create", "principal/admin", "done"),
+            ("create", "principal/ann", "done"),
+            ("revoke", "principal/admin", "done"),
+        ]
+        assert first not in json.dumps(audited)
+    finally:
+        await mesh.stop()
+
+
+def test_roles_include_those_before_them() -> None:
+    assert [[one.includes(other) for other in Role] for one in Role] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+
+
+def test_a_record_that_cannot_be_read_revokes_its_principal() -> None:
+    known = Principals()
+    record = Principal("ann", Role.ADMIN, (), token_sha256("t"), None, "x", 1).record()
+    known.take(record.key, record.value, 0)
+    assert known.of_token("t", 2) is not None
+    with pytest.raises(ValueError, match="not the record of a principal"):
+        known.take(b"ann", b"{}", 1)
+    assert known.of_token("t", 2) is None

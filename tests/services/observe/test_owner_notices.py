@@ -1,0 +1,138 @@
+"""The owner of a pipe is told once of what only they can repair: on a real Kafka, by real SMTP and a real webhook."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+
+from hifi import event
+from hifi.clock import now_us
+from hifi.errors import Misconfigured
+from hifi.pipe.model import Pipe
+from hifi.pipe.owner import Owner
+from hifi_observe.alarms.alarm import Alarm, Alarms
+from hifi_observe.alarms.owner_notifier import OwnerNotifier
+from hifi_observe.settings import ObserveSettings
+
+sys.path.insert(0, str(Path(__file__).parent))
+from mail_server import Mailbox, mail_server
+from stream_double import Stream, new_stream, pipe
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+async def until(good: Callable[[], bool], within_s: float = 90) -> None:
+    async with asyncio.timeout(within_s):
+        while not good():
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def hook(posted: list[dict[str, Any]]) -> AsyncIterator[str]:
+    """A webhook that checks signatures; yields its URL."""
+
+    async def take(request: web.Request) -> web.Response:
+        posted.append(Webhook(SECRET).verify(await request.read(), dict(request.headers)))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+def owned(name: str, owner: dict[str, str]) -> Pipe:
+    body = pipe(name).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return Pipe.model_validate(body | {"owner": owner})
+
+
+async def refuse(stream: Stream, name: str, pointers: list[str]) -> None:
+    """Events that normalize refuses, and a destination that answers 401."""
+    minute = now_us() // 60_000_000
+    refused = [stream.fields(0, minute, name) for _ in pointers]
+    await stream.write("raw", 0, refused)
+    about = {event.SERVICE: b"normalize", event.REASON: b"schema", event.DETAIL: b"is missing"}
+    letters = [
+        one | about | {event.POINTER: pointer.encode()}
+        for one, pointer in zip(refused, pointers, strict=True)
+    ]
+    await stream.write("dead-letter", 0, letters)
+    answer = {event.DESTINATION: b"crm", event.OUTCOME: b"retry", event.REASON: b"status-401"}
+    answer |= {event.STATUS: b"401", event.SOURCE: b"enriched:0"}
+    await stream.write("receipts", 1, [stream.fields(1, minute, name) | answer for _ in range(10)])
+
+
+async def test_the_owner_is_told_once_by_mail_and_webhook_what_to_do_also_over_a_restart(kafka: str) -> None:
+    mailbox, posted = Mailbox(refuse=2), []  # type: ignore[var-annotated]
+    with mail_server(mailbox) as smtp:
+        async with hook(posted) as url:
+            flights = owned("flights", {"email": "ann@example.com", "webhook": url})
+            trains = owned("trains", {"email": "ben@example.com"})
+            more = smtp | {
+                "observe_webhook_secret": SECRET,
+                "observe_url": "https://observe.example.com",
+                "observe_settle_s": 100,
+            }
+            async with new_stream(kafka, flights, trains) as stream:
+                async with stream.observing(**more) as (observatory, _):
+                    await refuse(stream, "flights", ["/from", "/from", "/from", "/to", "/delay"])
+                    await until(lambda: len(mailbox.messages) == 2 and len(posted) == 2)
+                    ways = lambda: [told for _, told in observatory.notifier.told if told]  # noqa: E731
+                    await until(lambda: ways() == [["webhook", "email"]] * 2)
+                async with stream.observing(**more):
+                    # What is told next comes after everything that would be told again.
+                    await refuse(stream, "trains", ["/from"] * 5)
+                    await until(lambda: {one["To"] for one in mailbox.messages[2:]} == {"ben@example.com"})
+                    await until(lambda: len(mailbox.messages) == 4)
+    assert mailbox.refuse == 0
+    assert {one["data"]["kind"] for one in posted} == {"credentials", "events-refused"}
+    assert len(posted) == 2
+    assert [one["To"] for one in mailbox.messages] == ["ann@example.com"] * 2 + ["ben@example.com"] * 2
+    by_subject = {one["Subject"]: one for one in mailbox.messages}
+    text = by_subject["flights: A destination refuses the credentials of its pipe."].get_content()
+    assert "destination crm" in text
+    assert "10 outcomes in a row were 401" in text
+    assert "1. Get new credentials from the destination." in text
+    assert "https://observe.example.com/runbooks#credentials" in text
+    refused = by_subject["flights: Events of a sender do not match what their pipe expects."]
+    assert "/from (schema, 3)" in refused.get_content()
+
+
+async def test_the_owner_is_told_again_only_when_the_problem_ended_and_came_back() -> None:
+    mailbox, told = Mailbox(), {}  # type: ignore[var-annotated]
+
+    async def record(alarm: Alarm, ways: list[str]) -> None:
+        told[alarm.id] = ways
+
+    with mail_server(mailbox) as smtp:
+        settings = ObserveSettings(kafka="127.0.0.1:1", stream="s", **smtp)
+        notifier = OwnerNotifier(settings, lambda _: Owner(email="ann@example.com"), record)
+        alarms, holding = Alarms(), {("credentials", "flights", "crm"): "10 outcomes in a row were 401"}
+        # Holds, is gone for less than the 120 s after which it has ended, holds, has ended, and comes back.
+        for at_s, now in ((0, holding), (60, {}), (100, holding), (200, {}), (400, {}), (500, holding)):
+            alarms.step(now, at_s * 1_000_000)
+            for _ in range(2):
+                await notifier.step([(one, told.get(one.id, [])) for one in alarms.active])
+    assert len(mailbox.messages) == 2
+    assert len({one["Message-ID"] for one in mailbox.messages}) == 2
+    assert told == {f"credentials/flights/crm/{started_us}": ["email"] for started_us in (0, 500_000_000)}
+
+
+def test_a_mail_server_without_a_sender_is_refused() -> None:
+    settings = ObserveSettings(kafka="127.0.0.1:1", stream="s", observe_smtp_host="mail.example.com")
+
+    async def record(_alarm: Alarm, _ways: list[str]) -> None: ...
+
+    with pytest.raises(Misconfigured, match="HIFI_OBSERVE_SMTP_FROM"):
+        OwnerNotifier(settings, lambda _: None, record)
