@@ -2,7 +2,7 @@
 
 import asyncio
 import zlib
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -10,7 +10,9 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from hifi.errors import Retryable
 from hifi.kafka.clients import close
+from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
+from hifi_egest.kafka.settings import KafkaDestinationSettings
 from hifi_egest.kafka.written_offsets import WrittenOffsets
 
 PARTITIONS: Final = 8
@@ -43,17 +45,14 @@ class Position(NamedTuple):
 class PositionReader:
     """Reads positions; one at a time, over two connections that stay open."""
 
-    def __init__(self, options: dict[str, Any], topic: str, events_topic: str) -> None:
+    def __init__(self, settings: KafkaDestinationSettings) -> None:
         """Start without connections.
 
         Args:
-            options: of an aiokafka client for the destination cluster.
-            topic: name of the positions topic.
-            events_topic: name of the topic that gets the events, which has to exist.
+            settings: of the destination; the topic that gets the events has to exist.
         """
-        self._options = options
-        self._topic = topic
-        self._events_topic = events_topic
+        self._settings = settings
+        self._topic, self._events_topic = settings.positions_topic, settings.topic
         self._lock = asyncio.Lock()
         self._clients: tuple[AIOKafkaConsumer, AIOKafkaConsumer] | None = None
         self.partitions = 0
@@ -94,9 +93,14 @@ class PositionReader:
 
     async def _connect(self) -> None:
         found = await self._partitions_of_topic()
+        bootstrap, security = self._settings.bootstrap, self._settings.security
         clients = (
-            AIOKafkaConsumer(**self._options, isolation_level="read_committed", enable_auto_commit=False),
-            AIOKafkaConsumer(**self._options, enable_auto_commit=False),
+            AIOKafkaConsumer(
+                **client_options(bootstrap, security),
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+            ),
+            AIOKafkaConsumer(**client_options(bootstrap, security), enable_auto_commit=False),
         )
         try:
             for client in clients:
@@ -109,7 +113,7 @@ class PositionReader:
 
     async def _partitions_of_topic(self) -> int:
         """The number of partitions; creates the topic if it is missing."""
-        admin = AIOKafkaAdminClient(**self._options)
+        admin = AIOKafkaAdminClient(**client_options(self._settings.bootstrap, self._settings.security))
         await admin.start()
         try:
             topics = await admin.list_topics()

@@ -5,6 +5,7 @@ owner of the partition ends the last transaction of the old one and fences it, a
 """
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,8 +15,10 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from hifi.connectors.kind import OutboundEvent
 from hifi.errors import Rejected, Retryable, Unacknowledged
 from hifi.kafka.clients import close
+from hifi.kafka.security import client_options
 from hifi_egest.kafka.positions import Position, PositionReader
 from hifi_egest.kafka.records import DestinationRecord
+from hifi_egest.kafka.settings import KafkaDestinationSettings
 from hifi_egest.kafka.written_offsets import WrittenOffsets
 
 RETRIED: Final = b"retried"
@@ -28,21 +31,19 @@ class TransactionalPartition:
 
     def __init__(
         self,
-        options: dict[str, Any],
-        topics: tuple[str, str],
+        settings: KafkaDestinationSettings,
         position: Position,
         reader: PositionReader,
     ) -> None:
         """Start without a producer.
 
         Args:
-            options: of an aiokafka client for the destination cluster.
-            topics: of the events, and of the positions.
+            settings: of the destination.
             position: of the partition and line.
             reader: of positions.
         """
-        self._options = options
-        self._topic, self._positions_topic = topics
+        self._settings = settings
+        self._topic, self._positions_topic = settings.topic, settings.positions_topic
         self._position = position
         self._reader = reader
         self._lock = asyncio.Lock()
@@ -88,7 +89,7 @@ class TransactionalPartition:
         producer = self._producer
         if producer is None:
             producer = AIOKafkaProducer(
-                **self._options,
+                **client_options(self._settings.bootstrap, self._settings.security),
                 transactional_id=(b"hifi;" + self._position.owner + self._position.line).decode(),
                 transaction_timeout_ms=_TRANSACTION_S * 1000,
                 max_request_size=MAX_REQUEST_BYTES,
@@ -135,10 +136,20 @@ class TransactionalPartition:
     def _discard(self) -> None:
         """Give up the producer; the next one ends its transaction."""
         if self._producer is not None:
+            _ignore_errors(self._producer)
             task = asyncio.create_task(close(self._producer, timeout_s=1))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
             self._producer = None
+
+
+def _ignore_errors(producer: AIOKafkaProducer) -> None:
+    """Nothing waits for the producer's transaction and batches any more: without this, their errors are logged."""
+    transaction, accumulator = producer._txn_manager, producer._message_accumulator  # noqa: SLF001
+    batches = itertools.chain(*accumulator._batches.values(), accumulator._pending_batches)  # noqa: SLF001
+    for future in (transaction.wait_for_transaction_end(), *(batch._drain_waiter for batch in batches)):  # noqa: SLF001
+        if future is not None:
+            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 def _failure(error: KafkaError, *, committing: bool) -> Retryable:

@@ -17,7 +17,7 @@ class KafkaWriter(DestinationWriter):
     """Writes to one topic, with a transactional producer for each partition of the stream."""
 
     def __init__(self, settings: KafkaDestinationSettings, context: WriterContext) -> None:
-        """Read the files of the security settings; the first write connects.
+        """Check the files of the security settings; the first write connects.
 
         Args:
             settings: of the destination.
@@ -27,9 +27,9 @@ class KafkaWriter(DestinationWriter):
             Misconfigured: a file cannot be used.
         """
         self._settings = settings
-        self._options = client_options(settings.bootstrap, settings.security)
+        client_options(settings.bootstrap, settings.security)
         self._owner = f"{context.stream};{context.pipe};{context.destination}"
-        self._reader = PositionReader(self._options, settings.positions_topic, settings.topic)
+        self._reader = PositionReader(settings)
         self._partitions: dict[tuple[int, bool], TransactionalPartition] = {}
 
     async def write(self, events: Sequence[OutboundEvent]) -> None:
@@ -51,7 +51,6 @@ class KafkaWriter(DestinationWriter):
         found = self._partitions.get((number, retried))
         if found is None:
             position = Position(f"{self._owner};{number};".encode(), RETRIED if retried else FRESH)
-            topics = self._settings.topic, self._settings.positions_topic
-            found = TransactionalPartition(self._options, topics, position, self._reader)
+            found = TransactionalPartition(self._settings, position, self._reader)
             self._partitions[number, retried] = found
         return found

@@ -160,8 +160,12 @@ async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
     async def deliver() -> None:
         """Egest gets more than it completes; deliveries to a destination that is down go to the retrier."""
         while True:
-            for partition in range(PARTITIONS):
-                await producer.send_and_wait(topics.enriched, partition, [Record(b"k", b"v", [])] * 40)
+            await asyncio.gather(
+                *(
+                    producer.send_and_wait(topics.enriched, partition, [Record(b"k", b"v", [])] * 200)
+                    for partition in range(PARTITIONS)
+                )
+            )
             if down:
                 await producer.send_and_wait(topics.retry_in(topics.tiers[0]), 0, [Record(b"k", b"v", [])])
             await asyncio.sleep(0.1)
