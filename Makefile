@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/observe services/provision services/scale services/manage services/deploy infra cli
 ARGS ?=
 
-.PHONY: help setup demo bench bench-quick bench-rows test test-more test-containers images compose chaos chaos-quick soak lint audit types lock clean
+.PHONY: help setup demo bench bench-quick bench-rows test test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ chaos: setup  ## inject random faults into a mesh under load (ARGS="--seconds 60
 
 chaos-quick: setup  ## as chaos, in about four minutes and with one broker
 	.venv/bin/python -m tests.chaos --seconds 90 --rate 300 --brokers 1 --freeze 6 --within 90 $(ARGS)
+
+chaos-control: setup  ## kill and freeze the services of a control plane while they work (ARGS="--times 20"); adds to bench/results
+	mkdir -p bench/results
+	.venv/bin/python -m tests.chaos.control_plane --report bench/results/chaos-control.ndjson $(ARGS)
 
 soak: setup  ## ten minutes of recorded flights, observe checked against request logs (ARGS="--restart"); adds to bench/results
 	mkdir -p bench/results

@@ -27,8 +27,8 @@ SETTLE_S: Final = 20
 console = Console(stderr=True, highlight=False)
 
 
-async def publish(mesh: Mesh, port: int) -> None:
-    """Publish the chaos pipe with its destinations at this port."""
+def chaos_pipe(port: int) -> Pipe:
+    """The pipe of every run, with its destinations at this port."""
     loaded, problems = load(HERE / "pipe")
     assert not problems, problems
     text = (
@@ -36,7 +36,12 @@ async def publish(mesh: Mesh, port: int) -> None:
         .pipe.model_dump_json(by_alias=True, exclude_defaults=True)
         .replace("127.0.0.1:1/", f"127.0.0.1:{port}/")
     )
-    await put_in_force(mesh.bootstrap, mesh.topics, [Pipe.model_validate_json(text)])
+    return Pipe.model_validate_json(text)
+
+
+async def publish(mesh: Mesh, port: int) -> None:
+    """Publish the chaos pipe with its destinations at this port."""
+    await put_in_force(mesh.bootstrap, mesh.topics, [chaos_pipe(port)])
 
 
 def start_sender(mesh: Mesh, rate: float, log: Path) -> "subprocess.Popen[bytes]":

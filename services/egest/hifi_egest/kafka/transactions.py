@@ -5,7 +5,6 @@ owner of the partition ends the last transaction of the old one and fences it, a
 """
 
 import asyncio
-import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from hifi.connectors.kind import OutboundEvent
 from hifi.errors import Rejected, Retryable, Unacknowledged
+from hifi.kafka.batches import forget_errors
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi_egest.kafka.positions import Position, PositionReader
@@ -136,20 +136,15 @@ class TransactionalPartition:
     def _discard(self) -> None:
         """Give up the producer; the next one ends its transaction."""
         if self._producer is not None:
-            _ignore_errors(self._producer)
-            task = asyncio.create_task(close(self._producer, timeout_s=1))
+            task = asyncio.create_task(_close(self._producer))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
             self._producer = None
 
 
-def _ignore_errors(producer: AIOKafkaProducer) -> None:
-    """Nothing waits for the producer's transaction and batches any more: without this, their errors are logged."""
-    transaction, accumulator = producer._txn_manager, producer._message_accumulator  # noqa: SLF001
-    batches = itertools.chain(*accumulator._batches.values(), accumulator._pending_batches)  # noqa: SLF001
-    for future in (transaction.wait_for_transaction_end(), *(batch._drain_waiter for batch in batches)):  # noqa: SLF001
-        if future is not None:
-            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+async def _close(producer: AIOKafkaProducer) -> None:
+    await close(producer, timeout_s=1)
+    forget_errors(producer)
 
 
 def _failure(error: KafkaError, *, committing: bool) -> Retryable:

@@ -1,5 +1,6 @@
 """Write batches of events to a topic of another cluster."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,8 +39,14 @@ class KafkaWriter(DestinationWriter):
         for event in events:
             record = destination_record(event, self._settings)
             batches.setdefault((event.partition, event.retried), []).append((event, record))
-        for (number, retried), batch in batches.items():
-            await self._partition(number, retried=retried).write(batch)
+        # Side by side: one that reads positions may wait for the open transaction of another, which its new owner ends.
+        writes = (
+            self._partition(number, retried=retried).write(batch)
+            for (number, retried), batch in batches.items()
+        )
+        for failure in await asyncio.gather(*writes, return_exceptions=True):
+            if failure is not None:
+                raise failure
 
     async def close(self) -> None:
         """Close all producers and readers."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, texts, until
 from fake_destination import destination
 from running_retrier import retrying
@@ -76,10 +76,12 @@ async def out(kafka: str, topic: Callable[..., Awaitable[str]]) -> OutTopic:
     return OutTopic(kafka, await topic(2, prefix="out"))
 
 
-def outbound(offset: int, key: str = "k", *, retried: bool = False, **data: Any) -> OutboundEvent:
+def outbound(
+    offset: int, key: str = "k", *, partition: int = 0, retried: bool = False, **data: Any
+) -> OutboundEvent:
     attributes = {"specversion": "1.0", "id": f"i{offset}", "source": "/s", "type": "made"}
     body = orjson.dumps({"number": offset, **data})
-    return OutboundEvent(body, "application/json", attributes, key.encode(), 0, offset, retried)
+    return OutboundEvent(body, "application/json", attributes, key.encode(), partition, offset, retried)
 
 
 def numbers(records: Sequence[ConsumerRecord]) -> list[int]:
@@ -109,6 +111,27 @@ async def test_events_that_were_written_are_not_written_again(out: OutTopic) -> 
     await two.write([outbound(1, retried=True), outbound(6, retried=True), outbound(5000, retried=True)])
     await two.close()
     assert numbers(await out.records()) == [1, 3, 2, 5000, 6]
+
+
+async def test_a_takeover_of_partitions_does_not_wait_for_the_open_transactions_of_each_other(
+    kafka: str, out: OutTopic, topic: Callable[..., Awaitable[str]]
+) -> None:
+    positions = await topic(1, prefix="positions")
+    async with contextlib.AsyncExitStack() as killed:
+        for partition in (0, 1):
+            producer = AIOKafkaProducer(
+                bootstrap_servers=kafka,
+                transactional_id=f"hifi;s;flights;d;{partition};fresh",
+                transaction_timeout_ms=600_000,
+            )
+            await killed.enter_async_context(producer)
+            await producer.begin_transaction()
+            await producer.send_and_wait(positions, b"", key=f"s;flights;d;{partition};fresh;0".encode())
+        writer = out.writer(positions_topic=positions)
+        async with asyncio.timeout(120):
+            await writer.write([outbound(1, partition=0), outbound(2, partition=1)])
+        await writer.close()
+    assert sorted(numbers(await out.records())) == [1, 2]
 
 
 async def test_what_the_other_owner_wrote_is_known_before_a_retried_event_is_written(out: OutTopic) -> None:
@@ -230,9 +253,9 @@ async def test_kills_in_mid_transaction_lose_and_repeat_nothing(
             before = len(await out.records("read_uncommitted"))
             await grown(out, before + 200)
             one.stop(signal.SIGKILL)
-    async with running_egest(stream, session_timeout_s=6):
-        receipts = await stream.receipts(EVENTS)
-    assert outcomes(receipts).count("delivered") == EVENTS
+    async with running_egest(stream, session_timeout_s=6), retrying(stream), asyncio.timeout(120):
+        while outcomes(await stream.receipts(EVENTS)).count("delivered") < EVENTS:
+            await asyncio.sleep(0.1)
     assert sorted(numbers(await out.records())) == list(range(EVENTS))
 
 
