@@ -122,11 +122,13 @@ async def _run(folder: Path, random_source: random.Random, times: int, rate: flo
             await mesh.wait_ready(180)
             sender = start_sender(mesh, rate, logs["sent"])
             await until(lambda: len(read_lines(logs["arrived"])) > rate, 60, "the first events arrive")
+            idle_s = time.time()
             idle = await _cpu_share(mesh)
             console.print(f"idle, the control plane takes {idle:.1%} of the mesh's CPU time")
             work = ControlWork(mesh, pipe, folder / "release")
             async with _working(work):
-                quiet_s = (time.time(), await _wait(MEASURED_S))
+                working_s = time.time()
+                await asyncio.sleep(MEASURED_S)
                 windows = await _inject_faults(mesh, random_source, times)
             failures = await _finished(work)
             sender.send_signal(signal.SIGTERM)
@@ -142,7 +144,8 @@ async def _run(folder: Path, random_source: random.Random, times: int, rate: flo
                 process.kill()
                 process.wait()
     lags = {
-        "quiet": _p95_ms(logs, *quiet_s),
+        "idle": _p95_ms(logs, idle_s, working_s),
+        "working": _p95_ms(logs, working_s, windows[0].start_s),
         "faults": _p95_ms(logs, windows[0].start_s, windows[-1].end_s),
     }
     return result.as_json() | {
@@ -154,22 +157,16 @@ async def _run(folder: Path, random_source: random.Random, times: int, rate: flo
         "scaled": work.scaled,
         "idle_cpu_share": round(idle, 4),
         "p95_ms": lags,
-        "p95_ratio": round(lags["faults"] / lags["quiet"], 2),
+        "p95_ratio": round(lags["faults"] / lags["working"], 2),
     }
 
 
 async def _cpu_share(mesh: Mesh) -> float:
     """The share of the control plane in the CPU time of the mesh, brokers included, while nothing is asked of it."""
     before = mesh.cpu_seconds()
-    await _wait(MEASURED_S)
+    await asyncio.sleep(MEASURED_S)
     used = {name: value - before[name] for name, value in mesh.cpu_seconds().items()}
     return sum(used[name] for name in (*ACTORS, "manage")) / sum(used.values())
-
-
-async def _wait(seconds: float) -> float:
-    """Let time pass; returns the wall time after it."""
-    await asyncio.sleep(seconds)
-    return time.time()
 
 
 @asynccontextmanager

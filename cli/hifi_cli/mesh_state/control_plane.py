@@ -212,7 +212,7 @@ class ControlPlane:
 
     async def _read(self, topic: str, take: Callable[[bytes | None, bytes | None, int], None]) -> None:
         async with self._answering():
-            follower = TopicFollower(self.kafka, topic, _CLIENT, take)
+            follower = TopicFollower(self.kafka, _CLIENT, {topic: take})
             try:
                 await follower.start()
             finally:

@@ -22,7 +22,7 @@ class DeclarationLog:
         self.declared = Declarations(keep)
         self._topic = topic
         self._producer = Producer(bootstrap, client_id)
-        self._follower = TopicFollower(bootstrap, topic, client_id, self.declared.take)
+        self._follower = TopicFollower(bootstrap, client_id, {topic: self.declared.take})
         self._reading = asyncio.Lock()
 
     async def start(self) -> None:

@@ -49,10 +49,10 @@ class ActionLog(TopicFollower):
     """
 
     def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
-        super().__init__(bootstrap, topic, client_id, self._take)
+        super().__init__(bootstrap, client_id, {topic: self._put})
         self.history = ActionHistory()
 
-    def _take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+    def _put(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         del key
         self.history.put(decode(value or b"", offset))
 

@@ -1,48 +1,45 @@
-"""Follow a topic of the control plane: everything when it starts, then what is new each time it is asked to."""
+"""Follow topics of the control plane: everything when it starts, then what is new each time it is asked to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from hifi import log
 from hifi.kafka.clients import close, connect
 from hifi.kafka.security import client_options
-from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topic_reader import read_ranges
 
 logger = log.get(__name__)
 
 
+Take: TypeAlias = Callable[[bytes | None, bytes | None, int], None]
+"""Gets key, value and offset of a record; one for which it raises ValueError is logged and left out."""
+
+
 class TopicFollower:
-    """Reads a topic with one partition, committed records only.
+    """Reads topics with one partition each, committed records only, over one connection.
 
     Args:
-        bootstrap: the control plane's Kafka, `HOST:PORT,…`.
-        topic: to follow.
+        bootstrap: their Kafka, `HOST:PORT,…`.
         client_id: name in the broker's logs.
-        take: called with key, value and offset of each record; a record for which it raises ValueError is logged and
-            left out.
+        takes: topic to what gets its records; all new ones of a topic come before those of the next.
     """
 
-    def __init__(
-        self,
-        bootstrap: str,
-        topic: str,
-        client_id: str,
-        take: Callable[[bytes | None, bytes | None, int], None],
-    ) -> None:
-        self._take_record = take
-        self._partition = TopicPartition(topic, 0)
-        self._next = 0
+    def __init__(self, bootstrap: str, client_id: str, takes: Mapping[str, Take]) -> None:
+        self._takes = {TopicPartition(topic, 0): take for topic, take in takes.items()}
+        self._next: dict[TopicPartition, int] = {}
         self._consumer = AIOKafkaConsumer(
             **client_options(bootstrap),
             client_id=client_id,
             enable_auto_commit=False,
+            auto_offset_reset="earliest",
             isolation_level="read_committed",
             fetch_max_wait_ms=50,
         )
 
     async def start(self) -> None:
-        """Connect and read everything; retries until Kafka answers and the topic exists."""
+        """Connect and read everything; retries until Kafka answers and the topics exist."""
         await connect(self._consumer.start)
         await connect(self.catch_up)
 
@@ -51,22 +48,24 @@ class TopicFollower:
         await close(self._consumer)
 
     async def catch_up(self) -> None:
-        """Read up to the end that the topic has now.
+        """Read up to the ends that the topics have now.
 
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
         """
-        found = (await offset_ranges(self._consumer, [self._partition]))[self._partition]
-        unread = range(max(found.start, self._next), found.stop)
-        async for records in read_ranges(self._consumer, {self._partition: unread}):
-            for record in records:
-                try:
-                    self._take_record(record.key, record.value, record.offset)
-                except ValueError as error:
-                    logger.warning(
-                        "record-unreadable",
-                        topic=self._partition.topic,
-                        offset=record.offset,
-                        error=str(error),
-                    )
-        self._next = max(self._next, found.stop)
+        if not self._next:
+            self._next = dict(await self._consumer.beginning_offsets(list(self._takes)))
+        ends = await self._consumer.end_offsets(list(self._takes))
+        for partition, take in self._takes.items():
+            unread = range(self._next[partition], ends[partition])
+            async for records in read_ranges(self._consumer, {partition: unread}):
+                for record in records:
+                    self._take(partition, take, record)
+            self._next[partition] = max(self._next[partition], ends[partition])
+
+    @staticmethod
+    def _take(partition: TopicPartition, take: Take, record: ConsumerRecord) -> None:
+        try:
+            take(record.key, record.value, record.offset)
+        except ValueError as error:
+            logger.warning("record-unreadable", topic=partition.topic, offset=record.offset, error=str(error))

@@ -29,7 +29,7 @@ class DestinationFollower:
             client_id: name in the broker's logs.
         """
         self.states = DestinationStates()
-        self._topic = TopicFollower(bootstrap, topics.destinations, client_id, self.states.take)
+        self._topic = TopicFollower(bootstrap, client_id, {topics.destinations: self.states.take})
         self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 

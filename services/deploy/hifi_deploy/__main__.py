@@ -36,20 +36,21 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
     wanted, verdicts = WantedReleases(), Verdicts()
     writer = FencedWriter(bootstrap, topics.deployer, name)
     right = StepRight(bootstrap, topics.actions, topics.actor, name)
-    followers = [
-        TopicFollower(bootstrap, topic, name, take)
-        for topic, take in (
-            (topics.releases, wanted.take_release),
-            (topics.requests, wanted.take_request),
-            (topics.deployments, wanted.take_deployment),
-            (topics.health, lambda _, value, __: verdicts.put(decode(value or b""))),
-        )
-    ]
+    follower = TopicFollower(
+        bootstrap,
+        name,
+        {
+            topics.releases: wanted.take_release,
+            topics.requests: wanted.take_request,
+            topics.deployments: wanted.take_deployment,
+            topics.health: lambda _, value, __: verdicts.put(decode(value or b"")),
+        },
+    )
     lags = GroupLag(settings.kafka, settings.topics)
     async with aiohttp.ClientSession() as session, contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(lags.stop)
         # The writer is first: what an earlier deployer still writes is complete before anything is read.
-        clients: list[FencedWriter | StepRight | TopicFollower] = [writer, right, *followers]
+        clients: list[FencedWriter | StepRight | TopicFollower] = [writer, right, follower]
         for client in clients:
             stack.push_async_callback(client.stop)
             if not await service.unless_stopped(client.start()):
@@ -75,8 +76,7 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
         )
         while not service.stopping.is_set():
             try:
-                for follower in followers:
-                    await follower.catch_up()
+                await follower.catch_up()
                 await deployer.step()
             except (Overtaken, Misconfigured):
                 raise

@@ -53,10 +53,16 @@ class ControlState:
         self._producer = Producer(kafka, name)
         self._told: dict[str, RolloutStatus] = {}
         self._followers = [
-            TopicFollower(kafka, topics.rollouts, name, self._take_status),
-            TopicFollower(kafka, topics.principals, name, self.principals.take),
-            TopicFollower(kafka, topics.audit, name, self.audit.take),
-            TopicFollower(settings.kafka, settings.topics.destinations, name, self.destinations.take),
+            TopicFollower(
+                kafka,
+                name,
+                {
+                    topics.rollouts: self._take_status,
+                    topics.principals: self.principals.take,
+                    topics.audit: self.audit.take,
+                },
+            ),
+            TopicFollower(settings.kafka, name, {settings.topics.destinations: self.destinations.take}),
         ]
         self._read_s: float | None = None
 

@@ -43,22 +43,23 @@ async def provision(service: Service, settings: ProvisionerSettings) -> None:
     wanted, verdicts = Wanted(), Verdicts()
     registry = PipeRegistry(settings.kafka, settings.topics, service.health)
     right = StepRight(settings.control_bootstrap, topics.actions, topics.actor, name)
-    followers = [
-        TopicFollower(settings.control_bootstrap, topic, name, take)
-        for topic, take in (
-            (topics.declared, wanted.take_declaration),
-            (topics.requests, wanted.take_request),
-            (topics.rollouts, wanted.take_status),
-            (topics.health, lambda _, value, __: verdicts.put(decode(value or b""))),
-        )
-    ]
+    follower = TopicFollower(
+        settings.control_bootstrap,
+        name,
+        {
+            topics.declared: wanted.take_declaration,
+            topics.requests: wanted.take_request,
+            topics.rollouts: wanted.take_status,
+            topics.health: lambda _, value, __: verdicts.put(decode(value or b"")),
+        },
+    )
     writers = Writers(
         FencedWriter(settings.kafka, topics.provisioner, name),
         FencedWriter(settings.control_bootstrap, f"{topics.provisioner}.rollouts", name),
     )
     async with contextlib.AsyncExitStack() as stack:
         # The writers are first: what an earlier provisioner still writes is complete before anything is read.
-        clients: list[_Client] = [writers.pipes, writers.control, registry, right, *followers]
+        clients: list[_Client] = [writers.pipes, writers.control, registry, right, follower]
         for client in clients:
             stack.push_async_callback(client.stop)
             if not await service.unless_stopped(client.start()):
@@ -83,8 +84,7 @@ async def provision(service: Service, settings: ProvisionerSettings) -> None:
         )
         while not service.stopping.is_set():
             try:
-                for follower in followers:
-                    await follower.catch_up()
+                await follower.catch_up()
                 await provisioner.step()
             except Overtaken:
                 raise

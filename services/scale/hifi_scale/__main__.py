@@ -37,7 +37,7 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
     bootstrap, name = settings.control_bootstrap, settings.instance
     right = StepRight(bootstrap, topics.actions, topics.actor, name)
     health = TopicFollower(
-        bootstrap, topics.health, name, lambda _, value, __: verdicts.put(decode(value or b""))
+        bootstrap, name, {topics.health: lambda _, value, __: verdicts.put(decode(value or b""))}
     )
     async with aiohttp.ClientSession() as session, contextlib.AsyncExitStack() as stack:
         for client in (right, health):

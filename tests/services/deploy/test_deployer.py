@@ -76,6 +76,13 @@ class DeployedMesh:
         finally:
             await producer.stop(timeout_s=1)
 
+    async def tell(self, condition: Condition) -> None:
+        """Write another verdict from now on, and wait until it can be read."""
+        self.condition = condition
+        async with asyncio.timeout(WITHIN_S):
+            while {one.condition for one in await self.control.verdicts()} != {condition}:
+                await asyncio.sleep(0.1)
+
     def running(self) -> dict[str, str]:
         """Instance to its release."""
         return {one.name: one.spec.release for one in self.mesh.instances["egest"]}
@@ -142,7 +149,7 @@ async def deployed(kafka: str, tmp_path: Path, monkeypatch) -> AsyncIterator[Dep
 
 async def test_a_release_goes_everywhere_and_what_is_worse_goes_back(kafka, tmp_path, monkeypatch) -> None:
     async with deployed(kafka, tmp_path, monkeypatch) as mesh:
-        mesh.condition = Condition.UNSTABLE
+        await mesh.tell(Condition.UNSTABLE)
         good = mesh.release("good")
         await mesh.control.deploy("egest", good, 1)
         await mesh.status(lambda one: "unstable" in one.reason)

@@ -131,6 +131,6 @@ class Managed:
         raise AssertionError((last and last.content, (self.folder / f"manage-{at}.log").read_text()))
 
     async def read(self, topic: str, take: Any) -> None:
-        follower = TopicFollower(self.kafka, topic, "test", take)
+        follower = TopicFollower(self.kafka, "test", {topic: take})
         await follower.start()
         await follower.stop()

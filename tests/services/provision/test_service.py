@@ -72,7 +72,7 @@ class ControlledStream:
         self.control = ControlTopics(f"{self.topics.stream}-control")
         self.statuses: dict[str, list[RolloutStatus]] = {}
         self._figures: dict[str, dict[int, RevisionFigures]] = {}
-        self._follower = TopicFollower(self.kafka, self.control.rollouts, "test", self._take)
+        self._follower = TopicFollower(self.kafka, "test", {self.control.rollouts: self._take})
         self._declared = DeclarationLog(self.kafka, self.control.declared, "test")
         self.log = ActionLog(self.kafka, self.control.actions, "test")
 

@@ -27,7 +27,7 @@ async def principals(bootstrap: str, topics: ControlTopics) -> Mapping[str, Prin
     """
     known = Principals()
     async with _answering(bootstrap):
-        follower = TopicFollower(bootstrap, topics.principals, _CLIENT, known.take)
+        follower = TopicFollower(bootstrap, _CLIENT, {topics.principals: known.take})
         try:
             await follower.start()
         finally:

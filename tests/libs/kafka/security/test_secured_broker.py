@@ -189,7 +189,7 @@ async def test_the_provisioner_writes_pipes_and_statuses_and_another_actor_may_n
                 await writer.stop()
     monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("provision"))
     for topic in (CONTROL.declared, CONTROL.requests, CONTROL.rollouts, CONTROL.health):
-        follower = TopicFollower(secured.bootstrap, topic, "test", lambda *_: None)
+        follower = TopicFollower(secured.bootstrap, "test", {topic: lambda *_: None})
         await follower.start()
         await follower.stop()
     assert {key for key, allowed in written.items() if allowed} == {

@@ -44,7 +44,7 @@ async def until(condition, within_s: float = WITHIN_S) -> None:
 async def test_verdicts_change_with_what_happens(stream: Stream, control: ControlTopics) -> None:
     verdicts = Verdicts()
     follower = TopicFollower(
-        stream.kafka, control.health, "test", lambda _, value, __: verdicts.put(decode(value or b""))
+        stream.kafka, "test", {control.health: lambda _, value, __: verdicts.put(decode(value or b""))}
     )
     await follower.start()
 
