@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/observe services/provision services/scale services/manage services/deploy infra cli
 ARGS ?=
 
-.PHONY: help setup demo bench bench-quick bench-rows test test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean
+.PHONY: help setup demo demo-control bench bench-quick bench-rows test test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ setup: .venv/.installed  ## create .venv, compile modules, find or install Java,
 
 demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--rate 500 --for 60")
 	.venv/bin/hifi demo $(ARGS)
+
+demo-control: setup  ## take a tour of the control plane under load, about ten minutes (ARGS="--report FILE")
+	.venv/bin/hifi demo --control $(ARGS)
 
 # Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)

@@ -1,8 +1,10 @@
 """hifi demo: run a mesh on real flights and verify every delivery."""
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,10 +13,13 @@ import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
+from hifi_cli.demo.control_tour import ControlTour, with_control_plane
+from hifi_cli.demo.control_tour import is_good as tour_is_good
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.report import is_good, tables
 from hifi_cli.demo.run import Demo
+from hifi_cli.demo.tour_steps import TourSteps, tour_table
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.tables import print_table
@@ -23,17 +28,27 @@ from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, Secure, TriggerOf
 from hifi_infra.mesh.mesh import Mesh
-from hifi_infra.mesh.plan import Plan
+from hifi_infra.mesh.plan import Plan, Trigger
 
 
 @report_errors
 def demo(
     rate: Annotated[
-        float, typer.Option("--rate", min=0.1, max=20_000, metavar="EV_PER_S", help="Events per second.")
-    ] = 500,
+        float | None,
+        typer.Option(
+            "--rate",
+            min=0.1,
+            max=20_000,
+            metavar="EV_PER_S",
+            help="Events per second. Default: 500, with --control 200.",
+        ),
+    ] = None,
     seconds: Annotated[
-        float, typer.Option("--for", min=1, max=86_400, metavar="SECONDS", help="Duration of the load.")
-    ] = 60,
+        float | None,
+        typer.Option(
+            "--for", min=1, max=86_400, metavar="SECONDS", help="Duration of the load. Default: 60."
+        ),
+    ] = None,
     trigger: TriggerOf = "auto",
     report: Annotated[
         Path | None,
@@ -51,6 +66,14 @@ def demo(
         ),
     ] = None,
     *,
+    control: Annotated[
+        bool,
+        typer.Option(
+            "--control",
+            help="Take a tour of the control plane instead, in about ten minutes: declare, ramp, roll back, scale in "
+            "and deploy.",
+        ),
+    ] = False,
     keep: Annotated[
         bool,
         typer.Option("--keep", help="Keep the temporary folder with logs, request logs and Kafka's data."),
@@ -67,12 +90,15 @@ def demo(
     hifi.
 
     Exit status: 0 only if every accepted event was delivered with the declared
-    values.
+    values, and with --control only if every step of the tour did what it should.
 
     Examples:
       hifi demo
       hifi demo --rate 1000 --for 30 --trigger real-time --report demo.json
+      hifi demo --control --report tour.json
     """
+    if control and seconds is not None:
+        raise Misconfigured("--for does not go with --control: the tour ends with its last step")
     if report is not None and not report.resolve().parent.is_dir():
         raise Misconfigured(f"--report {report}: the folder {report.resolve().parent} does not exist")
     folder = data.resolve() if data else Path(tempfile.mkdtemp(prefix="hifi-demo-"))
@@ -80,50 +106,66 @@ def demo(
     numbers: dict[str, Any] | None = None
     interrupted = False
     try:
-        mesh = Mesh(
-            Plan(folder, port=workspace.ingest_port, trigger=trigger, secure=secure, env=workspace.secrets)
-        )
+        mesh = Mesh(_plan(workspace, trigger, secure, control=control))
         mesh.prepare()
         log_to(folder / "logs" / "mesh.log")
-        numbers = asyncio.run(_run(Demo(LoadTest(workspace, mesh), rate, seconds), orderly=data is not None))
+        load_test = LoadTest(workspace, mesh)
+        run = (
+            ControlTour(load_test, rate or 200, TourSteps(partial(errors.print, highlight=False)))
+            if control
+            else Demo(load_test, rate or 500, seconds or 60)
+        )
+        numbers = asyncio.run(_run(run, orderly=data is not None))
     except typer.Exit:
         interrupted = True
         raise
     finally:
-        whole = numbers is not None and is_good(numbers)
+        whole = numbers is not None and (tour_is_good if control else is_good)(numbers)
         if (
             data is None and not keep and (whole or interrupted)
         ):  # kept after an error, whose message names a log file in it
             shutil.rmtree(folder, ignore_errors=True)
     if report is not None:
         report.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
-    _print_report(numbers, folder if folder.exists() else None, as_json=as_json)
+    if as_json:
+        print_json(numbers)
+    elif control:
+        print_table(tour_table(numbers), console)
+    else:
+        _print_report(numbers)
+    if folder.exists() and not as_json:
+        console.print(f"All files are in {folder}.", highlight=False, style="dim")
     if not whole:
         raise typer.Exit(FAILED)
 
 
-async def _run(run: Demo, *, orderly: bool) -> dict[str, Any]:
+def _plan(workspace: Workspace, trigger: Trigger, secure: bool | None, *, control: bool) -> Plan:
+    plan = Plan(
+        workspace.data, port=workspace.ingest_port, trigger=trigger, secure=secure, env=workspace.secrets
+    )
+    return with_control_plane(plan) if control else plan
+
+
+async def _run(run: Demo | ControlTour, *, orderly: bool) -> dict[str, Any]:
     interrupts = Interrupts()
+    progress = show_progress(run.load_test) if isinstance(run, Demo) else contextlib.nullcontext()
     with interrupts.handle_signals():
         try:
-            async with show_progress(run.load_test):
+            async with progress:
                 numbers = await interrupts.run(run.run())
             if orderly:
-                await interrupts.run(run.stop())
+                await interrupts.run(run.load_test.stop())
             return numbers
         except Interrupted:
             errors.print("interrupted; ending all processes", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            await run.kill()
+            await run.load_test.kill()
             # Wait for threads that still write into the folder, which is removed next.
             await asyncio.get_running_loop().shutdown_default_executor()
 
 
-def _print_report(numbers: dict[str, Any], folder: Path | None, *, as_json: bool) -> None:
-    if as_json:
-        print_json(numbers)
-        return
+def _print_report(numbers: dict[str, Any]) -> None:
     for one in tables(numbers):
         print_table(one, console)
     for difference in numbers["differences"]:
@@ -136,8 +178,6 @@ def _print_report(numbers: dict[str, Any], folder: Path | None, *, as_json: bool
         )
     else:
         console.print(
-            f"\n[bold red]Not every event was delivered exactly as declared.[/] See {folder}/logs.",
+            "\n[bold red]Not every event was delivered exactly as declared.[/] See the folder `logs`.",
             highlight=False,
         )
-    if folder is not None:
-        console.print(f"All files are in {folder}.", highlight=False, style="dim")

@@ -13,6 +13,7 @@ import asyncio
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections import deque
@@ -215,12 +216,16 @@ def _key(event: Any) -> str:
 
 
 async def run(url: SplitResult, rate: float, lines: Iterator[str], log: TextIO, batch: int) -> None:
-    """Send every event at its scheduled time, then wait for the last answers."""
+    """Send every event at its scheduled time, or until SIGTERM, then wait for the last answers."""
     sender = LoadSender(url, log)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await sender.open_ahead(math.ceil(min(rate / batch * OPEN_AHEAD_S, MAX_CONNECTIONS)))
     count = late = latest_ns = 0
     start_ns, start_s, cpu_s = time.time_ns(), time.monotonic(), time.process_time()
     for ids, pieces in requests(url, os.environ["KEY"], lines, batch):
+        if stop.is_set():
+            break
         due_s = count * batch / rate
         while (early_s := start_s + due_s - time.monotonic()) > 0:
             await asyncio.sleep(max(early_s, WAKE_UP_S))

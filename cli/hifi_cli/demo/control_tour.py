@@ -1,0 +1,383 @@
+"""`hifi demo --control`: a tour of the control plane on a mesh under load, step by step."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from hifi.control.action import ActionKind, ActionState
+from hifi.control.releases.deployment import Deployment, DeploymentState
+from hifi.control.rollout_status import RolloutState, RolloutStatus
+from hifi.control.steps import ActionLog
+from hifi.control.verdict import Condition
+from hifi.dead_letters.letter import DeadLetter, DeadLetterFilter
+from hifi.dead_letters.reader import letters
+from hifi.dead_letters.replay import replay
+from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
+from hifi_cli.demo.expected import Expected
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.releases import SERVICE, write_leaking_release
+from hifi_cli.demo.tour_steps import StepFailed, TourStep, TourSteps, require
+from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
+from hifi_cli.mesh_state.control_plane import ControlPlane
+from hifi_cli.mesh_state.manage_api import ManageApi
+from hifi_cli.mesh_state.observe_api import get_json
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+
+INSTANCES: Final = 2
+"""Of the service that is deployed; a third one is more than the load needs."""
+SETTINGS: Final[Mapping[str, str]] = {
+    "HIFI_PROVISION_PHASES": "10,50,100",
+    "HIFI_PROVISION_PHASE_S": "20",
+    "HIFI_PROVISION_PHASE_EVENTS": "100",
+    "HIFI_DEPLOY_STABLE_S": "20",
+    "HIFI_DEPLOY_EVENTS": "100",
+    "HIFI_SCALE_DOWN_AFTER_S": "5",
+    "HIFI_OBSERVE_STABLE_S": "10",
+    "HIFI_OBSERVE_SETTLE_S": "20",
+}
+"""Everything settles sooner than by default, so that the tour takes minutes."""
+_MOST_S: Final = 900
+"""The load ends after this time at the latest, seconds."""
+_CLOSED_S: Final = 240
+_DRAIN_S: Final = 60
+_POLL_S: Final = 0.5
+_WANTED: Final = {"p95": "10s"}
+"""SLO of the pipe: sender, destination and every restart share one machine with the mesh."""
+
+
+def with_control_plane(plan: Plan) -> Plan:
+    """The plan of a mesh for a tour."""
+    port = free_port(but={plan.port})
+    return replace(
+        plan,
+        control=True,
+        console_port=port,
+        manage_port=free_port(but={plan.port, port}),
+        scale={"observe": 1, SERVICE: INSTANCES},
+        bounds={SERVICE: (INSTANCES, INSTANCES + 1)},
+        env={**plan.env, **SETTINGS},
+    )
+
+
+@dataclass(slots=True)
+class ControlTour:
+    """One tour. `kill` of its load test always ends all of its processes.
+
+    Attributes:
+        load_test: with the mesh; its plan is of `with_control_plane`.
+        rate: events per second.
+        steps: of the tour.
+    """
+
+    load_test: LoadTest
+    rate: float
+    steps: TourSteps
+
+    async def run(self) -> dict[str, Any]:
+        """Take the tour and return its report; the tour ends with the first step that fails.
+
+        Raises:
+            HifiError: the mesh did not start, or a process of the tour failed.
+        """
+        workspace, mesh = self.load_test.workspace, self.load_test.mesh
+        rows = await asyncio.to_thread(workspace.write_events, round(self.rate * _MOST_S))
+        (pipe,) = await asyncio.to_thread(workspace.pipes)
+        pipe = _changed(pipe, slo=_WANTED)
+        self.steps.tell("starting the mesh and its control plane")
+        await self.load_test.start(lambda _: [])
+        assert mesh.plan.control_topics is not None
+        log = ActionLog(mesh.bootstrap, mesh.plan.control_topics.actions, "hifi-tour")
+        await log.start()
+        control = ControlPlane(mesh.bootstrap, mesh.plan.control_topics)
+        try:
+            with contextlib.suppress(StepFailed):
+                await self._declare(control, pipe)
+                async with self._load():
+                    await self._ramp(control, _with_header(pipe))
+                    await self._roll_back_pipe(control, _broken(pipe))
+                    await self._replay()
+                    release = await asyncio.to_thread(
+                        write_leaking_release, workspace.data / "leaking-release"
+                    )
+                    await self._refuse_scale_in(control, release)
+                    await self._roll_back_release(control, release)
+                    await self._scale_in(log)
+                    await self._settle(control)
+        finally:
+            await log.stop()
+        if not workspace.send_log.exists():
+            return report(self.steps.ended, {}, Comparison(), {}, set())
+        sent = read_send_log(workspace.send_log)
+        maker = Expected(workspace.mask_key)
+        expected = {name: maker.deliveries(name, rows[name]) for name in sent}
+        comparison = await self.load_test.wait_for_arrivals(
+            RequestLogReader(workspace.request_log), sent, expected
+        )
+        with contextlib.suppress(StepFailed):
+            await self._agree(sent, expected, comparison)
+        return report(
+            self.steps.ended,
+            sent,
+            comparison,
+            expected,
+            {one.summary()["event"] for one in await self._dead_letters()},
+        )
+
+    async def _declare(self, control: ControlPlane, pipe: Pipe) -> None:
+        with self.steps.step("a pipe is declared through the management API") as seen:
+            await asyncio.to_thread(self._put, pipe)
+            status = await self.steps.until(
+                lambda: _status(control, pipe), lambda one: one.state.final, lambda one: one.reason
+            )
+            require(status.state is RolloutState.IN_FORCE, status.reason)
+            seen.append(f"revision {status.revision} is in force")
+
+    async def _ramp(self, control: ControlPlane, pipe: Pipe) -> None:
+        with self.steps.step("a changed pipe gets its keys in phases") as seen:
+            await self.steps.until(
+                self._arrived, lambda count: count > 0, lambda _: "the first events arrive"
+            )
+            await asyncio.to_thread(self._put, pipe)
+            shares: list[int] = []
+
+            async def watched() -> RolloutStatus:
+                """The status, whose shares are remembered."""
+                one = await _status(control, pipe)
+                if one.state is RolloutState.RAMPING and one.share and one.share not in shares:
+                    shares.append(one.share)
+                return one
+
+            status = await self.steps.until(watched, lambda one: one.state.final, _phase)
+            phases = ", ".join(f"{share / 100:g} %" for share in shares)
+            require(status.state is RolloutState.IN_FORCE, f"{status.state.value}: {status.reason}")
+            require({1000, 5000} <= set(shares), f"only the phases {phases} were seen")
+            seen.append(f"{phases} of the keys, then revision {status.revision} is in force")
+
+    async def _roll_back_pipe(self, control: ControlPlane, pipe: Pipe) -> None:
+        with self.steps.step("a version that makes dead letters is rolled back") as seen:
+            await asyncio.to_thread(self._put, pipe)
+            status = await self.steps.until(
+                lambda: _status(control, pipe), lambda one: one.state.final, _phase
+            )
+            require(status.state is RolloutState.ROLLED_BACK, f"{status.state.value}: {status.reason}")
+            seen.append(status.reason)
+
+    async def _replay(self) -> None:
+        with self.steps.step("the dead letters are replayed with the version before") as seen:
+            mesh = self.load_test.mesh
+            found = await self._dead_letters()
+            require(bool(found), "there are no dead letters")
+            producer = Producer(mesh.bootstrap, "hifi-tour")
+            await producer.start()
+            try:
+                async for _ in replay(producer, mesh.topics, found):
+                    pass
+            finally:
+                await producer.stop()
+
+            async def left() -> int:
+                """Dead letters that were not replayed."""
+                return len(await self._dead_letters())
+
+            await self.steps.until(left, lambda count: count == 0, lambda count: f"{count:,} are left")
+            seen.append(f"{len(found):,} events")
+
+    async def _refuse_scale_in(self, control: ControlPlane, release: str) -> None:
+        with self.steps.step(
+            f"while a release of {SERVICE} is deployed, no instance of it is removed"
+        ) as seen:
+            output = self.load_test.mesh.instances["scale"][0].log
+            before = len(output.read_text("utf-8"))
+            await control.deploy(SERVICE, release, 1)
+
+            async def refusal() -> str:
+                """Why scale has not removed the canary, which is one instance more than the load needs."""
+                lines = output.read_text("utf-8")[before:].splitlines()
+                refused = [line for line in lines if f"a deployment of {SERVICE} runs" in line]
+                return str(orjson.loads(refused[0])["reason"]) if refused else ""
+
+            seen.append(
+                await self.steps.until(refusal, bool, lambda _: "the canary starts, and is not needed")
+            )
+
+    async def _roll_back_release(self, control: ControlPlane, release: str) -> None:
+        with self.steps.step("the release leaks memory and is rolled back") as seen:
+
+            async def deployment() -> Deployment:
+                """How far the deployment is."""
+                return (await control.deployments())[SERVICE]
+
+            found = await self.steps.until(
+                deployment,
+                lambda one: one.release == release and one.state.final and not one.canary,
+                lambda one: f"{one.state.value}: {one.reason}",
+            )
+            require(found.state is DeploymentState.ROLLED_BACK, f"{found.state.value}: {found.reason}")
+            running = {one.spec.release for one in self.load_test.mesh.instances[SERVICE]}
+            require(release not in running, "an instance still runs the release")
+            seen.append(found.reason)
+
+    async def _scale_in(self, log: ActionLog) -> None:
+        with self.steps.step("an instance that is not needed is removed") as seen:
+            mesh = self.load_test.mesh
+            await mesh.scale(SERVICE, INSTANCES + 1, "the tour adds an instance that is not needed")
+
+            async def instances() -> int:
+                """Instances that run."""
+                return len(mesh.instances[SERVICE])
+
+            await self.steps.until(instances, lambda count: count == INSTANCES, "{} instances".format)
+
+            async def removal() -> str:
+                """The newest step on the service and its outcome, empty while it runs."""
+                await log.catch_up()
+                last = log.history.last(f"service/{SERVICE}")
+                ended = last is not None and last.state is not ActionState.STARTED
+                return f"{last.kind.value} {last.state.value}" if last is not None and ended else ""
+
+            outcome = await self.steps.until(removal, bool, lambda _: "the step ends")
+            require(outcome == f"{ActionKind.SCALE_IN.value} {ActionState.DONE.value}", outcome)
+            seen.append(f"{SERVICE} has {INSTANCES} instances again")
+
+    async def _settle(self, control: ControlPlane) -> None:
+        with self.steps.step("the stream is stable again") as seen:
+
+            async def condition() -> str:
+                """Verdict on the stream, with its reasons."""
+                one = next((one for one in await control.verdicts() if one.scope == "stream"), None)
+                return "no verdict" if one is None else ": ".join((one.condition.value, *one.reasons))
+
+            text = await self.steps.until(condition, lambda one: one == Condition.STABLE.value, str)
+            seen.append(text)
+
+    async def _agree(
+        self, sent: Mapping[str, SentEvent], expected: Mapping[str, Any], comparison: Comparison
+    ) -> None:
+        with self.steps.step("observe and the request log agree that nothing is lost or repeated") as seen:
+            console = self.load_test.mesh.plan.console
+            assert console is not None
+            accepted = [one for one in sent.values() if one.accepted]
+            last = max(one.answered_ns for one in accepted) // 60_000_000_000
+
+            async def closed() -> int:
+                """The newest minute whose account is closed, in minutes since 1970."""
+                return int(
+                    (await asyncio.to_thread(get_json, console, "/api/v1/status"))["closed_minute"] or 0
+                )
+
+            await self.steps.until(
+                closed, lambda minute: minute >= last, lambda _: "the last minute is closed", _CLOSED_S
+            )
+            path = "/api/v1/pipes/flights/minutes?last=60"
+            minutes = (await asyncio.to_thread(get_json, console, path))["minutes"]
+            observed = {
+                name: sum(row[name] for row in minutes) for name in ("in", "delivered", "lost", "duplicates")
+            }
+            deliveries = sum(len(expected[name]) for name, one in sent.items() if one.accepted)
+            own = {
+                "in": len(accepted),
+                "delivered": deliveries,
+                "lost": 0,
+                "duplicates": 0,
+            }
+            logged = {"arrived": len(comparison.arrived), "duplicates": comparison.duplicates}
+            require(observed == own, f"observe counts {observed}, expected {own}")
+            require(logged == {"arrived": deliveries, "duplicates": 0}, f"the request log has {logged}")
+            seen.append(f"{len(accepted):,} events, {deliveries:,} deliveries, 0 lost, 0 repeated")
+
+    @contextlib.asynccontextmanager
+    async def _load(self) -> AsyncIterator[None]:
+        """Sends while the block runs, and ends when the last request is answered."""
+        sending = asyncio.create_task(self.load_test.send(self.rate))
+        try:
+            yield
+        finally:
+            while self.load_test.sender is None or not self.load_test.sender.started:
+                await asyncio.sleep(_POLL_S)
+            await self.load_test.sender.stop(_DRAIN_S)
+            await sending
+
+    async def _arrived(self) -> int:
+        await self.load_test.count()
+        return self.load_test.progress.arrived
+
+    async def _dead_letters(self) -> list[DeadLetter]:
+        mesh = self.load_test.mesh
+        return [
+            one async for one in letters(mesh.bootstrap, mesh.topics, DeadLetterFilter()) if not one.replayed
+        ]
+
+    def _put(self, pipe: Pipe) -> None:
+        plan = self.load_test.mesh.plan
+        assert plan.manage is not None
+        api = ManageApi(plan.manage, plan.manage_token)
+        api.change(pipe.pipe, pipe, api.pipe(pipe.pipe))
+
+
+def report(
+    steps: list[TourStep],
+    sent: Mapping[str, SentEvent],
+    comparison: Comparison,
+    expected: Mapping[str, Any],
+    dead: set[str],
+) -> dict[str, Any]:
+    """The report of a tour. Events, each counted once; duplicates are requests."""
+    accepted = [name for name, one in sent.items() if one.accepted]
+    delivered = [
+        name for name in accepted if all((path, name) in comparison.arrived for path in expected[name])
+    ]
+    lost = set(accepted) - set(delivered) - dead
+    return {
+        "steps": [one.json() for one in steps],
+        "accepted": len(accepted),
+        "delivered": len(delivered),
+        "lost": len(lost),
+        "duplicates": comparison.duplicates,
+        "dead_lettered": len(dead & set(accepted)),
+        "mismatched": comparison.mismatched + comparison.unknown,
+        "refused": sum(one.status not in (0, 202) for one in sent.values()),
+    }
+
+
+def is_good(numbers: Mapping[str, Any]) -> bool:
+    """Whether every step showed what it should, and every accepted event was delivered once."""
+    wrong = ("lost", "duplicates", "dead_lettered", "mismatched")
+    steps_ok = all(step["ok"] for step in numbers["steps"])
+    return (
+        steps_ok
+        and numbers["accepted"] == numbers["delivered"] > 0
+        and not any(numbers[name] for name in wrong)
+    )
+
+
+async def _status(control: ControlPlane, pipe: Pipe) -> RolloutStatus:
+    return (await control.statuses())[pipe.pipe]
+
+
+def _phase(status: RolloutStatus) -> str:
+    return f"{status.state.value}, {status.share / 100:g} % of the keys: {status.reason}"
+
+
+def _changed(pipe: Pipe, **changes: Any) -> Pipe:
+    return Pipe.model_validate(pipe.model_dump(by_alias=True, exclude_defaults=True) | changes)
+
+
+def _with_header(pipe: Pipe) -> Pipe:
+    """The pipe with one more header in its requests."""
+    body = pipe.model_dump(by_alias=True, exclude_defaults=True)
+    destinations = [{**one, "headers": {"x-tour": "2"}} for one in body["destinations"]]
+    return _changed(pipe, destinations=destinations)
+
+
+def _broken(pipe: Pipe) -> Pipe:
+    """The pipe with a mistake: flights whose plane is not in the list, a seventh of all, become dead letters."""
+    body = pipe.model_dump(by_alias=True, exclude_defaults=True)
+    planes = {**body["enrich"]["lookups"]["planes"], "miss": "dead-letter"}
+    lookups = {**body["enrich"]["lookups"], "planes": planes}
+    return _changed(_with_header(pipe), enrich={**body["enrich"], "lookups": lookups})

@@ -1,0 +1,35 @@
+"""Make a release of normalize that leaks memory, for the tour of the control plane."""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+import hifi_normalize
+
+SERVICE: Final = "normalize"
+LEAK_MIB_PER_S: Final = 3
+_LEAK: Final = f'''
+import threading
+import time
+
+
+def _leak() -> None:
+    """The fault of this release: it keeps {LEAK_MIB_PER_S} MiB more each second."""
+    held = []
+    while True:
+        held.append(b"x" * ({LEAK_MIB_PER_S} * 2**20))
+        time.sleep(1)
+
+
+threading.Thread(target=_leak, daemon=True).start()
+'''
+
+
+def write_leaking_release(folder: Path) -> str:
+    """Write a copy of normalize with a leak into a folder; returns the release as `hifi deploy` names it."""
+    source = Path(hifi_normalize.__file__).parent
+    copy = folder / "services" / SERVICE / source.name
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    with (copy / "__init__.py").open("a", encoding="utf-8") as file:
+        file.write(_LEAK)
+    return str(folder)

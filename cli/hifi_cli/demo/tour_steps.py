@@ -1,0 +1,111 @@
+"""Steps of a tour: each waits until something is true, tells what it sees meanwhile, and is kept for the report."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from rich.markup import escape
+from rich.table import Table
+
+from hifi.errors import HifiError
+from hifi_cli.display.tables import table
+
+T = TypeVar("T")
+STEP_S: Final = 300
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TourStep:
+    """A step that has ended: what it shows, what was seen, and whether that is what should be."""
+
+    name: str
+    ok: bool
+    seconds: float
+    seen: str
+
+    def json(self) -> dict[str, Any]:
+        """JSON for the report."""
+        return {"name": self.name, "ok": self.ok, "seconds": round(self.seconds, 1), "seen": self.seen}
+
+
+class StepFailed(HifiError):
+    """A step of the tour did not show what it should; the text says what was seen."""
+
+
+@dataclass(slots=True)
+class TourSteps:
+    """The steps of a tour.
+
+    Attributes:
+        tell: prints a line about the progress.
+        ended: those that have ended.
+    """
+
+    tell: Callable[[str], None]
+    ended: list[TourStep] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[list[str]]:
+        """A step, whose outcome is told and kept; what was seen is appended to the list that it gives."""
+        self.tell(f"{len(self.ended) + 1}. {name}")
+        began_s = time.monotonic()
+        seen: list[str] = []
+        failure: HifiError | None = None
+        try:
+            yield seen
+        except HifiError as error:
+            failure = error
+        text = str(failure) if failure else "; ".join(seen)
+        step = TourStep(name, failure is None, time.monotonic() - began_s, text)
+        self.ended.append(step)
+        self.tell(f"   {'' if step.ok else 'NOT '}shown after {step.seconds:.0f} s: {text}")
+        if failure:
+            raise StepFailed(str(failure)) from failure
+
+    async def until(
+        self,
+        read: Callable[[], Awaitable[T]],
+        holds: Callable[[T], bool],
+        describe: Callable[[T], str],
+        within_s: float = STEP_S,
+    ) -> T:
+        """Read until a condition holds, and tell what is seen whenever that changes.
+
+        Raises:
+            StepFailed: it does not hold within the bound.
+        """
+        told, end_s = "", time.monotonic() + within_s
+        while True:
+            found = await read()
+            if holds(found):
+                return found
+            if (text := describe(found)) != told:
+                told = text
+                self.tell(f"   {text}")
+            if time.monotonic() > end_s:
+                raise StepFailed(f"not within {within_s:g} s; last seen: {text}")
+            await asyncio.sleep(_POLL_S)
+
+
+def require(holds: bool, seen: str) -> None:
+    """Raises StepFailed with what was seen, unless something holds."""
+    if not holds:
+        raise StepFailed(seen)
+
+
+def tour_table(numbers: Mapping[str, Any]) -> Table:
+    """The table printed at the end of a tour."""
+    rows = table(">step", "what it shows", "seen", ">time", title="\nTour of the control plane")
+    for number, step in enumerate(numbers["steps"], 1):
+        seen = escape(step["seen"]) if step["ok"] else f"[bold red]{escape(step['seen'])}[/]"
+        rows.add_row(str(number), step["name"], seen, f"{step['seconds']:,.0f} s")
+    rows.caption = ", ".join(
+        f"{numbers[name]:,} {name.replace('_', '-')}"
+        for name in ("accepted", "delivered", "lost", "duplicates", "dead_lettered", "mismatched")
+    )
+    rows.caption_justify = "left"
+    return rows

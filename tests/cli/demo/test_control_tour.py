@@ -1,0 +1,106 @@
+"""The tour of the control plane: its steps, its report, and the whole tour on a real mesh."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from hifi_cli.demo.control_tour import is_good, report
+from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require, tour_table
+from hifi_cli.demo.verify import Arrival, Comparison, SentEvent
+from hifi_cli.display.tables import print_table
+
+EXPECTED = {"a": {"/x": {"id": "a"}}, "b": {"/x": {"id": "b"}, "/y": {"id": "b"}}}
+SENT = {name: SentEvent(1, 2, 3, 202) for name in EXPECTED} | {"refused": SentEvent(1, 2, 3, 429)}
+
+
+def arrived(*places):
+    """What the destination has logged."""
+    comparison = Comparison()
+    for path, name in places:
+        comparison.add(Arrival(path, name, 9, {"id": name}, True), EXPECTED[name])
+    return comparison
+
+
+def tour(*outcomes):
+    """Steps that have ended, and the lines that were told."""
+    lines = []
+    steps = TourSteps(lines.append)
+    for number, ok in enumerate(outcomes):
+        try:
+            with steps.step(f"step {number}") as seen:
+                seen.append("what was seen")
+                require(ok, "something else")
+        except StepFailed:
+            pass
+    return steps.ended, lines
+
+
+ALL = (("/x", "a"), ("/x", "b"), ("/y", "b"))
+
+
+def test_a_tour_is_good_when_every_step_is_and_every_event_arrived_once():
+    steps, lines = tour(True, True)
+    numbers = report(steps, SENT, arrived(*ALL), EXPECTED, set())
+    assert is_good(numbers)
+    counts = {name: numbers[name] for name in ("accepted", "delivered", "lost", "duplicates", "refused")}
+    assert counts == {"accepted": 2, "delivered": 2, "lost": 0, "duplicates": 0, "refused": 1}
+    assert [(step["name"], step["ok"]) for step in numbers["steps"]] == [("step 0", True), ("step 1", True)]
+    assert all(step["seconds"] >= 0 for step in numbers["steps"])
+    assert lines[0] == "1. step 0"
+    assert "what was seen" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "places", "dead", "wrong"),
+    [
+        ((True, False), ALL, set(), {}),
+        ((True,), ALL[:2], set(), {"lost": 1}),
+        ((True,), (*ALL, ALL[0]), set(), {"duplicates": 1}),
+        ((True,), ALL[:2], {"b"}, {"dead_lettered": 1, "lost": 0}),
+        ((True,), (), set(), {"delivered": 0, "lost": 2}),
+    ],
+    ids=["a step failed", "lost", "repeated", "dead letter", "nothing arrived"],
+)
+def test_a_tour_is_not_good_when_anything_is_wrong(outcomes, places, dead, wrong):
+    numbers = report(tour(*outcomes)[0], SENT, arrived(*places), EXPECTED, dead)
+    assert not is_good(numbers)
+    assert {name: numbers[name] for name in wrong} == wrong
+
+
+def test_a_failed_step_tells_what_was_seen_instead():
+    steps, lines = tour(False)
+    assert lines[-1].startswith("   NOT shown after")
+    assert lines[-1].endswith("something else")
+    output = io.StringIO()
+    print_table(
+        tour_table(report(steps, SENT, arrived(*ALL), EXPECTED, set())), Console(file=output, width=100)
+    )
+    assert "something else" in output.getvalue()
+
+
+async def test_what_does_not_become_true_ends_the_step():
+    steps, read = TourSteps(lambda _: None), iter(range(1_000_000))
+
+    async def count():
+        """One more each time."""
+        return next(read)
+
+    assert await steps.until(count, lambda number: number == 2, str) == 2
+    with pytest.raises(StepFailed, match="not within 0 s; last seen: 3"):
+        await steps.until(count, lambda _: False, str, within_s=0)
+
+
+@pytest.mark.more
+@pytest.mark.timeout(1800)
+def test_the_tour_shows_each_step_and_loses_nothing(start_hifi, tmp_path):
+    told = tmp_path / "tour.json"
+    command = start_hifi("demo", "--control", "--report", told)
+    assert command.wait(1700) == 0, command.text()
+    numbers = json.loads(told.read_text())
+    assert len(numbers["steps"]) >= 6
+    assert all(step["ok"] for step in numbers["steps"])
+    assert numbers["accepted"] == numbers["delivered"] > 0
+    assert (numbers["lost"], numbers["duplicates"]) == (0, 0)
+    command.wait_gone()
