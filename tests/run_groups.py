@@ -3,7 +3,7 @@
 Tests that start whole meshes, watch minutes close or restart services mostly wait, so the groups share two cores well.
 Each process has a Kafka of its own and writes build/tests/<group>.log, which is printed when the group ends.
 
-Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to both pytest processes.
+Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to every pytest process.
 Exit status: 0 when all groups passed, else 1.
 """
 
@@ -19,16 +19,14 @@ ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "tests"
 PYTEST: Final = Path(sys.executable).with_name("pytest")
 FOLDERS: Final = {
-    "commands": ("tests/cli", "tests/libs/aiokafka_cooperative"),
+    "commands": ("tests/cli",),
     "observe": ("tests/services/observe", "tests/infra", "tests/services/egest/dedup"),
     "enrich": (
         "tests/services/enrich",
         "tests/services/normalize",
         "tests/services/manage",
-        "tests/services/provision",
-        "tests/services/scale",
-        "tests/services/deploy",
     ),
+    "libs": ("tests/libs", "tests/services/provision", "tests/services/scale", "tests/services/deploy"),
 }
 """Group to its folders, so that all groups take about the same time. The group `others` has everything else."""
 UNCOMPILED: Final = (
