@@ -181,6 +181,19 @@ def identity_prefix(pipe: str, revision: int, barrier: int, accepted_us: int) ->
     return b"%d;%b;%d;%d;%d;" % (FORMAT, pipe.encode("ascii"), revision, barrier, accepted_us)
 
 
+def with_revision(headers: Headers, revision: int, barrier: int) -> Headers:
+    """Headers of an event with another revision of its pipe; fields that a later release appended stay.
+
+    Args:
+        headers: of a record, in their order, whose header `hifi` is well-formed.
+        revision: see `REVISION`.
+        barrier: see `BARRIER`.
+    """
+    parts = identity_header(headers).split(b";")
+    parts[2:4] = b"%d" % revision, b"%d" % barrier
+    return [(IDENTITY, b";".join(parts)), *headers[1:]]
+
+
 def identity_header(headers: Sequence[tuple[str, bytes]]) -> bytes:
     """The value of the header `hifi`, without a check of its content.
 

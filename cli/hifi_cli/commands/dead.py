@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +17,8 @@ from hifi.dead_letters.reader import letter, letters
 from hifi.dead_letters.replay import replay as replay_letters
 from hifi.errors import Misconfigured, Rejected
 from hifi.kafka.producer import Producer
+from hifi.pipe.registry import read_registry
+from hifi.pipe.revision import PipeVersion
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import local_time
@@ -177,6 +179,7 @@ async def replay(
     wanted_places = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
     outcomes: Counter[str] = Counter()
+    pipes = (await read_registry(target.kafka, target.topics)).pipes
     async with _producer(target) as producer:
         with Progress(
             TextColumn("replaying"),
@@ -190,7 +193,7 @@ async def replay(
             show_progress = lambda done, total: bars.update(bar, completed=done, total=total)  # noqa: E731
             async for one in letters(target.kafka, target.topics, wanted, show_progress):
                 if not wanted_places or (one.partition, one.offset) in wanted_places:
-                    outcomes[await _replayed(producer, target, one)] += 1
+                    outcomes[await _replayed(producer, target, one, pipes)] += 1
     missing = len(wanted_places) - outcomes.total() if wanted_places else 0
     counts = {
         "replayed": outcomes["replayed"],
@@ -208,9 +211,11 @@ async def replay(
         raise typer.Exit(FAILED)
 
 
-async def _replayed(producer: Producer, target: Target, one: DeadLetter) -> str:
+async def _replayed(
+    producer: Producer, target: Target, one: DeadLetter, pipes: Mapping[str, PipeVersion]
+) -> str:
     try:
-        async for _, topic in replay_letters(producer, target.topics, [one]):
+        async for _, topic in replay_letters(producer, target.topics, [one], pipes):
             return "replayed" if topic else "already"
     except Rejected as error:
         errors.print(f"{one.id}: {error.detail}", highlight=False, markup=False)

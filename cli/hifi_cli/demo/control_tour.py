@@ -18,6 +18,7 @@ from hifi.dead_letters.reader import letters
 from hifi.dead_letters.replay import replay
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
+from hifi.pipe.registry import read_registry
 from hifi_cli.demo.expected import Expected
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.releases import SERVICE, write_leaking_release
@@ -173,10 +174,11 @@ class ControlTour:
             mesh = self.load_test.mesh
             found = await self._dead_letters()
             require(bool(found), "there are no dead letters")
+            pipes = (await read_registry(mesh.bootstrap, mesh.topics)).pipes
             producer = Producer(mesh.bootstrap, "hifi-tour")
             await producer.start()
             try:
-                async for _ in replay(producer, mesh.topics, found):
+                async for _ in replay(producer, mesh.topics, found, pipes):
                     pass
             finally:
                 await producer.stop()

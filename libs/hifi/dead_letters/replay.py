@@ -6,7 +6,7 @@ part of the key of its deduplicator. The data of a dead letter that has none, be
 read from `raw`.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -25,6 +25,7 @@ from hifi.event import (
     DUE,
     IN,
     PASS,
+    PIPE,
     POINTER,
     RAW,
     REASON,
@@ -36,10 +37,12 @@ from hifi.event import (
     Record,
     identity,
     with_fields,
+    with_revision,
 )
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.pipe.revision import PipeVersion
 from hifi.topics import Topics
 
 CHUNK: Final = 100
@@ -73,19 +76,24 @@ def target(topics: Topics, letter: DeadLetter) -> str:
     return inputs[service]
 
 
-def replayed(letter: DeadLetter, now_us: int) -> Record:
+def replayed(letter: DeadLetter, current: PipeVersion | None, now_us: int) -> Record:
     """The record that a replay writes: the event as the service read it, with attempts counted from 0.
+
+    It is processed with the current revision of its pipe: the one that refused it may just have been rolled back.
 
     The header `hifi_service` stays: an event that enrich gets again has its old offset in `raw`, and by this header
     egest knows that it is not a copy.
     """
     changes: dict[str, bytes | None] = dict.fromkeys(_DROPPED)
     changes |= {REPLAY: b"%d" % (letter.replays + 1), IN: b"%d" % now_us}
-    return Record(letter.key, letter.value, with_fields(letter.headers, changes))
+    headers = with_fields(letter.headers, changes)
+    if current is not None:
+        headers = with_revision(headers, current.revision, current.version)
+    return Record(letter.key, letter.value, headers)
 
 
 async def replay(
-    producer: Producer, topics: Topics, some: Sequence[DeadLetter]
+    producer: Producer, topics: Topics, some: Sequence[DeadLetter], pipes: Mapping[str, PipeVersion]
 ) -> AsyncIterator[tuple[DeadLetter, str]]:
     """Replay dead letters in their order; Kafka acknowledges each before it is noted as replayed.
 
@@ -93,6 +101,7 @@ async def replay(
         producer: started.
         topics: of the stream.
         some: as `letters` returns them.
+        pipes: name to the current revision, as the registry has it now.
 
     Yields:
         Each dead letter with the topic that it went to; empty if it had been replayed before.
@@ -104,7 +113,8 @@ async def replay(
     for (topic, partition), chunk in _chunks(topics, some, refused):
         if topic:
             whole = await _with_data(producer.bootstrap, topics.raw, chunk, refused)
-            await producer.send_and_wait(topic, partition, [replayed(one, now_us()) for one in whole])
+            records = [replayed(one, pipes.get(one.text(PIPE)), now_us()) for one in whole]
+            await producer.send_and_wait(topic, partition, records)
             note = orjson.dumps({"offsets": [one.offset for one in whole]})
             await producer.send_and_wait(topics.replays, partition, [Record(None, note, [])])
             chunk = whole  # noqa: PLW2901

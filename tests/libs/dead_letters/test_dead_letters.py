@@ -19,9 +19,18 @@ from hifi.errors import Misconfigured, Rejected
 from hifi.event import seq_text
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
+from hifi.pipe.revision import PipeVersion
 from hifi.topics import Tier, Topics
 
 PARTITIONS = 2
+FLIGHTS = Pipe.model_validate(
+    {
+        "pipe": "flights",
+        "source": {"keys": [{"env": "KEY"}]},
+        "destinations": [{"name": "d", "url": "http://127.0.0.1:9/"}],
+    }
+)
 
 
 IDENTITY_FIELDS = {
@@ -78,8 +87,9 @@ class DeadLetterStream:
     async def found(self, wanted: DeadLetterFilter | None = None) -> list[DeadLetter]:
         return [one async for one in letters(self.kafka, self.topics, wanted or DeadLetterFilter())]
 
-    async def replay(self, some: list[DeadLetter]) -> list[tuple[str, str]]:
-        return [(one.id, topic) async for one, topic in replay(self.producer, self.topics, some)]
+    async def replay(self, some: list[DeadLetter], *current: PipeVersion) -> list[tuple[str, str]]:
+        pipes = {one.pipe.pipe: one for one in current}
+        return [(one.id, topic) async for one, topic in replay(self.producer, self.topics, some, pipes)]
 
     async def read(self, topic: str) -> list[Any]:
         consumer = AIOKafkaConsumer(
@@ -187,6 +197,18 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
     )
 
 
+async def test_a_replayed_event_is_processed_with_the_current_revision(stream: DeadLetterStream) -> None:
+    await stream.write("enrich")
+    await stream.write("enrich", pipe="deleted")
+    await stream.replay(await stream.found(), PipeVersion(FLIGHTS, version=40, revision=4))
+    identities = [event.identity(record.headers) for record in await stream.read(stream.topics.normalized)]
+    assert [(one.pipe, one.revision, one.barrier) for one in identities] == [
+        ("flights", 4, 40),
+        ("deleted", 1, 1),
+    ]
+    assert [one.seq for one in identities] == [seq_text(7, 0), seq_text(7, 1)]
+
+
 async def test_a_repeated_replay_changes_nothing(stream: DeadLetterStream) -> None:
     for _ in range(250):
         await stream.write()
@@ -235,4 +257,4 @@ def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
     one = DeadLetter(0, 0, 0, b"k", b"", headers)
     with pytest.raises(Rejected):
         target(Topics("s"), one)
-    assert replayed(one, 5).value == b""
+    assert replayed(one, None, 5).value == b""

@@ -62,7 +62,7 @@ class Api:
     def __init__(self, observatory: Observatory) -> None:
         self._observatory = observatory
         self._store = observatory.store
-        self._replays = Replays(observatory.settings, observatory.topics)
+        self._replays = Replays(observatory.settings, observatory.topics, observatory.registry)
 
     async def openapi(self, _: Request) -> Response:
         """GET /openapi.json: the OpenAPI document of this API."""

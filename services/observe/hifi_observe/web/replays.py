@@ -15,6 +15,7 @@ from hifi.dead_letters.reader import letters
 from hifi.dead_letters.replay import CHUNK, replay
 from hifi.errors import Misconfigured, Rejected, Retryable
 from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
 from hifi_observe.settings import ObserveSettings
 
@@ -63,8 +64,9 @@ class ReplayResult:
 class Replays:
     """Runs replays, one at a time."""
 
-    def __init__(self, settings: ObserveSettings, topics: Topics) -> None:
+    def __init__(self, settings: ObserveSettings, topics: Topics, registry: PipeRegistry) -> None:
         self._settings = settings
+        self._registry = registry
         self._topics = topics
         self.busy = False
         """A replay is running."""
@@ -129,8 +131,9 @@ class Replays:
 
     async def _replay_chunk(self, producer: Producer, chunk: list[DeadLetter], result: ReplayResult) -> None:
         before = result.replayed
+        pipes = {known.pipe.pipe: known for known in self._registry.all()}
         try:
-            async for _ in replay(producer, self._topics, chunk):
+            async for _ in replay(producer, self._topics, chunk, pipes):
                 result.replayed += 1
         except Rejected as error:
             result.why = result.why or error.detail

@@ -11,6 +11,8 @@ import pytest
 
 from hifi.dead_letters.letter import DeadLetter
 from hifi.errors import Misconfigured, Retryable
+from hifi.health import Health
+from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web import replays
@@ -21,7 +23,8 @@ from stream_double import new_stream
 
 
 async def test_without_kafka_a_replay_fails_in_time_and_does_not_block_the_next() -> None:
-    runner = Replays(ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i"), Topics("s"))
+    settings = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i")
+    runner = Replays(settings, Topics("s"), PipeRegistry(settings.kafka, Topics("s"), Health("observe", "i")))
     for _ in range(2):
         with pytest.raises(Retryable, match="0 were replayed"):
             await asyncio.wait_for(runner.run("flights", ReplayRequest()), 30)
