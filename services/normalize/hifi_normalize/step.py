@@ -24,11 +24,14 @@ from hifi.event import (
     RAW,
     RECEIPT,
     RECEIPT_FIELDS,
+    REPLAY,
     TRACEPARENT,
     Identity,
     Record,
+    SourcePosition,
     identity,
     parse_identity,
+    source_position,
     with_fields,
 )  # fmt: skip
 from hifi.health import Health
@@ -52,8 +55,8 @@ from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache, Parti
 SERVICE: Final = "normalize"
 _PACKED: Final = 2
 """Headers in front of those of the event itself: `hifi` and `hifi_hop`."""
-_DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%d"}.get(name, b"") for name in RECEIPT_FIELDS)
-"""The header `hifi_receipt` of a duplicate, for the offset of its first copy."""
+_DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%b"}.get(name, b"") for name in RECEIPT_FIELDS)
+"""The header `hifi_receipt` of a duplicate, for the text of the offset of its first copy."""
 _VERSION_POLL_S: Final = 0.5
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
@@ -226,9 +229,15 @@ class Normalizer:
         fingerprints: PartitionFingerprints,
         record: ConsumerRecord,
         event: Identity,
-    ) -> int | None:
-        """Offset in `raw` of the first copy of an event that its client sent before; None: it was not sent before."""
+    ) -> bytes | None:
+        """The field `hifi_first` of an event that its client sent, or its source gave, before; None: it is new.
+
+        It is the offset in `raw` of the first copy, or empty for an event of a source.
+        """
         pipe = event.pipe
+        position = source_position(record.headers)
+        if position is not None:
+            return self._source_copy(fingerprints, record, pipe, position)
         published = self._registry.get(pipe)
         if published is None or not self._cache.enabled:
             return None
@@ -243,7 +252,18 @@ class Normalizer:
         if repetition is not Repetition.REPEATED:
             return None
         metrics.CLIENT_RETRIES.labels(pipe).inc()
-        return first
+        return b"%d" % first
+
+    def _source_copy(
+        self, fingerprints: PartitionFingerprints, record: ConsumerRecord, pipe: str, position: SourcePosition
+    ) -> bytes | None:
+        """The empty text if an event was read from its source before; None: it is new, or an operator replayed it."""
+        if _header(record, REPLAY) is not None or not fingerprints.sources.is_copy(
+            pipe, position, record.offset
+        ):
+            return None
+        metrics.SOURCE_COPIES.labels(pipe).inc()
+        return b""
 
     async def _write(self, assigned: AssignedPartition, outputs: _Outputs) -> None:
         """Write all outputs and wait until Kafka has acknowledged them."""
@@ -292,8 +312,8 @@ def _header(record: ConsumerRecord, wanted: str) -> bytes | None:
     return None
 
 
-def _duplicate_receipt(record: ConsumerRecord, first: int, fetched_us: int) -> Record:
-    """The receipt of an event whose first copy, at offset `first`, is delivered instead."""
+def _duplicate_receipt(record: ConsumerRecord, first: bytes, fetched_us: int) -> Record:
+    """The receipt of an event whose first copy, at offset `first` unless that is empty, is delivered instead."""
     headers = [
         record.headers[0],
         (HOP, b"%d;%d" % (fetched_us, record.offset)),

@@ -172,8 +172,14 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
         ),
         "normalize": Access(
-            reads=[topics.raw, topics.pipes, topics.ids],
-            writes=[topics.normalized, topics.dead_letter, topics.receipts, topics.ids],
+            reads=[topics.raw, topics.pipes, topics.ids, topics.source_positions],
+            writes=[
+                topics.normalized,
+                topics.dead_letter,
+                topics.receipts,
+                topics.ids,
+                topics.source_positions,
+            ],
             groups=[topics.group("normalize")],
         ),
         "enrich": Access(

@@ -32,6 +32,7 @@ def _writers(topic: str) -> set[str]:
         (TOPICS.normalized, {"normalize", "observe", "operator"}),
         (TOPICS.receipts, {"normalize", "egest"}),
         (TOPICS.ids, {"normalize"}),
+        (TOPICS.source_positions, {"normalize"}),
         (TOPICS.retry_out, {"retrier", "observe", "operator"}),
         (TOPICS.retry_in(TOPICS.tiers[0]), {"egest"}),
         (TOPICS.dead_letter, {"normalize", "enrich", "egest", "retrier"}),
