@@ -89,6 +89,9 @@ REASON: Final = "hifi_reason"
 POSITION: Final = "hifi_position"
 """The third header of an event that was read from a source: the fields of `SourcePosition`."""
 
+REFUSED: Final = "hifi_refused"
+"""On events of a source that cannot be read: `<reason>;<detail>` of the dead letter that normalize writes."""
+
 # Headers of retries, dead letters and replays.
 
 STARTED: Final = "hifi_started"

@@ -24,6 +24,7 @@ from hifi.event import (
     RAW,
     RECEIPT,
     RECEIPT_FIELDS,
+    REFUSED,
     REPLAY,
     TRACEPARENT,
     Identity,
@@ -55,6 +56,8 @@ from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache, Parti
 SERVICE: Final = "normalize"
 _PACKED: Final = 2
 """Headers in front of those of the event itself: `hifi` and `hifi_hop`."""
+_REFUSED_AT: Final = 3
+"""Place of the header `hifi_refused`, after `hifi_position`."""
 _DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%b"}.get(name, b"") for name in RECEIPT_FIELDS)
 """The header `hifi_receipt` of a duplicate, for the text of the offset of its first copy."""
 _VERSION_POLL_S: Final = 0.5
@@ -185,6 +188,8 @@ class Normalizer:
                 if first is not None:
                     outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
                     continue
+                if len(headers) > _REFUSED_AT and headers[_REFUSED_AT][0] == REFUSED:
+                    raise _refusal(headers[_REFUSED_AT][1])
                 program, value = self._pipes.get(event.pipe, event.revision), record.value
                 if program.function is not None:
                     if record.offset not in answers:
@@ -207,6 +212,8 @@ class Normalizer:
                 event = identity(record.headers)
                 if event.barrier > self._registry.version:
                     break
+                if _header(record, REFUSED) is not None:
+                    continue
                 function, program = self._pipes.function(event.pipe, event.revision)
                 if function is not None:
                     data = program.prepare(record.value, _header(record, CONTENT_TYPE))
@@ -310,6 +317,12 @@ def _header(record: ConsumerRecord, wanted: str) -> bytes | None:
         if name == wanted:
             return bytes(value)
     return None
+
+
+def _refusal(value: bytes) -> Rejected:
+    """Why an event of a source cannot be read."""
+    reason, _, detail = value.decode().partition(";")
+    return Rejected(reason, detail)
 
 
 def _duplicate_receipt(record: ConsumerRecord, first: bytes, fetched_us: int) -> Record:

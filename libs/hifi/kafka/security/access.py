@@ -171,6 +171,12 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             describes=[topics.normalized, topics.enriched, retries],
             describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
         ),
+        "collect": Access(
+            reads=[topics.pipes],
+            writes=[topics.raw, topics.accepted],
+            # For sources on the stream's own cluster; their topics are for their owner to allow.
+            groups=[topics.group("collect") + ANY],
+        ),
         "normalize": Access(
             reads=[topics.raw, topics.pipes, topics.ids, topics.source_positions],
             writes=[
