@@ -187,7 +187,7 @@ class SourcePosition(NamedTuple):
     position: int
     """Of the event within the source partition, such as an offset. Within a run positions rise."""
     source: bytes
-    """Name of the source partition, such as `kafka/<cluster id>/<topic>/<partition>`."""
+    """Name of the source partition, such as `kafka/<cluster id>/<topic>/<topic id>/<partition>`."""
 
 
 def position_header(position: SourcePosition) -> tuple[str, bytes]:

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 from hifi.errors import Misconfigured, Retryable
 from hifi.health import Health
 from hifi.kafka.clients import connect
-from hifi.kafka.security import KafkaSecurity, client_options
+from hifi.kafka.security import client_options
 from hifi.topics import DeclaredTopics
 
 _ALREADY_EXISTS = 36
@@ -76,24 +76,6 @@ async def topic_names(bootstrap: str, prefix: str) -> list[str]:
     """
     async with _admin(bootstrap) as admin:
         return sorted(name for name in await admin.list_topics() if name.startswith(prefix))
-
-
-async def cluster_id(bootstrap: str, security: KafkaSecurity | None = None) -> str:
-    """The id of a Kafka cluster.
-
-    Args:
-        bootstrap: `HOST:PORT,…`.
-        security: of the connection; None: that of the bootstrap servers.
-
-    Raises:
-        aiokafka.errors.KafkaError, OSError: no broker answers, or it refuses.
-    """
-    admin = AIOKafkaAdminClient(**client_options(bootstrap, security))
-    try:
-        await admin.start()
-        return str((await admin.describe_cluster())["cluster_id"])
-    finally:
-        await admin.close()
 
 
 async def matching_partitions(bootstrap: str, names: list[str], partitions: int, health: Health) -> None:

@@ -6,8 +6,8 @@ import contextlib
 from hifi import log
 from hifi.errors import Misconfigured
 from hifi.health import Health
-from hifi.kafka.admin import cluster_id
 from hifi.kafka.clients import connect
+from hifi.kafka.topic_identity import TopicIdentity, topic_identity
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import KafkaSource
 from hifi.service import Service
@@ -124,18 +124,18 @@ class SourceReaders:
 
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
         source, health = reader.source, reader.health
-        found: list[str] = []
+        found: list[TopicIdentity] = []
 
         async def ask() -> None:
-            """Ask for the id of the cluster once."""
-            found.append(await cluster_id(source.bootstrap, source.security))
+            """Ask for the ids of the topic once."""
+            found.append(await topic_identity(source.bootstrap, source.topic, source.security))
 
-        asking = connect(ask, lambda error: health.warn("cluster", f"it does not answer: {error!r}"))
+        asking = connect(ask, lambda error: health.warn("topic", f"it cannot be read: {error!r}"))
         if await reader.unless_stopped(asking):
-            health.warn("cluster", None)
+            health.warn("topic", None)
             health.warn("settings", None)
             topic = KafkaTopicReader(
-                reader, self._settings, pipe, source, found[0], self._registry, self._writer
+                reader, self._settings, pipe, source, found[0].cluster, self._registry, self._writer
             )
             await topic.run()
 

@@ -64,6 +64,18 @@ class CollectedStream:
         finally:
             await consumer.stop()
 
+    async def create_source_again(self) -> None:
+        """Delete the source topic and create it anew."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        try:
+            await admin.delete_topics([self.source])
+            async with asyncio.timeout(60):
+                while not await _created(admin, self.source):
+                    await asyncio.sleep(0.2)
+        finally:
+            await admin.close()
+
     async def start(self, service: str, **settings: object) -> tuple[subprocess.Popen[bytes], int]:
         """Start a service and wait until it is ready; its process, and the port of its health pages."""
         admin = free_port()
@@ -96,8 +108,7 @@ async def collected_stream(kafka: str, log: Path) -> AsyncIterator[CollectedStre
     source = f"orders-{uuid.uuid4().hex[:8]}"
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
     await admin.start()
-    configs = {"message.timestamp.type": "CreateTime"}
-    await admin.create_topics([NewTopic(source, SOURCE_PARTITIONS, 1, topic_configs=configs)])
+    assert await _created(admin, source)
     await admin.close()
     producer = AIOKafkaProducer(bootstrap_servers=kafka, acks="all")
     await producer.start()
@@ -121,3 +132,10 @@ async def until(condition: Callable[[], bool], bound_s: float = 90) -> None:
 def fields(record: ConsumerRecord) -> dict[str, bytes]:
     """Headers and fields of packed headers by name."""
     return event.fields(record.headers)
+
+
+async def _created(admin: AIOKafkaAdminClient, name: str) -> bool:
+    """Create a source topic; False: Kafka still has the one before."""
+    topic = NewTopic(name, SOURCE_PARTITIONS, 1, topic_configs={"message.timestamp.type": "CreateTime"})
+    answer = await admin.create_topics([topic])
+    return all(error[1] == 0 for error in answer.topic_errors)

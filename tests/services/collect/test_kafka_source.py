@@ -120,7 +120,10 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
         assert (found["ce_id"], found["ce_type"]) == (place, b"order")
         assert found["ce_time"] == b"2023-11-14T22:13:20.123Z"
         assert found["content-type"] == b"application/json"
-        assert found["hifi_position"].split(b";")[1:] == [b"0", b"kafka/" + place.removesuffix(b"/0")]
+        assert found["hifi_position"].split(b";")[1:] == [
+            b"0",
+            b"kafka/%b/%b/%b/1" % (cluster, stream.source.encode(), found["hifi_position"].split(b"/")[3]),
+        ]
         assert first.value == values[b"by the field"]
         told = {
             int(known["ce_id"].split(b"/")[-1]): (known["hifi_reason"], known["hifi_service"])
@@ -153,7 +156,7 @@ async def test_a_cluster_that_is_away_is_a_warning_and_holds_no_other_source_up(
     async with collected_stream(kafka, log) as stream:
         await stream.publish(stream.pipe(bootstrap="127.0.0.1:1"))
         _, admin = await stream.start("collect")
-        await until(lambda: "source of orders: cluster" in readyz(admin)[1]["warnings"])
+        await until(lambda: "source of orders: topic" in readyz(admin)[1]["warnings"])
         assert readyz(admin)[0] == 200
         await stream.put(range(5))
         await stream.publish(stream.pipe())
@@ -171,3 +174,19 @@ async def test_a_partition_whose_records_were_lost_is_not_read_from_its_beginnin
         _, admin = await stream.start("collect")
         await until(lambda: any("ends before" in each for each in readyz(admin)[1]["warnings"].values()))
         assert await stream.all(stream.topics.raw) == []
+
+
+async def test_the_records_of_a_topic_that_was_created_again_are_new_events(kafka: str, log: Path) -> None:
+    async with collected_stream(kafka, log) as stream:
+        await stream.publish(stream.pipe())
+        await stream.start("normalize")
+        for created, records in ((False, 60), (True, 30)):
+            if created:
+                await stream.create_source_again()
+            process, _ = await stream.start("collect")
+            await stream.put(range(records))
+            wanted = 60 + records if created else 60
+            await stream.read(stream.topics.normalized, lambda found, wanted=wanted: len(found) == wanted)
+            process.terminate()
+            assert await asyncio.to_thread(process.wait, 60) == 0
+        assert await stream.all(stream.topics.receipts) == []

@@ -19,6 +19,7 @@ from hifi import log
 from hifi.clock import now_us
 from hifi.errors import Fenced
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
+from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import KafkaSource
 from hifi.service import Service
@@ -108,7 +109,7 @@ class KafkaTopicReader:
     async def _write(self, assigned: AssignedPartition, batch: Batch, events: list[SourceEvent]) -> None:
         if assigned.committed is not None and batch[0].offset < assigned.committed:
             await self._refuse_truncated(assigned)
-        in_us, reading = now_us(), self._reading(assigned)
+        in_us, reading = now_us(), await self._reading(assigned)
         try:
             await self._keep_times(assigned, reading, batch, in_us)
             pipe = self._registry.get(self._pipe)
@@ -123,13 +124,25 @@ class KafkaTopicReader:
         assigned.complete_through(batch[-1].offset)
         reading.times.forget(batch[-1].offset + 1)
 
-    def _reading(self, assigned: AssignedPartition) -> _PartitionReading:
+    async def _reading(self, assigned: AssignedPartition) -> _PartitionReading:
         found = self._readings.get(assigned)
         if found is None:
-            source = f"kafka/{self._cluster}/{assigned.topic}/{assigned.partition}".encode()
+            # Asked for each assignment: the topic may have been created again, with positions that begin anew.
+            topic_id = await self._topic_id(assigned)
+            name = f"kafka/{self._cluster}/{assigned.topic}/{topic_id}/{assigned.partition}"
+            source = name.encode()
             found = self._readings[assigned] = _PartitionReading(assigned, source)
             assigned.metadata_at = found.times.text_from
         return found
+
+    async def _topic_id(self, assigned: AssignedPartition) -> str:
+        while True:
+            source = self._source
+            try:
+                return (await topic_identity(source.bootstrap, source.topic, source.security)).topic
+            except (KafkaError, OSError) as error:
+                logger.warning("topic-id-unknown", pipe=self._pipe, error=repr(error))
+            await _pause(assigned, "it was revoked before the id of its topic was known")
 
     async def _keep_times(
         self, assigned: AssignedPartition, reading: _PartitionReading, batch: Batch, now: int
@@ -149,10 +162,7 @@ class KafkaTopicReader:
             else:
                 assigned.committed = first
                 return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
-            if not assigned.active:
-                raise _given_up(assigned, "it was revoked before the accepted time was committed")
+            await _pause(assigned, "it was revoked before the accepted time was committed")
 
     async def _refuse_truncated(self, assigned: AssignedPartition) -> None:
         """Wait until the partition is taken away: it gives its offsets to new events, which would count as copies."""
@@ -171,6 +181,18 @@ class KafkaTopicReader:
 def new_run() -> bytes:
     """A new value for `SourcePosition.run`."""
     return secrets.token_hex(_RUN_BYTES).encode()
+
+
+async def _pause(assigned: AssignedPartition, why: str) -> None:
+    """Wait before an attempt is repeated.
+
+    Raises:
+        Fenced: the partition was revoked.
+    """
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
+    if not assigned.active:
+        raise _given_up(assigned, why)
 
 
 def _given_up(assigned: AssignedPartition, why: str) -> Fenced:
