@@ -87,6 +87,11 @@ class KafkaSource(StrictModel):
     bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Topic with the events.")
     type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of the events.")
+    deleted_type: str = Field(
+        "hifi.deleted",
+        min_length=1,
+        description="CloudEvents `type` of the event for a record without value, which deletes its key.",
+    )
     partition_key: FieldPath | None = Field(
         None,
         description="Field of the data whose events keep their order; default: the record's key, and the event's id if"

@@ -105,14 +105,17 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
             b"not json": b"{",
             b"no object": b"[1]",
             b"large": b'{"a": "%b"}' % (b"x" * 1024),
-            b"empty": None,
+            b"k1": None,
+            b"\xff": None,
         }
         for key, value in values.items():
             await send(stream.source, value, key=key, partition=1, timestamp_ms=1_700_000_000_123)
-        normalized = await stream.read(topics.normalized, lambda found: len(found) == 2)
+        normalized = await stream.read(topics.normalized, lambda found: len(found) == 3)
         dead = await stream.read(topics.dead_letter, lambda found: len(found) == 5)
         by_place = {int(fields(one)["ce_id"].split(b"/")[-1]): one for one in normalized}
-        first, second = by_place[0], by_place[1]
+        first, second, deletion = by_place[0], by_place[1], by_place[6]
+        assert (fields(deletion)["ce_type"], deletion.key) == (b"hifi.deleted", b"k1")
+        assert orjson.loads(deletion.value) == {"key": "k1", "deleted": True}
         assert (first.key, second.key) == (b"7", b"by the record")
         found = fields(first)
         cluster = found["ce_source"].removeprefix(b"kafka://").split(b"/")[0]
@@ -130,7 +133,8 @@ async def test_records_become_events_and_what_cannot_be_read_becomes_a_dead_lett
             for known in map(fields, dead)
         }
         reasons = (b"partition-key", b"not-json", b"not-json", b"too-large", b"no-data")
-        assert told == {at: (reason, b"normalize") for at, reason in enumerate(reasons, 2)}
+        places = (2, 3, 4, 5, 7)
+        assert told == {at: (reason, b"normalize") for at, reason in zip(places, reasons, strict=True)}
 
 
 async def test_a_source_is_read_while_a_pipe_declares_it(kafka: str, log: Path) -> None:

@@ -27,19 +27,21 @@ class RecordReader:
             max_bytes: largest value of a record.
         """
         self._id = f"{cluster}/{source.topic}"
-        self._attributes = [
+        shared = [
             ("ce_specversion", b"1.0"),
             ("ce_source", f"kafka://{cluster}/{source.topic}".encode()),
-            ("ce_type", source.type.encode()),
             (CONTENT_TYPE, _JSON),
         ]
+        self._attributes = [*shared, ("ce_type", source.type.encode())]
+        self._attributes_of_deletion = [*shared, ("ce_type", source.deleted_type.encode())]
         self._partition_key = None if source.partition_key is None else source.partition_key.split(".")
         self._max_bytes = max_bytes
 
     def event(self, record: ConsumerRecord) -> SourceEvent:
         """The event of a record; one that cannot be read is marked as refused."""
         identifier = f"{self._id}/{record.partition}/{record.offset}".encode()
-        headers = [*self._attributes, ("ce_id", identifier)]
+        attributes = self._attributes_of_deletion if record.value is None else self._attributes
+        headers = [*attributes, ("ce_id", identifier)]
         time_us = record.timestamp * 1000 if record.timestamp is not None and record.timestamp >= 0 else None
         if time_us is not None:
             headers.append(("ce_time", _rfc3339(record.timestamp)))
@@ -48,7 +50,7 @@ class RecordReader:
             detail = f"the key has {len(record.key)} bytes; the limit is {_MAX_KEY_BYTES}"
             return refused(event._replace(key=identifier), "too-large", detail)
         if record.value is None:
-            return refused(event, "no-data", "the record has no value")
+            return _deletion(event, record.key)
         if len(record.value) > self._max_bytes:
             detail = f"the value has {len(record.value)} bytes; the limit is {self._max_bytes}"
             return refused(event._replace(data=None), "too-large", detail)
@@ -77,6 +79,16 @@ class RecordReader:
             detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
             return refused(event, "too-large", detail)
         return event._replace(key=key)
+
+
+def _deletion(event: SourceEvent, key: bytes | None) -> SourceEvent:
+    """The event of a record without value, which says that the key is deleted."""
+    if not key:
+        return refused(event, "no-data", "the record has neither value nor key")
+    try:
+        return event._replace(data=orjson.dumps({"key": key.decode(), "deleted": True}))
+    except UnicodeDecodeError:
+        return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
 
 
 def _rfc3339(time_ms: int) -> bytes:
