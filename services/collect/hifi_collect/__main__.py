@@ -4,6 +4,7 @@ Every second it reports on the topic `accepted` what it wrote.
 """
 
 import asyncio
+from typing import Final
 
 from hifi.accept.ack_report import AckReporter
 from hifi.accept.reporting import close, report_acks
@@ -15,7 +16,7 @@ from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_readers import SourceReaders
 
-SERVICE = "collect"
+SERVICE: Final = "collect"
 
 
 async def collect(service: Service, settings: CollectSettings) -> None:

@@ -116,7 +116,8 @@ class KafkaTopicReader:
             if pipe is None or pipe.pipe.source != self._source:
                 raise _given_up(assigned, "the pipe has another source now")
             timed = [(event, reading.times.at(event.position) or in_us) for event in events]
-            assigned.ensure_active()
+            if assigned.fenced:  # a partition that is only being revoked finishes its batch
+                raise _given_up(assigned, "it belongs to another member")
             await self._writer.write(pipe, timed, reading.source, reading.run, in_us)
         except BaseException:
             reading.run = new_run()  # some records may have been written: whatever follows has gone back
