@@ -122,13 +122,13 @@ def token_bucket() -> Callable[[], object]:
 
 
 def ingest_requests(kind: str) -> Callable[[], object]:
-    from hifi.pipe.source import Source
+    from hifi.pipe.source import HttpSource
     from hifi_ingest.decode.event import DecodeLimits
     from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 
     pipe = PipeFormats.of(
         "flights",
-        Source.model_validate({"keys": [{"env": "FLIGHTS_KEY"}], "formats": ["cloudevents", "json"]}),
+        HttpSource.model_validate({"keys": [{"env": "FLIGHTS_KEY"}], "formats": ["cloudevents", "json"]}),
     )
     limits = DecodeLimits(event_bytes=1 << 20, batch_events=1000, depth=64)
     structured = (

@@ -84,6 +84,14 @@ SOURCE: Final = "hifi_source"
 REASON: Final = "hifi_reason"
 """A short stable code of the reason. All dead letters have it."""
 
+# Header of events that were read from a source.
+
+POSITION: Final = "hifi_position"
+"""The third header of an event that was read from a source: the fields of `SourcePosition`."""
+
+REFUSED: Final = "hifi_refused"
+"""On events of a source that cannot be read: `<reason>;<detail>` of the dead letter that normalize writes."""
+
 # Headers of retries, dead letters and replays.
 
 STARTED: Final = "hifi_started"
@@ -169,6 +177,40 @@ class Hop(NamedTuple):
     """Offset of the event in `raw`; -1: the record is on `raw` itself."""
     to: bytes | None = None
     """See `TO`; None: the record is not on `enriched`."""
+
+
+class SourcePosition(NamedTuple):
+    """Where an event was read from a source. It is the same, but for the run, each time the event is read."""
+
+    run: bytes
+    """16 hex digits, random for each stretch in which one reader read the source partition without going back."""
+    position: int
+    """Of the event within the source partition, such as an offset. Within a run positions rise."""
+    source: bytes
+    """Name of the source partition, such as `kafka/<cluster id>/<topic>/<topic id>/<partition>`."""
+
+
+def position_header(position: SourcePosition) -> tuple[str, bytes]:
+    """The header `hifi_position`."""
+    return POSITION, b"%b;%d;%b" % position
+
+
+def source_position(headers: Sequence[tuple[str, bytes]]) -> SourcePosition | None:
+    """Read the header `hifi_position`; None: the event was not read from a source.
+
+    Args:
+        headers: of a record, in their order.
+
+    Raises:
+        NotAnEvent: it is malformed.
+    """
+    if len(headers) < 3 or headers[2][0] != POSITION:
+        return None
+    try:
+        run, position, source = headers[2][1].split(b";", 2)
+        return SourcePosition(run, int(position), source)
+    except ValueError:
+        raise NotAnEvent(f"the header {POSITION} is malformed") from None
 
 
 def seq_text(epoch: int, sequence: int) -> bytes:

@@ -79,6 +79,11 @@ CLIENT_RETRIES = Counter(
     "Events that a client sent again within the idempotency window, ended as duplicate.",
     ["pipe"],
 )
+SOURCE_COPIES = Counter(
+    "hifi_normalize_source_copies_total",
+    "Events that were read from a source again, ended as duplicate.",
+    ["pipe"],
+)
 REUSED_IDS = Counter(
     "hifi_normalize_reused_ids_total",
     "Events with the id of an earlier event in the idempotency window but other data, passed on.",

@@ -19,6 +19,7 @@ FOREVER_MS: Final = -1
 """Kafka deletes nothing."""
 IDS_RETENTION_MS: Final = 2 * 3600 * 1000
 """An hour above the longest window in which normalize recognizes an event that a client sends again."""
+SOURCE_POSITIONS_SEGMENT_MS: Final = 10 * 60 * 1000
 MAX_RECORD_BYTES: Final = 4 * 1024 * 1024
 """`max.message.bytes` of every topic: at least twice ingest's limit for an event (1 MiB)."""
 
@@ -73,6 +74,9 @@ class Topic:
     partitions: int | None = None
     compacted: bool = False
     retention_ms: int = EVENT_RETENTION_MS
+    segment_ms: int | None = None
+    """Time after which Kafka begins a new segment; None: Kafka's default, or at most the retention. Kafka compacts only
+    closed segments, so a compacted topic that is written often has short ones."""
 
     def configs(self) -> dict[str, str]:
         """The topic's configuration in Kafka."""
@@ -82,7 +86,10 @@ class Topic:
             "unclean.leader.election.enable": "false",
         }
         if self.compacted:
-            return settings | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+            compaction = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+            if self.segment_ms is not None:
+                compaction["segment.ms"] = str(self.segment_ms)
+            return settings | compaction
         return settings | {
             "cleanup.policy": "delete",
             "retention.ms": str(self.retention_ms),
@@ -175,6 +182,11 @@ class Topics:
         return f"{self.stream}.ids"
 
     @property
+    def source_positions(self) -> str:
+        """How far normalize has passed on each partition of a source, by pipe and source partition."""
+        return f"{self.stream}.source-positions"
+
+    @property
     def pipes(self) -> str:
         """The pipes in force and the stream's partition count."""
         return f"{self.stream}.pipes"
@@ -247,6 +259,7 @@ class Topics:
             Topic(self.destinations, partitions=1, compacted=True),
             Topic(self.replays, retention_ms=DEAD_LETTER_RETENTION_MS),
             Topic(self.ids, retention_ms=IDS_RETENTION_MS),
+            Topic(self.source_positions, compacted=True, segment_ms=SOURCE_POSITIONS_SEGMENT_MS),
             Topic(self.pipes, partitions=1, compacted=True),
             Topic(self.minutes, compacted=True),
             Topic(self.alarms),

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.registry import read_registry
-from hifi.pipe.source import Source
+from hifi.pipe.source import DeclaredSource
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, INTERRUPTED, report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
@@ -137,7 +137,7 @@ def _opened(file: str) -> Iterator[io.BufferedReader]:
         stream.close()
 
 
-async def _source(data: Path, pipe: str) -> Source | None:
+async def _source(data: Path, pipe: str) -> DeclaredSource | None:
     """Return the source that the published pipe declares."""
     target = kafka_target(data, None, None)
     published = await read_registry(target.kafka, target.topics)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -127,6 +128,8 @@ def up(
             "HIFI_KAFKA_SECURITY_PROTOCOL and the variables beside it"
         )
     found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
+    if any(pipe.source.kind == "kafka" for pipe in found):
+        plan = replace(plan, scale={"collect": 1} | dict(plan.scale))
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
@@ -193,10 +196,11 @@ def _announce(mesh: Mesh, pipes: list[Pipe]) -> None:
             highlight=False,
             soft_wrap=True,
         )
-    if pipes:
+    fed = [pipe for pipe in pipes if pipe.source.keys]
+    if fed:
         console.print("Example:", highlight=False)
-        console.print(f"  {example_request(url, pipes[0])}", highlight=False, markup=False, soft_wrap=True)
-    else:
+        console.print(f"  {example_request(url, fed[0])}", highlight=False, markup=False, soft_wrap=True)
+    elif not pipes:
         console.print("No pipes were given. Publish some with `hifi apply DIR`.", highlight=False)
     console.print(_durability(mesh), highlight=False, style="dim")
 

@@ -11,7 +11,7 @@ import orjson
 
 from hifi.backoff import backoff_s
 from hifi.errors import Retryable
-from hifi.pipe.source import Source
+from hifi.pipe.source import DeclaredSource
 from hifi_cli.sending.batches import RequestBatch
 from hifi_cli.sending.event_files import FileEvent
 from hifi_cli.sending.responses import MAX_WAIT_S, decide
@@ -59,7 +59,7 @@ class IngestClient:
         pipe: str,
         key: str,
         *,
-        source: Source | None,
+        source: DeclaredSource | None,
         patience_s: float,
     ) -> None:
         self.counts = SendCounts()

@@ -13,7 +13,7 @@ from aiokafka_cooperative import CooperativeConsumer, IncompatibleAiokafkaError
 from hifi.backoff import backoff_s
 from hifi.errors import Misconfigured
 from hifi.kafka.adaptive_fetcher import AdaptiveFetcher, check_fetcher
-from hifi.kafka.security import client_options
+from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.settings import ServiceSettings
 
 _HEARTBEATS_A_SESSION = 20
@@ -21,19 +21,22 @@ _NO_POLL_LIMIT_MS = 2**31 - 1
 """The watchdog of the consumer (hifi.kafka.watchdog) replaces aiokafka's limit on the time between polls."""
 
 
-def group_consumer(settings: ServiceSettings, group: str, **options: Any) -> CooperativeConsumer:
+def group_consumer(
+    settings: ServiceSettings, group: str, *, security: KafkaSecurity | None = None, **options: Any
+) -> CooperativeConsumer:
     """A member of a consumer group, not started: cooperative, explicit commits, from the earliest offset.
 
     Args:
         settings: bootstrap servers, client id and the group's time-outs.
         group: the group's id.
+        security: of the connections; None: that of the bootstrap servers.
         options: more options of AIOKafkaConsumer, or other values for those set here.
 
     Raises:
         Misconfigured: the installed aiokafka is not supported.
     """
     defaults: dict[str, Any] = {
-        **client_options(settings.kafka),
+        **client_options(settings.kafka, security),
         "client_id": settings.instance,
         "group_id": group,
         "enable_auto_commit": False,
@@ -54,13 +57,14 @@ def group_consumer(settings: ServiceSettings, group: str, **options: Any) -> Coo
 
 @contextlib.asynccontextmanager
 async def topic_consumer(
-    bootstrap: str, client_id: str | None = None, **options: Any
+    bootstrap: str, client_id: str | None = None, *, security: KafkaSecurity | None = None, **options: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """A started consumer without a group, to `assign`; closed at the end of the block.
 
     Args:
         bootstrap: `HOST:PORT,…`.
         client_id: name in the broker's logs; None: aiokafka's own.
+        security: of the connections; None: that of the bootstrap servers.
         options: more options of AIOKafkaConsumer.
 
     Raises:
@@ -68,7 +72,7 @@ async def topic_consumer(
     """
     named = {} if client_id is None else {"client_id": client_id}
     consumer = AIOKafkaConsumer(
-        **client_options(bootstrap),
+        **client_options(bootstrap, security),
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         **named,

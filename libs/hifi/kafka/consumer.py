@@ -131,6 +131,8 @@ class Consumer:
         member = group_consumer(
             self._settings,
             options.group,
+            security=options.security,
+            isolation_level="read_committed" if options.foreign else "read_uncommitted",
             max_partition_fetch_bytes=options.partition_fetch_bytes,
             fetch_max_wait_ms=round(options.gather_s * 1000),
             request_timeout_ms=15_000,
@@ -149,7 +151,7 @@ class Consumer:
 
     async def _watch(self, member: Any) -> None:
         """Look regularly whether the member makes progress and the topics are as they were."""
-        watchdog = ProgressWatchdog(self._settings.kafka, self._options.group)
+        watchdog = ProgressWatchdog(self._settings.kafka, self._options.group, self._options.security)
         while True:
             await asyncio.sleep(self._options.stuck_s / 2)
             self._check_partition_counts()
@@ -163,7 +165,7 @@ class Consumer:
         counts = {
             topic: len(self._member.partitions_for_topic(topic) or ()) for topic in self._options.topics
         }
-        if not self._expected_counts and all(counts.values()):
+        if not self._expected_counts and all(counts.values()) and not self._options.foreign:
             self._expected_counts = counts
         expected = self._expected_counts
         wrong = {topic: count for topic, count in counts.items() if count != expected.get(topic, count)}

@@ -13,6 +13,7 @@ from hifi.backoff import backoff_s
 from hifi.errors import Fenced
 from hifi.kafka.adaptive_fetcher import AdaptiveFetcher
 from hifi.kafka.assigned_partition import AssignedPartition
+from hifi.kafka.security import KafkaSecurity
 
 Batch = Sequence[ConsumerRecord]
 BatchHandler = Callable[[AssignedPartition, Batch], Awaitable[None] | None]
@@ -50,6 +51,11 @@ class ConsumerOptions:
     stuck_s: float = 60
     """A consumer without progress for so long, although there are records, is replaced, seconds. The partitions of the
     topics are counted as often."""
+    foreign: bool = False
+    """The topics are not hifi's: partitions may be added, compaction and transactions leave gaps, and what a
+    transaction has not committed must not be read."""
+    security: KafkaSecurity | None = None
+    """Security of the connections; None: that of the bootstrap servers."""
 
 
 class Dispatcher:
@@ -132,7 +138,8 @@ class Dispatcher:
         records = fetcher.take(assigned.tp, self._options.batch_records)
         if not records:
             return 0
-        _report_gap(assigned, records[0].offset)
+        if not self._options.foreign:
+            _report_gap(assigned, records[0].offset)
         if assigned.position is not None and records[0].offset < assigned.position:
             raise KafkaError(
                 f"{assigned.topic} was deleted and created again"

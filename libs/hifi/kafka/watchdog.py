@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 from hifi import log
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.clients import topic_consumer
+from hifi.kafka.security import KafkaSecurity
 
 _ANSWER_S: Final = 20
 """Bound on a client's answer, seconds; above the 15 s after which a request of the consumer times out."""
@@ -22,8 +23,9 @@ logger = log.get(__name__)
 class ProgressWatchdog:
     """Compares, at each check, the positions of one member with the ends of its partitions."""
 
-    def __init__(self, bootstrap: str, group: str) -> None:
+    def __init__(self, bootstrap: str, group: str, security: KafkaSecurity | None = None) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._group = group
         self._positions: dict[TopicPartition, int] = {}
         self._silent_checks = 0
@@ -60,7 +62,10 @@ class ProgressWatchdog:
 
     async def _kafka_answers(self, tps: list[TopicPartition]) -> bool:
         try:
-            async with asyncio.timeout(_ANSWER_S), topic_consumer(self._bootstrap) as client:
+            async with (
+                asyncio.timeout(_ANSWER_S),
+                topic_consumer(self._bootstrap, security=self._security) as client,
+            ):
                 await client.end_offsets(tps)
         except (KafkaError, OSError, TimeoutError):
             return False

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from hifi.kafka.security.settings import KafkaSecurity
 from hifi.settings import load
 
 PREFIX: Final = "HIFI_PIPES_"
@@ -67,6 +68,16 @@ class PipeLimits(BaseSettings):
         if file.resolve() in _own_files():
             return f"{what}: it is a credential of hifi; name another file"
         return _outside(file, self.secret_folders, what, "SECRET_FOLDERS")
+
+    def check_files(self, security: KafkaSecurity) -> None:
+        """Check the secrets that the security settings of a pipe's Kafka clients name.
+
+        Raises:
+            ValueError: a pipe may not name one of them.
+        """
+        for file in (security.password_file, security.key_file):
+            if file is not None and (reason := self.refuse_secret_file(file)):
+                raise ValueError(reason)
 
     def refuse_lookup(self, file: Path) -> str | None:
         """Why a pipe may not name this file as a lookup; None: it may."""

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, HttpUrl, Tag, model_validator
 from hifi.pipe.mask import Mask
 from hifi.pipe.owner import Owner
 from hifi.pipe.secret import Secret
-from hifi.pipe.source import Source
+from hifi.pipe.source import DeclaredSource
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
@@ -376,7 +376,7 @@ class Pipe(StrictModel):
     pipe: Name = Field(description="Name of the pipe.")
     description: str = Field("", description="A note for readers of the file.")
     owner: Owner | None = Field(None, description="Who is responsible for the pipe.")
-    source: Source = Field(description="How events are sent to the pipe.")
+    source: DeclaredSource = Field(description="How events come to the pipe.")
     normalize: Normalize = Field(Normalize(), description="How data is validated and changed.")
     enrich: Enrich = Field(Enrich(), description="How data is joined, derived and filtered.")
     destinations: list[DeclaredDestination] = Field(min_length=1, description="Where events are delivered.")

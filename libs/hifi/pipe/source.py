@@ -1,9 +1,13 @@
-"""The declaration of a pipe's source: who may send events, in which formats, how many, and what is masked at once."""
+"""The declaration of a pipe's source: who may send events over HTTP, or which topic of a Kafka cluster has them."""
 
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
+from hifi.kafka.security import KafkaSecurity
+from hifi.pipe.limits import pipe_limits
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.strict_model import StrictModel
@@ -17,8 +21,10 @@ class Format(StrEnum):
     JSON = "json"
 
 
-class Source(StrictModel):
+class HttpSource(StrictModel):
     """How senders authenticate, and how their events are read."""
+
+    kind: Literal["http"] = Field("http", description="Kind of the source.")
 
     keys: list[WriteKey] = Field(min_length=1, description="Write keys; a sender needs one of them.")
     formats: list[Format] = Field(
@@ -48,7 +54,7 @@ class Source(StrictModel):
     )
 
     @model_validator(mode="after")
-    def _nothing_masked_becomes_an_attribute(self) -> "Source":
+    def _nothing_masked_becomes_an_attribute(self) -> "HttpSource":
         mask = self.mask
         if mask is None:
             return self
@@ -61,3 +67,54 @@ class Source(StrictModel):
                     f" field{hint}"
                 )
         return self
+
+
+TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+
+
+class KafkaSource(StrictModel):
+    """A topic of any Kafka cluster, from its first record on. Each record is an event, in JSON; collect reads it."""
+
+    # What only senders over HTTP need.
+    keys: ClassVar[Sequence[WriteKey]] = ()
+    formats: ClassVar[Sequence[Format]] = ()
+    id: ClassVar[None] = None
+    time: ClassVar[None] = None
+    quota: ClassVar[None] = None
+    mask: ClassVar[None] = None
+
+    kind: Literal["kafka"] = Field(description="Kind of the source.")
+    bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
+    topic: TopicName = Field(description="Topic with the events.")
+    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of the events.")
+    deleted_type: str = Field(
+        "hifi.deleted",
+        min_length=1,
+        description="CloudEvents `type` of the event for a record without value, which deletes its key.",
+    )
+    partition_key: FieldPath | None = Field(
+        None,
+        description="Field of the data whose events keep their order; default: the record's key, and the event's id if"
+        " the record has none.",
+    )
+    security: KafkaSecurity = Field(
+        KafkaSecurity(),
+        description="Security of the connections: the keys are those of `HIFI_KAFKA_SECURITY_…` in lower case.",
+    )
+
+    @model_validator(mode="after")
+    def _files_are_allowed(self) -> "KafkaSource":
+        pipe_limits().check_files(self.security)
+        return self
+
+
+def _source_class(declared: Any) -> str:
+    """The class of a declared source, by its kind."""
+    kind = declared.get("kind", "http") if isinstance(declared, dict) else getattr(declared, "kind", "http")
+    return "KafkaSource" if kind == "kafka" else "HttpSource"
+
+
+DeclaredSource = Annotated[
+    Annotated[HttpSource, Tag("HttpSource")] | Annotated[KafkaSource, Tag("KafkaSource")],
+    Discriminator(_source_class),
+]

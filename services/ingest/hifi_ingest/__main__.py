@@ -6,6 +6,7 @@ Every second it reports on the topic `accepted` what it acknowledged to senders.
 import asyncio
 
 from hifi import log
+from hifi.accept.reporting import close, report_acks
 from hifi.http import server
 from hifi.http.limits import ConnectionLimits
 from hifi.kafka.producer import Producer
@@ -14,7 +15,7 @@ from hifi.service import Service, run
 from hifi_ingest.http.app import App
 from hifi_ingest.http.context import IngestContext
 from hifi_ingest.http.write_keys import WriteKeys
-from hifi_ingest.lifecycle import close, connect, follow_backlog, report_acks, share_quotas
+from hifi_ingest.lifecycle import connect, follow_backlog, share_quotas
 from hifi_ingest.settings import IngestSettings
 
 logger = log.get(__name__)

@@ -33,6 +33,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     cache = IdempotencyCache(
         settings.kafka,
         topics.ids,
+        topics.source_positions,
         producer,
         health,
         window_s=settings.normalize_idempotency_window_s,
@@ -62,7 +63,14 @@ async def connect(
     await asyncio.gather(registry.start(), producer.connect(health))
     topics = settings.topics
     assert registry.partitions is not None
-    written = [topics.raw, topics.normalized, topics.dead_letter, topics.receipts, topics.ids]
+    written = [
+        topics.raw,
+        topics.normalized,
+        topics.dead_letter,
+        topics.receipts,
+        topics.ids,
+        topics.source_positions,
+    ]
     await matching_partitions(settings.kafka, written, registry.partitions, health)
 
 

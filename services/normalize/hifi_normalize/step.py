@@ -24,11 +24,15 @@ from hifi.event import (
     RAW,
     RECEIPT,
     RECEIPT_FIELDS,
+    REFUSED,
+    REPLAY,
     TRACEPARENT,
     Identity,
     Record,
+    SourcePosition,
     identity,
     parse_identity,
+    source_position,
     with_fields,
 )  # fmt: skip
 from hifi.health import Health
@@ -52,8 +56,10 @@ from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache, Parti
 SERVICE: Final = "normalize"
 _PACKED: Final = 2
 """Headers in front of those of the event itself: `hifi` and `hifi_hop`."""
-_DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%d"}.get(name, b"") for name in RECEIPT_FIELDS)
-"""The header `hifi_receipt` of a duplicate, for the offset of its first copy."""
+_REFUSED_AT: Final = 3
+"""Place of the header `hifi_refused`, after `hifi_position`."""
+_DUPLICATE: Final = b";".join({OUTCOME: b"duplicate", FIRST: b"%b"}.get(name, b"") for name in RECEIPT_FIELDS)
+"""The header `hifi_receipt` of a duplicate, for the text of the offset of its first copy."""
 _VERSION_POLL_S: Final = 0.5
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
@@ -182,6 +188,8 @@ class Normalizer:
                 if first is not None:
                     outputs.receipts.append(_duplicate_receipt(record, first, fetched_us))
                     continue
+                if len(headers) > _REFUSED_AT and headers[_REFUSED_AT][0] == REFUSED:
+                    raise _refusal(headers[_REFUSED_AT][1])
                 program, value = self._pipes.get(event.pipe, event.revision), record.value
                 if program.function is not None:
                     if record.offset not in answers:
@@ -204,6 +212,8 @@ class Normalizer:
                 event = identity(record.headers)
                 if event.barrier > self._registry.version:
                     break
+                if _header(record, REFUSED) is not None:
+                    continue
                 function, program = self._pipes.function(event.pipe, event.revision)
                 if function is not None:
                     data = program.prepare(record.value, _header(record, CONTENT_TYPE))
@@ -226,9 +236,15 @@ class Normalizer:
         fingerprints: PartitionFingerprints,
         record: ConsumerRecord,
         event: Identity,
-    ) -> int | None:
-        """Offset in `raw` of the first copy of an event that its client sent before; None: it was not sent before."""
+    ) -> bytes | None:
+        """The field `hifi_first` of an event that its client sent, or its source gave, before; None: it is new.
+
+        It is the offset in `raw` of the first copy, or empty for an event of a source.
+        """
         pipe = event.pipe
+        position = source_position(record.headers)
+        if position is not None:
+            return self._source_copy(fingerprints, record, pipe, position)
         published = self._registry.get(pipe)
         if published is None or not self._cache.enabled:
             return None
@@ -243,7 +259,18 @@ class Normalizer:
         if repetition is not Repetition.REPEATED:
             return None
         metrics.CLIENT_RETRIES.labels(pipe).inc()
-        return first
+        return b"%d" % first
+
+    def _source_copy(
+        self, fingerprints: PartitionFingerprints, record: ConsumerRecord, pipe: str, position: SourcePosition
+    ) -> bytes | None:
+        """The empty text if an event was read from its source before; None: it is new, or an operator replayed it."""
+        if _header(record, REPLAY) is not None or not fingerprints.sources.is_copy(
+            pipe, position, record.offset
+        ):
+            return None
+        metrics.SOURCE_COPIES.labels(pipe).inc()
+        return b""
 
     async def _write(self, assigned: AssignedPartition, outputs: _Outputs) -> None:
         """Write all outputs and wait until Kafka has acknowledged them."""
@@ -292,8 +319,14 @@ def _header(record: ConsumerRecord, wanted: str) -> bytes | None:
     return None
 
 
-def _duplicate_receipt(record: ConsumerRecord, first: int, fetched_us: int) -> Record:
-    """The receipt of an event whose first copy, at offset `first`, is delivered instead."""
+def _refusal(value: bytes) -> Rejected:
+    """Why an event of a source cannot be read."""
+    reason, _, detail = value.decode().partition(";")
+    return Rejected(reason, detail)
+
+
+def _duplicate_receipt(record: ConsumerRecord, first: bytes, fetched_us: int) -> Record:
+    """The receipt of an event whose first copy, at offset `first` unless that is empty, is delivered instead."""
     headers = [
         record.headers[0],
         (HOP, b"%d;%d" % (fetched_us, record.offset)),

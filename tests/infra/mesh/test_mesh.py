@@ -113,7 +113,7 @@ async def test_a_killed_group_member_has_its_partitions_back_before_its_session_
 
 
 async def test_stops_in_the_order_of_the_flow(plan):
-    mesh = Mesh(plan(scale={"observe": 1}, console_port=free_port()))
+    mesh = Mesh(plan(scale={"observe": 1, "collect": 1}, console_port=free_port()))
     await mesh.start()
     await mesh.wait_ready(20)
     await mesh.stop()

@@ -12,7 +12,7 @@ from hifi.errors import MaskUnavailable, Misconfigured, Rejected
 from hifi.pipe.limit_check import require_mask_keys
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.model import Pipe
-from hifi.pipe.source import Source
+from hifi.pipe.source import HttpSource
 from hifi.pipe.source_mask import SourceMasker
 
 KEY = "a-mask-key"
@@ -74,7 +74,7 @@ def test_attributes_are_masked_and_the_key_with_them(hashed: dict[str, Any]) -> 
 )
 def test_a_mask_that_would_leave_the_value_elsewhere_is_refused(source: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        Source.model_validate({"keys": [{"env": "KEY"}], **source})
+        HttpSource.model_validate({"keys": [{"env": "KEY"}], **source})
 
 
 def pipe(**sections: Any) -> Pipe:

@@ -171,9 +171,21 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             describes=[topics.normalized, topics.enriched, retries],
             describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
         ),
+        "collect": Access(
+            reads=[topics.pipes],
+            writes=[topics.raw, topics.accepted],
+            # For sources on the stream's own cluster; their topics are for their owner to allow.
+            groups=[topics.group("collect") + ANY],
+        ),
         "normalize": Access(
-            reads=[topics.raw, topics.pipes, topics.ids],
-            writes=[topics.normalized, topics.dead_letter, topics.receipts, topics.ids],
+            reads=[topics.raw, topics.pipes, topics.ids, topics.source_positions],
+            writes=[
+                topics.normalized,
+                topics.dead_letter,
+                topics.receipts,
+                topics.ids,
+                topics.source_positions,
+            ],
             groups=[topics.group("normalize")],
         ),
         "enrich": Access(

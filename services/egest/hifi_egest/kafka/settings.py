@@ -1,14 +1,13 @@
 """Settings of Kafka destinations."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from hifi.kafka.security import KafkaSecurity
 from hifi.pipe.limits import pipe_limits
+from hifi.pipe.source import TopicName
 from hifi.pipe.strict_model import StrictModel
-
-TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
 class KafkaDestinationSettings(StrictModel):
@@ -36,8 +35,5 @@ class KafkaDestinationSettings(StrictModel):
 
     @model_validator(mode="after")
     def _files_are_allowed(self) -> "KafkaDestinationSettings":
-        limits = pipe_limits()
-        for file in (self.security.password_file, self.security.key_file):
-            if file is not None and (reason := limits.refuse_secret_file(file)):
-                raise ValueError(reason)
+        pipe_limits().check_files(self.security)
         return self

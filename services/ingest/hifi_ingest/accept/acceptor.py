@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
+from hifi.accept.ack_report import AckReporter, PartitionAcks
+from hifi.accept.partitioner import partition_of
 from hifi.clock import MICROSECONDS
 from hifi.errors import Overloaded, Rejected
 from hifi.event import HOP, IDENTITY, Record, identity_prefix
 from hifi.http.problem import Problem, retry_later
 from hifi.kafka.producer import Producer, Sending
 from hifi.pipe.revision import PipeVersion
-from hifi_ingest.accept.ack_report import AckReporter, PartitionAcks
-from hifi_ingest.accept.partitioner import partition_of
 from hifi_ingest.decode.event import DecodedEvent
 
 _MINUTE_US: Final = 60 * MICROSECONDS
@@ -97,7 +97,7 @@ class Acceptor:
         for group in groups:
             outcome = _outcome(group.sending)
             if outcome is AckOutcome.ACCEPTED:
-                _add_to_report(group, pipe.pipe.pipe)
+                group.acks.add_in_order(pipe.pipe.pipe, group.minutes, group.first_sequence)
             outcomes.update(dict.fromkeys(group.indexes, outcome))
         if any(outcome is not AckOutcome.ACCEPTED for outcome in outcomes.values()):
             raise _not_accepted(events, outcomes)
@@ -161,16 +161,6 @@ def _outcome(sending: Sending) -> AckOutcome:
     if acknowledged.done() and not acknowledged.cancelled() and acknowledged.exception() is None:
         return AckOutcome.ACCEPTED
     return AckOutcome.REFUSED if sending.abandon() else AckOutcome.UNKNOWN
-
-
-def _add_to_report(group: _PartitionGroup, pipe: str) -> None:
-    """Add a group's sequences to the next report, one range for each run of equal minutes."""
-    first, minutes = group.first_sequence, group.minutes
-    start = 0
-    for at in range(1, len(minutes) + 1):
-        if at == len(minutes) or minutes[at] != minutes[start]:
-            group.acks.add(pipe, minutes[start], first + start, first + at - 1)
-            start = at
 
 
 def _not_accepted(events: Sequence[DecodedEvent], outcomes: dict[int, AckOutcome]) -> Problem:

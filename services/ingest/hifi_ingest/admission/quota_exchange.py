@@ -60,6 +60,8 @@ class QuotaExchange:
     def _hear(self, value: bytes | None, now_s: float) -> None:
         try:
             report: Mapping[str, Any] = orjson.loads(value or b"{}")
+            if report.get("service", "ingest") != "ingest":
+                return  # another way into the stream: it has no quotas
             process, demand, closed = str(report["epoch"]), report.get("demand") or {}, report.get("closed")
             if process == self._own_epoch:
                 return

@@ -17,7 +17,7 @@ from uuid_utils import uuid7
 from hifi.event import CONTENT_TYPE, Headers
 from hifi.http.problem import Problem
 from hifi.json_pointer import json_pointer
-from hifi.pipe.source import Source
+from hifi.pipe.source import DeclaredSource
 from hifi_ingest.decode import json_slices, timestamps
 from hifi_ingest.decode.attributes import JSON_TYPE, encode_text
 from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
@@ -91,7 +91,7 @@ def idempotency_key(value: bytes) -> str:
 class PlainJsonDecoder:
     """Decodes the plain JSON events of one pipe."""
 
-    def __init__(self, pipe: str, source: Source) -> None:
+    def __init__(self, pipe: str, source: DeclaredSource) -> None:
         self._source = f"/v1/pipes/{pipe}/events".encode()
         self._headers: Headers = [
             ("ce_specversion", b"1.0"),

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from hifi.clock import monotonic_s
 from hifi.http.media_type import is_json, is_utf8, media_type
 from hifi.http.problem import Problem
-from hifi.pipe.source import Format, Source
+from hifi.pipe.source import DeclaredSource, Format
 from hifi_ingest.decode import clean_batches, cloudevents, plain_json
 from hifi_ingest.decode.attributes import JSON_TYPE
 from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, refusal
@@ -44,7 +44,7 @@ class PipeFormats:
     plain_json: plain_json.PlainJsonDecoder
 
     @classmethod
-    def of(cls, pipe: str, source: Source) -> "PipeFormats":
+    def of(cls, pipe: str, source: DeclaredSource) -> "PipeFormats":
         """The formats that the pipe's `source` section declares."""
         return cls(frozenset(source.formats), plain_json.PlainJsonDecoder(pipe, source))
 

@@ -152,7 +152,8 @@ def _authorized_pipe(
         Problem: 401 or 404.
     """
     granted = context.keys.pipes(headers.get(b"authorization"))
-    pipes = [each for each in (context.registry.get(name) for name in granted) if each is not None]
+    known = [each for each in (context.registry.get(name) for name in granted) if each is not None]
+    pipes = [each for each in known if each.pipe.source.kind == "http"]
     if not pipes:
         raise Problem(401, "send a valid write key as Bearer token or as user name of Basic", [_CHALLENGE])
     if pipe_name is not None:

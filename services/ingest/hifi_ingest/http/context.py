@@ -5,12 +5,12 @@ from functools import lru_cache
 from prometheus_client import Counter
 
 from hifi import metrics
+from hifi.accept.ack_report import AckReporter
 from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
 from hifi_ingest.accept.acceptor import Acceptor
-from hifi_ingest.accept.ack_report import AckReporter
 from hifi_ingest.admission.admission import Admission
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.quotas import Quotas

@@ -1,7 +1,8 @@
-"""Fingerprints of all assigned partitions, and how they survive a takeover.
+"""Fingerprints and source positions of all assigned partitions, and how they survive a takeover.
 
-New fingerprints are written to the topic `ids` before the offsets of their events are committed, four times a second.
-The next owner of a partition reads the last window of that topic, so it decides as the previous owner did.
+New fingerprints are written to the topic `ids`, and source positions to `source-positions`, before the offsets of their
+events are committed, four times a second. The next owner of a partition reads the last window of the one topic and all
+of the other, which is compacted, so it decides as the previous owner did.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi_normalize.idempotency.fingerprint import Fingerprint, pack, unpack
 from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow, Repetition
+from hifi_normalize.idempotency.source_positions import SourcePositions
 
 WRITE_S: Final = 0.25
 """Time between two writes of fingerprints, seconds: offsets are completed that much later."""
@@ -39,10 +41,11 @@ logger = log.get(__name__)
 
 
 class PartitionFingerprints:
-    """The fingerprints of one assigned partition, and those not written yet."""
+    """The fingerprints and source positions of one assigned partition, and those not written yet."""
 
-    def __init__(self, window: FingerprintWindow) -> None:
+    def __init__(self, window: FingerprintWindow, sources: SourcePositions) -> None:
         self.window = window
+        self.sources = sources
         self.unwritten: list[Fingerprint] = []
         self.acknowledged: int | None = None
         """Offset up to which all outputs are acknowledged, waiting for the fingerprints to be written."""
@@ -57,6 +60,7 @@ class IdempotencyCache:
         self,
         bootstrap: str,
         topic: str,
+        positions_topic: str,
         producer: Producer,
         health: Health,
         *,
@@ -68,13 +72,15 @@ class IdempotencyCache:
         Args:
             bootstrap: Kafka's bootstrap servers, `HOST:PORT,…`.
             topic: `ids` of the stream.
-            producer: for that topic.
+            positions_topic: `source-positions` of the stream.
+            producer: for these topics.
             health: warned while the window is shortened.
             window_s: how long a fingerprint is kept, seconds; 0: never.
             max_fingerprints: of all partitions together.
         """
         self._bootstrap = bootstrap
         self._topic = topic
+        self._positions_topic = positions_topic
         self._producer = producer
         self._health = health
         self._window_ms = int(window_s * 1000)
@@ -94,7 +100,7 @@ class IdempotencyCache:
         return self._partitions.get(assigned)
 
     async def open(self, assigned: AssignedPartition, first: ConsumerRecord) -> PartitionFingerprints:
-        """The fingerprints of a partition. Reads them from the topic on the first call after an assignment.
+        """The fingerprints of a partition. Reads them and its source positions on the first call after an assignment.
 
         Args:
             assigned: the partition.
@@ -105,10 +111,10 @@ class IdempotencyCache:
         """
         partition = self._partitions.get(assigned)
         if partition is None:
-            window = FingerprintWindow(self._window_ms)
-            if self._window_ms and assigned.committed is not None:
-                await self._read(window, assigned, first.timestamp)
-            partition = self._partitions[assigned] = PartitionFingerprints(window)
+            partition = PartitionFingerprints(FingerprintWindow(self._window_ms), SourcePositions())
+            if first.offset > 0:  # before the first record of `raw` nothing can have been written
+                await self._read(partition, assigned, first)
+            self._partitions[assigned] = partition
             task = asyncio.create_task(self._write_when_revoked(assigned, partition))
             self._watchers.add(task)
             task.add_done_callback(self._watchers.discard)
@@ -131,7 +137,7 @@ class IdempotencyCache:
             partition: its fingerprints.
             offset: of the last record.
         """
-        if partition.writing is None and not partition.unwritten:
+        if partition.writing is None and not partition.unwritten and not partition.sources.unwritten:
             assigned.complete_through(offset)
             return
         partition.acknowledged = offset
@@ -184,7 +190,7 @@ class IdempotencyCache:
         partition.write_now.set()
 
     async def _write(self, assigned: AssignedPartition, partition: PartitionFingerprints) -> None:
-        """Write fingerprints, then complete the offsets, until nothing is left to complete."""
+        """Write fingerprints and source positions, then complete the offsets, until nothing is left to complete."""
         while partition.acknowledged is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(partition.write_now.wait(), WRITE_S)
@@ -194,14 +200,18 @@ class IdempotencyCache:
                 break
             offset = partition.acknowledged
             written, partition.unwritten = partition.unwritten, []
+            changed, positions = partition.sources.take_unwritten(assigned.committed or 0)
             try:
                 if written:
                     await self._producer.send_and_wait(
                         self._topic, assigned.partition, [Record(None, pack(written), [])]
                     )
+                if positions:
+                    await self._producer.send_and_wait(self._positions_topic, assigned.partition, positions)
             except Exception as error:  # noqa: BLE001 - after any error the offsets must not be completed
                 logger.warning("fingerprints-not-written", partition=assigned.partition, error=repr(error))
                 partition.unwritten = written + partition.unwritten
+                partition.sources.unwritten |= changed
                 await asyncio.sleep(_RETRY_S)
                 continue
             if not assigned.fenced:
@@ -210,13 +220,17 @@ class IdempotencyCache:
                 partition.acknowledged = None
         partition.writing = None
 
-    async def _read(self, window: FingerprintWindow, assigned: AssignedPartition, first_ms: int) -> None:
-        """Read the fingerprints of records below the committed offset, which previous owners wrote."""
+    async def _read(
+        self, partition: PartitionFingerprints, assigned: AssignedPartition, first: ConsumerRecord
+    ) -> None:
+        """Read what previous owners wrote: fingerprints of records below the committed offset, source positions."""
         async with self._reads:
             while True:
                 try:
                     async with topic_consumer(self._bootstrap) as consumer:
-                        await self._read_from(consumer, window, assigned, first_ms)
+                        await self._read_positions(consumer, partition.sources, assigned)
+                        if self._window_ms and assigned.committed is not None:
+                            await self._read_from(consumer, partition.window, assigned, first.timestamp)
                     return
                 except (KafkaError, OSError, TimeoutError) as error:
                     logger.warning("fingerprints-unreadable", partition=assigned.partition, error=repr(error))
@@ -227,6 +241,16 @@ class IdempotencyCache:
                     raise Fenced(
                         f"{assigned.topic}[{assigned.partition}] was revoked before its fingerprints were read"
                     )
+
+    async def _read_positions(
+        self, consumer: Any, sources: SourcePositions, assigned: AssignedPartition
+    ) -> None:
+        tp = TopicPartition(self._positions_topic, assigned.partition)
+        async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
+            for record in records:
+                sources.load(record.key, record.value)
+        if len(sources):
+            logger.info("source-positions-read", partition=assigned.partition, sources=len(sources))
 
     async def _read_from(
         self, consumer: Any, window: FingerprintWindow, assigned: AssignedPartition, first_ms: int

@@ -1,4 +1,4 @@
-"""Parse ack reports: what ingest acknowledged, as records of the topic `accepted`, one a second (the heartbeat)."""
+"""Parse ack reports: what ingest and collect accepted, as records of the topic `accepted`, one a second."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,8 @@ class AckReport:
     """Whether it is the last of its epoch: ingest drained."""
     answers: dict[str, int] = field(default_factory=dict)
     """HTTP status to answers since the previous ack report, if ingest reports them."""
+    of_ingest: bool = True
+    """Whether it is ingest's, and so its heartbeat."""
 
     @property
     def failed(self) -> int:
@@ -41,6 +43,7 @@ def parse(value: bytes | None) -> AckReport:
             for first, last in spans
         )
         answers = {str(status): int(count) for status, count in (body.get("answers") or {}).items()}
-        return AckReport(str(body["epoch"]), ranges, bool(body.get("closed")), answers)
+        of_ingest = body.get("service", "ingest") == "ingest"
+        return AckReport(str(body["epoch"]), ranges, bool(body.get("closed")), answers, of_ingest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAnEvent(f"not an ack report: {error!r}") from None

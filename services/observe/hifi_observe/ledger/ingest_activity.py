@@ -35,9 +35,9 @@ class IngestActivity:
         self._closed: set[str] = set()
         self._firsts: dict[int, int] = {}
         self.first_ms = 0
-        """Append time of the first ack report read, milliseconds since 1970 UTC; 0: none. Earlier times are unknown."""
+        """Append time of ingest's first ack report, milliseconds since 1970 UTC; 0: none. Earlier times are unknown."""
         self.last_ms = 0
-        """Append time of the newest ack report, milliseconds since 1970 UTC; 0: none."""
+        """Append time of ingest's newest ack report, milliseconds since 1970 UTC; 0: none."""
         self._beats: defaultdict[int, int] = defaultdict(int)
         """Minute to a bit for each of its seconds in which any ingest process wrote an ack report."""
         self._failed: Counter[int] = Counter()
@@ -48,9 +48,10 @@ class IngestActivity:
     def add(self, offset: int, append_ms: int, report: AckReport) -> None:
         """Add an ack report that was read."""
         minute, second = divmod(append_ms // 1000, 60)
-        self.first_ms = self.first_ms or append_ms
-        self.last_ms = max(self.last_ms, append_ms)
-        self._beats[minute] |= 1 << second
+        if report.of_ingest:
+            self.first_ms = self.first_ms or append_ms
+            self.last_ms = max(self.last_ms, append_ms)
+            self._beats[minute] |= 1 << second
         self._failed[minute] += report.failed
         self._answered[minute] += sum(report.answers.values())
         self._last_ms[report.epoch] = append_ms

@@ -27,11 +27,12 @@ def _writers(topic: str) -> set[str]:
     [
         (TOPICS.pipes, {"publisher"}),
         (TOPICS.enriched, {"enrich"}),
-        (TOPICS.accepted, {"ingest"}),
-        (TOPICS.raw, {"ingest", "observe", "operator"}),
+        (TOPICS.accepted, {"ingest", "collect"}),
+        (TOPICS.raw, {"ingest", "collect", "observe", "operator"}),
         (TOPICS.normalized, {"normalize", "observe", "operator"}),
         (TOPICS.receipts, {"normalize", "egest"}),
         (TOPICS.ids, {"normalize"}),
+        (TOPICS.source_positions, {"normalize"}),
         (TOPICS.retry_out, {"retrier", "observe", "operator"}),
         (TOPICS.retry_in(TOPICS.tiers[0]), {"egest"}),
         (TOPICS.dead_letter, {"normalize", "enrich", "egest", "retrier"}),
@@ -57,7 +58,9 @@ def test_every_entry_is_within_the_stream() -> None:
         assert all(acl.name.startswith("s.") for acl in needs.acls())
 
 
-@pytest.mark.parametrize("service", ["ingest", "normalize", "enrich", "egest", "retrier", "observe"])
+@pytest.mark.parametrize(
+    "service", ["ingest", "collect", "normalize", "enrich", "egest", "retrier", "observe"]
+)
 def test_a_service_uses_no_topic_or_group_without_an_entry(service: str) -> None:
     """Every property of Topics that the service's code names must be in its row of the table."""
     used: set[str] = set()

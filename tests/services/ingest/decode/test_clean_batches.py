@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.pipe.source import Source
+from hifi.pipe.source import HttpSource
 from hifi_ingest.decode import clean_batches, cloudevents
 from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
@@ -106,7 +106,7 @@ def test_anything_else_is_left_to_the_general_decoder(changes: dict[str, Any]) -
 
 @pytest.mark.parametrize("fast_one", [True, False])
 async def test_the_limits_of_a_batch_hold_either_way(fast_one: bool) -> None:
-    formats = PipeFormats.of("flights", Source.model_validate({"keys": [{"sha256": "0" * 64}]}))
+    formats = PipeFormats.of("flights", HttpSource.model_validate({"keys": [{"sha256": "0" * 64}]}))
     limits = DecodeLimits(event_bytes=200, batch_events=300, depth=LIMITS.depth)
 
     async def statuses(events: list[dict[str, Any]]) -> int:

@@ -19,6 +19,13 @@ from hifi_normalize.idempotency.idempotency_cache import (
 )
 
 
+class FirstRecord:
+    """The first record of `raw`."""
+
+    offset = 0
+    timestamp = 1_000
+
+
 class Topic:
     """Replaces the producer; acknowledges once `open` is set."""
 
@@ -45,11 +52,13 @@ async def until(condition: Callable[[], bool]) -> None:
 async def begun(
     topic: Topic, **more: Any
 ) -> tuple[IdempotencyCache, AssignedPartition, PartitionFingerprints]:
-    """A cache with one partition that has no committed offset, so nothing is read."""
+    """A cache with one partition whose first record is read, so no previous owner has written anything."""
     options = {"window_s": 600, "max_fingerprints": 1000} | more
-    cache = IdempotencyCache("nowhere:1", "ids", cast(Producer, topic), Health("n", "i"), **options)
+    cache = IdempotencyCache(
+        "nowhere:1", "ids", "positions", cast(Producer, topic), Health("n", "i"), **options
+    )
     assigned = AssignedPartition(TopicPartition("raw", 0))
-    return cache, assigned, await cache.open(assigned, cast(ConsumerRecord, None))
+    return cache, assigned, await cache.open(assigned, cast(ConsumerRecord, FirstRecord()))
 
 
 def event(offset: int, *, key: int | None = None) -> Fingerprint:

@@ -91,3 +91,19 @@ def test_a_marker_of_before_is_read_too() -> None:
     again = resume(marker)
     beat(again, range(120, 180))
     assert close(again, MINUTE + 2)["gaps"] == {str(MINUTE + 2): 0}
+
+
+def test_reports_of_collect_are_no_heartbeat_of_ingest_but_say_what_was_accepted() -> None:
+    made = PartitionLedger(0, RULES)
+    beat(made, range(60))
+    ranges = {"flights": {str(MINUTE + 1): [[0, 4]]}}
+    beat(made, range(60, 120), service="collect", epoch="c", pipes=ranges)
+    assert close(made, MINUTE + 1)["gaps"] == {str(MINUTE): 0, str(MINUTE + 1): 60}
+    made = PartitionLedger(0, RULES)
+    beat(made, range(2), service="collect", epoch="c", pipes=ranges)
+    made.begin(OffsetSnapshot((MINUTE + 2) * 60_000_000, 2, {}, dict(made.positions)))
+    [result] = made.settle()
+    [left] = result.unresolved
+    assert (left.hop, left.state, len(left.ids)) == ("ingest", "lost", 5), (
+        "the broker lost what collect wrote"
+    )

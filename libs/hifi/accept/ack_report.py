@@ -1,13 +1,13 @@
-"""Report what this process acknowledged to senders on the topic `accepted`: ranges of sequences, every second.
+"""Report what this process accepted on the topic `accepted`: ranges of sequences, every second.
 
-A report is also sent when nothing was acknowledged: it is ingest's heartbeat. An event whose sender did not get a 202
-is in no report. docs/decisions/epochs.md describes the format.
+A report is also sent when nothing was accepted: it is the heartbeat. An event whose sender did not get a 202 is in no
+report. docs/decisions/epochs.md describes the format.
 """
 
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -58,6 +58,20 @@ class PartitionAcks:
         else:
             ranges.append([first, last])
 
+    def add_in_order(self, pipe: str, minutes: Sequence[int], first: int) -> None:
+        """Record events as acknowledged that have successive sequences, one range for each run of equal minutes.
+
+        Args:
+            pipe: name.
+            minutes: that the events count in, in the order of their sequences.
+            first: sequence of the first event.
+        """
+        start = 0
+        for at in range(1, len(minutes) + 1):
+            if at == len(minutes) or minutes[at] != minutes[start]:
+                self.add(pipe, minutes[start], first + start, first + at - 1)
+                start = at
+
     def take(self) -> AckRanges:
         """Return what was acknowledged since the last call, and start anew."""
         taken, self._ranges = self._ranges, {}
@@ -72,17 +86,25 @@ class PartitionAcks:
                     self.add(pipe, minute, first, last)
 
     def report(
-        self, taken: AckRanges, totals: RequestTotals, demand: Mapping[str, float], *, closed: bool
+        self,
+        service: str,
+        taken: AckRanges,
+        totals: RequestTotals,
+        demand: Mapping[str, float],
+        *,
+        closed: bool,
     ) -> bytes:
         """The value of a report's record, JSON.
 
         Args:
+            service: whose report it is.
             taken: ranges to report.
             totals: to report.
             demand: quota to what senders offer, per second.
             closed: this is the last report of the epoch.
         """
         body: dict[str, Any] = {
+            "service": service,
             "epoch": f"{self.epoch:016x}",
             "next": self.next_sequence,
             "closed": closed,
@@ -106,6 +128,7 @@ class AckReporter:
         topic: str,
         partitions: int,
         demand: Callable[[float], Mapping[str, float]] = lambda _: {},
+        service: str = "ingest",
     ) -> None:
         """Nothing was acknowledged yet.
 
@@ -114,10 +137,12 @@ class AckReporter:
             topic: `accepted`.
             partitions: of the topic.
             demand: returns what senders offer by quota, given the monotonic time in seconds; called once a report.
+            service: whose reports these are.
         """
         self._producer = producer
         self._topic = topic
         self._demand = demand
+        self._service = service
         self._in_flight: dict[int, tuple[Sending, AckRanges, RequestTotals]] = {}
         self.answers: Counter[int] = Counter()
         """HTTP status to number of responses since the last report; sent in the reports of partition 0."""
@@ -169,7 +194,8 @@ class AckReporter:
     def _record(self, partition: int, taken: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
         acks = self.partitions[partition]
         demand = {} if partition else self._demand(monotonic_s())
-        return Record(b"%016x" % acks.epoch, acks.report(taken, totals, demand, closed=closed), [])
+        report = acks.report(self._service, taken, totals, demand, closed=closed)
+        return Record(b"%016x" % acks.epoch, report, [])
 
     def _send(self, partition: int) -> None:
         taken, totals = self.partitions[partition].take(), self._take_totals(partition)

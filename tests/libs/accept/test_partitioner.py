@@ -4,7 +4,7 @@ from aiokafka.partitioner import murmur2 as kafka_murmur2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_ingest.accept import partitioner
+from hifi.accept import partitioner
 
 
 @given(st.binary(max_size=300))

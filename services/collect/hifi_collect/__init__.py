@@ -1,0 +1,1 @@
+"""Reads events from elsewhere into the stream."""

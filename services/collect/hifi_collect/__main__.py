@@ -1,0 +1,55 @@
+"""collect: sources of pipes > events > topic `raw`. Commits a position only after Kafka has acknowledged its event.
+
+Every second it reports on the topic `accepted` what it wrote.
+"""
+
+import asyncio
+from typing import Final
+
+from hifi.accept.ack_report import AckReporter
+from hifi.accept.reporting import close, report_acks
+from hifi.kafka.admin import matching_partitions
+from hifi.kafka.producer import Producer
+from hifi.pipe.registry import PipeRegistry
+from hifi.service import Service, run
+from hifi_collect.raw_writer import RawWriter
+from hifi_collect.settings import CollectSettings
+from hifi_collect.source_readers import SourceReaders
+
+SERVICE: Final = "collect"
+
+
+async def collect(service: Service, settings: CollectSettings) -> None:
+    """Read all sources until the service stops."""
+    topics, health = settings.topics, service.health
+    registry = PipeRegistry(settings.kafka, topics, health)
+    producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.collect_buffer_bytes)
+
+    async def connect() -> None:
+        """Load pipes, connect the producer and check the topics, however long Kafka is away."""
+        await asyncio.gather(registry.start(), producer.connect(health))
+        assert registry.partitions is not None
+        await matching_partitions(settings.kafka, [topics.raw, topics.accepted], registry.partitions, health)
+
+    if await service.unless_stopped(connect()):
+        assert registry.partitions is not None
+        reporter = AckReporter(producer, topics.accepted, registry.partitions, service=SERVICE)
+        writer = RawWriter(producer, topics.raw, reporter, settings.collect_time_tolerance_s)
+        readers = SourceReaders(service, settings, registry, writer)
+        health.state = "running"
+        reporting = asyncio.create_task(report_acks(reporter, producer, health))
+        await readers.run()
+        reporting.cancel()
+        await close(reporter, producer)
+    else:
+        await producer.stop()
+    await registry.stop()
+
+
+def main() -> None:
+    """Entry point of `hifi-collect`."""
+    run(SERVICE, CollectSettings, collect)
+
+
+if __name__ == "__main__":
+    main()

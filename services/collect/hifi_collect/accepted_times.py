@@ -1,0 +1,49 @@
+"""When the events of a source partition were accepted, kept with the committed position. Pure.
+
+The times are written down before the events are: the next reader, which reads some of them again, gives its copies the
+same accepted time, so that they count in the same minute.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_FORMAT: Final = "1"
+
+
+class AcceptedSpan(NamedTuple):
+    """Events that were accepted at one time: those from the end of the span before."""
+
+    end: int
+    """Position after the last one."""
+    accepted_us: int
+    """Microseconds since 1970 UTC."""
+
+
+class AcceptedTimes:
+    """The accepted times of events whose positions are not committed yet, in the order of their positions."""
+
+    def __init__(self, text: str = "") -> None:
+        """Read what `text_from` has written; anything else is no span."""
+        version, _, rest = text.partition(";")
+        self._spans: list[AcceptedSpan] = []
+        if version == _FORMAT:
+            self._spans += [AcceptedSpan(*map(int, one.split(":"))) for one in rest.split(",") if one]
+
+    def at(self, position: int) -> int | None:
+        """Accepted time of an event, microseconds since 1970 UTC; None: it has none yet."""
+        return next((span.accepted_us for span in self._spans if position < span.end), None)
+
+    def extend(self, end: int, accepted_us: int) -> None:
+        """Give an accepted time to all events before a position that have none."""
+        self._spans.append(AcceptedSpan(end, accepted_us))
+
+    def forget(self, position: int) -> None:
+        """Drop the times of events before a position, which are committed."""
+        self._spans = list(self._from(position))
+
+    def text_from(self, position: int) -> str:
+        """The times of the events from a position on, for the metadata of a commit."""
+        return f"{_FORMAT};" + ",".join(f"{span.end}:{span.accepted_us}" for span in self._from(position))
+
+    def _from(self, position: int) -> Iterator[AcceptedSpan]:
+        return (span for span in self._spans if span.end > position)

@@ -1,0 +1,96 @@
+"""Records of a source topic as events. Pure."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import orjson
+from aiokafka import ConsumerRecord
+
+from hifi.event import CONTENT_TYPE
+from hifi.pipe.source import KafkaSource
+from hifi_collect.source_event import SourceEvent, refused
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_JSON: Final = b"application/json"
+_MAX_KEY_BYTES: Final = 64 * 1024
+
+
+class RecordReader:
+    """Makes events of the records of one source."""
+
+    def __init__(self, source: KafkaSource, cluster: str, max_bytes: int) -> None:
+        """Nothing is read yet.
+
+        Args:
+            source: as the pipe declares it.
+            cluster: id of the Kafka cluster.
+            max_bytes: largest value of a record.
+        """
+        self._id = f"{cluster}/{source.topic}"
+        shared = [
+            ("ce_specversion", b"1.0"),
+            ("ce_source", f"kafka://{cluster}/{source.topic}".encode()),
+            (CONTENT_TYPE, _JSON),
+        ]
+        self._attributes = [*shared, ("ce_type", source.type.encode())]
+        self._attributes_of_deletion = [*shared, ("ce_type", source.deleted_type.encode())]
+        self._partition_key = None if source.partition_key is None else source.partition_key.split(".")
+        self._max_bytes = max_bytes
+
+    def event(self, record: ConsumerRecord) -> SourceEvent:
+        """The event of a record; one that cannot be read is marked as refused."""
+        identifier = f"{self._id}/{record.partition}/{record.offset}".encode()
+        attributes = self._attributes_of_deletion if record.value is None else self._attributes
+        headers = [*attributes, ("ce_id", identifier)]
+        time_us = record.timestamp * 1000 if record.timestamp is not None and record.timestamp >= 0 else None
+        if time_us is not None:
+            headers.append(("ce_time", _rfc3339(record.timestamp)))
+        event = SourceEvent(record.offset, record.key or identifier, record.value, headers, time_us)
+        if len(record.key or b"") > _MAX_KEY_BYTES:
+            detail = f"the key has {len(record.key)} bytes; the limit is {_MAX_KEY_BYTES}"
+            return refused(event._replace(key=identifier), "too-large", detail)
+        if record.value is None:
+            return _deletion(event, record.key)
+        if len(record.value) > self._max_bytes:
+            detail = f"the value has {len(record.value)} bytes; the limit is {self._max_bytes}"
+            return refused(event._replace(data=None), "too-large", detail)
+        try:
+            data = orjson.loads(record.value)
+        except orjson.JSONDecodeError:
+            return refused(event, "not-json", "the value is not JSON")
+        if not isinstance(data, dict):
+            return refused(event, "not-json", "the value is not a JSON object")
+        return self._with_key(event, data)
+
+    def _with_key(self, event: SourceEvent, data: dict[str, Any]) -> SourceEvent:
+        """The event with the partition key that the pipe declares, if the data has it."""
+        if self._partition_key is None:
+            return event
+        value: Any = data
+        for name in self._partition_key:
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is None or value == "":
+            return event
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            path = ".".join(self._partition_key)
+            return refused(event, "partition-key", f"the field {path} must be a string or an integer")
+        key = str(value).encode()
+        if len(key) > _MAX_KEY_BYTES:
+            detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
+            return refused(event, "too-large", detail)
+        return event._replace(key=key)
+
+
+def _deletion(event: SourceEvent, key: bytes | None) -> SourceEvent:
+    """The event of a record without value, which says that the key is deleted."""
+    if not key:
+        return refused(event, "no-data", "the record has neither value nor key")
+    try:
+        return event._replace(data=orjson.dumps({"key": key.decode(), "deleted": True}))
+    except UnicodeDecodeError:
+        return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
+
+
+def _rfc3339(time_ms: int) -> bytes:
+    moment = _EPOCH + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()

@@ -1,0 +1,202 @@
+"""Read a source topic in a consumer group on its own cluster, and write its records to `raw`.
+
+Before a batch is written, its accepted time is committed with the position of its first record; afterwards the position
+after its last one is. So whoever reads it again gives it the same time, and a reader that has lost the partition does
+not write, because its commit is refused.
+"""
+
+import asyncio
+import contextlib
+import secrets
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata
+
+from hifi import log
+from hifi.clock import now_us
+from hifi.errors import Fenced
+from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
+from hifi.kafka.topic_identity import topic_identity
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.source import KafkaSource
+from hifi.service import Service
+from hifi_collect.accepted_times import AcceptedTimes
+from hifi_collect.kafka.records import RecordReader
+from hifi_collect.raw_writer import RawWriter
+from hifi_collect.settings import CollectSettings
+from hifi_collect.source_event import SourceEvent, refused
+
+_RUN_BYTES: Final = 8
+_RETRY_S: Final = 0.5
+
+logger = log.get(__name__)
+
+
+class _PartitionReading:
+    """What is known of one source partition during one assignment."""
+
+    def __init__(self, assigned: AssignedPartition, source: bytes) -> None:
+        self.source = source
+        self.run = new_run()
+        self.times = AcceptedTimes(assigned.metadata)
+
+
+class KafkaTopicReader:
+    """Reads the source of one pipe until the service stops."""
+
+    def __init__(
+        self,
+        service: Service,
+        settings: CollectSettings,
+        pipe: str,
+        source: KafkaSource,
+        cluster: str,
+        registry: PipeRegistry,
+        writer: RawWriter,
+    ) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            service: ends the reader, and shows its conditions.
+            settings: of the service.
+            pipe: name.
+            source: as the pipe declares it.
+            cluster: id of the source's cluster.
+            registry: has the pipe.
+            writer: to `raw`.
+        """
+        self._service = service
+        self._pipe = pipe
+        self._source = source
+        self._cluster = cluster
+        self._registry = registry
+        self._writer = writer
+        self._records = RecordReader(source, cluster, settings.collect_max_event_bytes)
+        self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
+        self._consumer = Consumer(
+            service,
+            settings.model_copy(update={"kafka": source.bootstrap}),
+            ConsumerOptions(
+                [source.topic],
+                settings.topics.group(f"collect.{pipe}"),
+                foreign=True,
+                security=source.security,
+            ),
+            self._handle,
+            self._handle_poison,
+        )
+
+    async def run(self) -> None:
+        """Read until the service stops."""
+        await self._consumer.run()
+
+    async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
+        """Write the records of a batch, and complete them when Kafka has acknowledged them."""
+        await self._write(assigned, batch, [self._records.event(record) for record in batch])
+
+    async def _handle_poison(
+        self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
+    ) -> None:
+        """Write a record on which `_handle` failed repeatedly as one that normalize makes a dead letter of."""
+        key = f"{self._cluster}/{record.topic}/{record.partition}/{record.offset}".encode()
+        detail = f"collect failed on this record ({type(error).__name__}); see its log for the cause"
+        event = refused(SourceEvent(record.offset, key, None, [], None), "collect-failed", detail)
+        await self._write(assigned, [record], [event])
+
+    async def _write(self, assigned: AssignedPartition, batch: Batch, events: list[SourceEvent]) -> None:
+        if assigned.committed is not None and batch[0].offset < assigned.committed:
+            await self._refuse_truncated(assigned)
+        in_us, reading = now_us(), await self._reading(assigned)
+        try:
+            await self._keep_times(assigned, reading, batch, in_us)
+            pipe = self._registry.get(self._pipe)
+            if pipe is None or pipe.pipe.source != self._source:
+                raise _given_up(assigned, "the pipe has another source now")
+            timed = [(event, reading.times.at(event.position) or in_us) for event in events]
+            if assigned.fenced:  # a partition that is only being revoked finishes its batch
+                raise _given_up(assigned, "it belongs to another member")
+            await self._writer.write(pipe, timed, reading.source, reading.run, in_us)
+        except BaseException:
+            reading.run = new_run()  # some records may have been written: whatever follows has gone back
+            raise
+        assigned.complete_through(batch[-1].offset)
+        reading.times.forget(batch[-1].offset + 1)
+
+    async def _reading(self, assigned: AssignedPartition) -> _PartitionReading:
+        found = self._readings.get(assigned)
+        if found is None:
+            # Asked for each assignment: the topic may have been created again, with positions that begin anew.
+            topic_id = await self._topic_id(assigned)
+            name = f"kafka/{self._cluster}/{assigned.topic}/{topic_id}/{assigned.partition}"
+            source = name.encode()
+            found = self._readings[assigned] = _PartitionReading(assigned, source)
+            assigned.metadata_at = found.times.text_from
+        return found
+
+    async def _topic_id(self, assigned: AssignedPartition) -> str:
+        while True:
+            source = self._source
+            try:
+                return (await topic_identity(source.bootstrap, source.topic, source.security)).topic
+            except (KafkaError, OSError) as error:
+                logger.warning("topic-id-unknown", pipe=self._pipe, error=repr(error))
+            await _pause(assigned, "it was revoked before the id of its topic was known")
+
+    async def _keep_times(
+        self, assigned: AssignedPartition, reading: _PartitionReading, batch: Batch, now: int
+    ) -> None:
+        """Commit the accepted time of a batch with the position of its first record, unless it has one."""
+        if reading.times.at(batch[-1].offset) is not None:
+            return
+        reading.times.extend(batch[-1].offset + 1, now)
+        first = batch[0].offset
+        while True:
+            try:
+                await self._consumer.member.commit(
+                    {assigned.tp: OffsetAndMetadata(first, reading.times.text_from(first))}
+                )
+            except KafkaError as error:  # refused, such as during a rebalance, or Kafka does not answer
+                logger.warning("accepted-time-not-committed", pipe=self._pipe, error=repr(error))
+            else:
+                assigned.committed = first
+                return
+            await _pause(assigned, "it was revoked before the accepted time was committed")
+
+    async def _refuse_truncated(self, assigned: AssignedPartition) -> None:
+        """Wait until the partition is taken away: it gives its offsets to new events, which would count as copies."""
+        subject = f"{assigned.topic}[{assigned.partition}]"
+        logger.error("source-truncated", pipe=self._pipe, partition=subject, committed=assigned.committed)
+        self._service.health.warn(
+            subject,
+            f"it ends before the committed offset {assigned.committed}: Kafka has lost records of it. Give the pipe"
+            " another name to read it from its beginning",
+        )
+        await assigned.revoked.wait()
+        self._service.health.warn(subject, None)
+        raise _given_up(assigned, "it was truncated")
+
+
+def new_run() -> bytes:
+    """A new value for `SourcePosition.run`."""
+    return secrets.token_hex(_RUN_BYTES).encode()
+
+
+async def _pause(assigned: AssignedPartition, why: str) -> None:
+    """Wait before an attempt is repeated.
+
+    Raises:
+        Fenced: the partition was revoked.
+    """
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(assigned.revoked.wait(), _RETRY_S)
+    if not assigned.active:
+        raise _given_up(assigned, why)
+
+
+def _given_up(assigned: AssignedPartition, why: str) -> Fenced:
+    """Leave the records to the next owner of the partition; raise the result."""
+    assigned.abandon()
+    return Fenced(f"{assigned.topic}[{assigned.partition}]: {why}")

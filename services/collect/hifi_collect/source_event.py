@@ -1,0 +1,30 @@
+"""An event that was read from a source, before it has an identity."""
+
+from typing import NamedTuple
+
+from hifi.event import REFUSED, Headers
+
+
+class SourceEvent(NamedTuple):
+    """One event of a source partition."""
+
+    position: int
+    """Of the event within the source partition; positions rise."""
+    key: bytes
+    """Kafka key; decides the partition of `raw`."""
+    data: bytes | None
+    headers: Headers
+    """Attributes as record headers."""
+    time_us: int | None
+    """The event's own time, microseconds since 1970 UTC; None: it has none."""
+
+
+def refused(event: SourceEvent, reason: str, detail: str) -> SourceEvent:
+    """The event as one that normalize makes a dead letter of.
+
+    Args:
+        event: what could be read of it.
+        reason: short stable code.
+        detail: one sentence, without data of the event.
+    """
+    return event._replace(headers=[(REFUSED, f"{reason};{detail}".encode()), *event.headers])

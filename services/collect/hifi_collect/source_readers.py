@@ -1,0 +1,145 @@
+"""Keep one reader for each published pipe with a source of its own, as the pipes change."""
+
+import asyncio
+import contextlib
+
+from hifi import log
+from hifi.errors import Misconfigured
+from hifi.health import Health
+from hifi.kafka.clients import connect
+from hifi.kafka.topic_identity import TopicIdentity, topic_identity
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.source import KafkaSource
+from hifi.service import Service
+from hifi_collect.kafka.topic_reader import KafkaTopicReader
+from hifi_collect.raw_writer import RawWriter
+from hifi_collect.settings import CollectSettings
+
+logger = log.get(__name__)
+
+
+class _ReaderHealth(Health):
+    """Conditions of one reader as warnings of the service: a source that is away makes no other source unready."""
+
+    def __init__(self, health: Health, pipe: str) -> None:
+        super().__init__(health.service, health.instance)
+        self._health = health
+        self._pipe = pipe
+        self._subjects: set[str] = set()
+
+    def block(self, condition: str, reason: str) -> None:
+        """Show a condition that is not met."""
+        self.warn(condition, reason)
+
+    def unblock(self, condition: str) -> None:
+        """The condition is met (again)."""
+        self.warn(condition, None)
+
+    def warn(self, subject: str, reason: str | None) -> None:
+        """Show a warning about a subject; None removes it."""
+        self._subjects.add(subject)
+        self._health.warn(f"source of {self._pipe}: {subject}", reason)
+
+    def clear(self) -> None:
+        """Remove all warnings: the reader has ended."""
+        for subject in self._subjects:
+            self.warn(subject, None)
+
+
+class _RunningReader(Service):
+    """One reader, as the service that its consumer belongs to."""
+
+    def __init__(self, service: Service, settings: CollectSettings, pipe: str, source: KafkaSource) -> None:
+        super().__init__(service.name, settings)
+        self.reader_health = self.health = _ReaderHealth(service.health, pipe)
+        self.source = source
+        self.task: asyncio.Task[None] | None = None
+
+    async def end(self) -> None:
+        """Stop reading, and wait until what was read is written and committed."""
+        self.stopping.set()
+        if self.task is not None:
+            await asyncio.wait([self.task])
+        self.reader_health.clear()
+
+
+class SourceReaders:
+    """The readers of all pipes."""
+
+    def __init__(
+        self, service: Service, settings: CollectSettings, registry: PipeRegistry, writer: RawWriter
+    ) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            service: ends all readers.
+            settings: of the service.
+            registry: of the pipes, started.
+            writer: to `raw`.
+        """
+        self._service = service
+        self._settings = settings
+        self._registry = registry
+        self._writer = writer
+        self._running: dict[str, _RunningReader] = {}
+        self._changed = asyncio.Event()
+        registry.on_change(self._changed.set)
+
+    async def run(self) -> None:
+        """Start and end readers as pipes change until the service stops; then end all."""
+        while not self._service.stopping.is_set():
+            self._changed.clear()
+            await self._adjust(self._declared())
+            await self._service.unless_stopped(self._changed.wait())
+        await self._adjust({})
+
+    def _declared(self) -> dict[str, KafkaSource]:
+        pipes = [published.pipe for published in self._registry.all()]
+        return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, KafkaSource)}
+
+    async def _adjust(self, declared: dict[str, KafkaSource]) -> None:
+        ending = {name: one for name, one in self._running.items() if declared.get(name) != one.source}
+        await asyncio.gather(*(one.end() for one in ending.values()))
+        for name in ending:
+            del self._running[name]
+            logger.info("source-ended", pipe=name)
+        for name in sorted(declared.keys() - self._running.keys()):
+            reader = self._running[name] = _RunningReader(self._service, self._settings, name, declared[name])
+            reader.task = asyncio.create_task(self._read(reader, name))
+            logger.info("source-begun", pipe=name)
+
+    async def _read(self, reader: _RunningReader, pipe: str) -> None:
+        """Read a source until it ends, however often its settings cannot be used."""
+        while not reader.stopping.is_set():
+            try:
+                await self._read_once(reader, pipe)
+            except Misconfigured as error:
+                logger.error("source-misconfigured", pipe=pipe, error=str(error))  # noqa: TRY400 - the message says it
+                reader.health.warn("settings", str(error))
+                await _pause(reader, self._settings.collect_retry_s)
+            except Exception as error:
+                logger.exception("source-failed", pipe=pipe)
+                reader.health.warn("settings", f"the reader failed: {error!r}")
+                await _pause(reader, self._settings.collect_retry_s)
+
+    async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
+        source, health = reader.source, reader.health
+        found: list[TopicIdentity] = []
+
+        async def ask() -> None:
+            """Ask for the ids of the topic once."""
+            found.append(await topic_identity(source.bootstrap, source.topic, source.security))
+
+        asking = connect(ask, lambda error: health.warn("topic", f"it cannot be read: {error!r}"))
+        if await reader.unless_stopped(asking):
+            health.warn("topic", None)
+            health.warn("settings", None)
+            topic = KafkaTopicReader(
+                reader, self._settings, pipe, source, found[0].cluster, self._registry, self._writer
+            )
+            await topic.run()
+
+
+async def _pause(reader: Service, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(reader.stopping.wait(), seconds)

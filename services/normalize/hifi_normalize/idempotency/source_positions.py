@@ -1,0 +1,123 @@
+"""Which events of sources have passed in a partition of `raw`, by the highest position of each source partition. Pure.
+
+A reader of a source that starts again goes back to what it committed, and writes events to `raw` that are there
+already. It begins a new run. In the order of `raw`, an event is a copy exactly when its position is not above the
+highest one before the run of its reader began.
+
+normalize itself goes back, too. The decision on a record depends only on the run that its offset lies in and on the
+highest position before that run. Both are kept, so the decision is the same each time, although the positions that are
+written down may be ahead of the committed offset.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import orjson
+
+from hifi.event import Record, SourcePosition
+
+_NOTHING: Final = -1
+
+
+class SourceRun(NamedTuple):
+    """A stretch of `raw` in which all events of a source partition come from one run of its reader."""
+
+    first: int
+    """Offset in `raw` of its first event."""
+    run: str
+    """See `SourcePosition.run`."""
+    highest_before: int
+    """The highest position before it; -1: there was none."""
+
+
+class _SourcePartition:
+    """One source partition: its highest position, and the runs that may be read again."""
+
+    __slots__ = ("highest", "runs", "through")
+
+    def __init__(self, highest: int = _NOTHING, through: int = _NOTHING) -> None:
+        self.highest = highest
+        self.through = through
+        """Offset in `raw` of the last event that these figures contain."""
+        self.runs: list[SourceRun] = []
+
+    def run_at(self, offset: int, run: str) -> SourceRun:
+        """The run that an event belongs to; a new one begins if its reader has changed.
+
+        Args:
+            offset: of the event in `raw`.
+            run: of its reader.
+        """
+        for known in reversed(self.runs):
+            if known.first <= offset:
+                if known.run == run:
+                    return known
+                break
+        begun = SourceRun(offset, run, self.highest)
+        self.runs.append(begun)
+        self.runs.sort()
+        return begun
+
+    def forget(self, committed: int) -> None:
+        """Drop runs that ended before the committed offset, from which on records may be read again."""
+        while len(self.runs) > 1 and self.runs[1].first <= committed:
+            del self.runs[0]
+
+
+class SourcePositions:
+    """The positions of all source partitions in one partition of `raw`, and which of them are not written yet."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[bytes, _SourcePartition] = {}
+        self.unwritten: set[bytes] = set()
+        """Keys of the records to write."""
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def is_copy(self, pipe: str, position: SourcePosition, offset: int) -> bool:
+        """Whether an event was read from its source before; its position is kept.
+
+        Args:
+            pipe: of the event.
+            position: of the event.
+            offset: in `raw`. Events come in the order of their offsets.
+        """
+        key = b"%b;%b" % (pipe.encode(), position.source)
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = _SourcePartition()
+        run = partition.run_at(offset, position.run.decode())
+        partition.highest = max(partition.highest, position.position)
+        partition.through = max(partition.through, offset)
+        self.unwritten.add(key)
+        return position.position <= run.highest_before
+
+    def take_unwritten(self, committed: int) -> tuple[set[bytes], list[Record]]:
+        """The keys that have changed since the last call, and their records for the topic `source-positions`.
+
+        Args:
+            committed: offset in `raw` below which nothing is read again.
+        """
+        keys, self.unwritten = self.unwritten, set()
+        return keys, list(self._records(keys, committed))
+
+    def load(self, key: bytes, value: bytes) -> None:
+        """Take over a record that a previous owner wrote; an older one than what is known changes nothing."""
+        found = orjson.loads(value)
+        known = self._partitions.get(key)
+        if known is not None and known.through > found["through"]:
+            return
+        partition = self._partitions[key] = _SourcePartition(found["highest"], found["through"])
+        partition.runs = [SourceRun(*run) for run in found["runs"]]
+
+    def _records(self, keys: Iterable[bytes], committed: int) -> Iterable[Record]:
+        for key in sorted(keys):
+            partition = self._partitions[key]
+            partition.forget(committed)
+            figures = {
+                "highest": partition.highest,
+                "through": partition.through,
+                "runs": [list(run) for run in partition.runs],
+            }
+            yield Record(key, orjson.dumps(figures), [])

@@ -1,0 +1,28 @@
+"""The accepted times of events survive in the metadata of commits. No Kafka."""
+
+from hifi_collect.accepted_times import AcceptedTimes
+
+
+def test_the_next_reader_gives_events_that_it_reads_again_their_first_times() -> None:
+    times = AcceptedTimes()
+    times.extend(10, 1_000)
+    times.extend(25, 2_000)
+    again = AcceptedTimes(times.text_from(5))
+    assert [again.at(position) for position in (5, 9, 10, 24, 25)] == [1_000, 1_000, 2_000, 2_000, None]
+    again.extend(30, 3_000)
+    assert again.at(25) == 3_000
+
+
+def test_times_of_committed_events_are_dropped() -> None:
+    times = AcceptedTimes()
+    for end in range(1, 1001):
+        times.extend(end, end)
+        times.forget(end)
+    assert times.text_from(1000) == "1;"
+    times.extend(1001, 7)
+    assert len(times.text_from(1000)) < 20
+
+
+def test_metadata_that_collect_did_not_write_has_no_times() -> None:
+    assert AcceptedTimes("").at(0) is None
+    assert AcceptedTimes("2;5:1").at(0) is None
