@@ -1,0 +1,54 @@
+"""Counts of the events of a pipe minute by the buckets of its watched fields. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from hifi.pipe.watch.watched_field import OTHER
+
+MOST_BUCKETS: Final = 1024
+"""Buckets of a field in one pipe minute and partition; the values of further ones count as other ones."""
+
+
+class WatchedPlace(NamedTuple):
+    """A watched field in one declaration of it, by one revision of the pipe."""
+
+    revision: int
+    watch_id: str
+    """See `hifi.pipe.watch.watched_field.watch_id`."""
+    position: int
+    """Of the field among the watched ones."""
+
+
+class WatchCounts:
+    """How many events were in each bucket."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        self.counts: dict[WatchedPlace, Counter[str]] = {}
+
+    def add(self, revision: int, texts: Mapping[bytes, int]) -> None:
+        """Add events by the text of their buckets (`hifi.event.WATCH`)."""
+        for text, number in texts.items():
+            watch_id, _, buckets = text.decode("ascii", "replace").partition(":")
+            for position, bucket in enumerate(buckets.split(",")):
+                counts = self.counts.setdefault(WatchedPlace(revision, watch_id, position), Counter())
+                counts[bucket if bucket in counts or len(counts) < MOST_BUCKETS else OTHER] += number
+
+    def merge(self, other: "WatchCounts") -> None:
+        """Add the counts of another partition."""
+        for place, theirs in other.counts.items():
+            self.counts.setdefault(place, Counter()).update(theirs)
+
+    def dump(self) -> list[list[Any]]:
+        """JSON: revision, watch id, position, and the events of each bucket."""
+        return [[*place, dict(counts)] for place, counts in sorted(self.counts.items())]
+
+    @classmethod
+    def load(cls, dumped: Iterable[Sequence[Any]]) -> "WatchCounts":
+        """What `dump` returned."""
+        made = cls()
+        for *place, counts in dumped:
+            made.counts[WatchedPlace(*place)] = Counter(counts)
+        return made
