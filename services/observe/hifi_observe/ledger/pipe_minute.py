@@ -89,7 +89,7 @@ class PipeMinute:
             if identity in seen or (identity in self.known and identity not in self.unresolved):
                 continue
             fresh.setdefault(sequence, text)
-        self.watched.add(revision, Counter(fresh.values()))
+        self.watched.add(revision, fresh.values())
 
     def show(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> None:
         """Add events seen at stages."""

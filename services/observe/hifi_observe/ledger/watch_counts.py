@@ -1,7 +1,7 @@
 """Counts of the events of a pipe minute by the buckets of its watched fields. Pure."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from hifi.pipe.watch.watched_field import OTHER
@@ -28,13 +28,19 @@ class WatchCounts:
     def __init__(self) -> None:
         self.counts: dict[WatchedPlace, Counter[str]] = {}
 
-    def add(self, revision: int, texts: Mapping[bytes, int]) -> None:
-        """Add events by the text of their buckets (`hifi.event.WATCH`)."""
-        for text, number in texts.items():
-            watch_id, _, buckets = text.decode("ascii", "replace").partition(":")
-            for position, bucket in enumerate(buckets.split(",")):
-                counts = self.counts.setdefault(WatchedPlace(revision, watch_id, position), Counter())
-                counts[bucket if bucket in counts or len(counts) < MOST_BUCKETS else OTHER] += number
+    def add(self, revision: int, texts: Iterable[bytes]) -> None:
+        """Add events, each with the text of its buckets (`hifi.event.WATCH`)."""
+        rows: defaultdict[bytes, list[list[bytes]]] = defaultdict(list)
+        for text in texts:
+            watch_id, _, buckets = text.partition(b":")
+            rows[watch_id].append(buckets.split(b","))
+        for watch_id, found in rows.items():
+            for position, column in enumerate(zip(*found, strict=False)):
+                place = WatchedPlace(revision, watch_id.decode("ascii", "replace"), position)
+                counts = self.counts.setdefault(place, Counter())
+                for name, number in Counter(column).items():
+                    bucket = name.decode("ascii", "replace")
+                    counts[bucket if bucket in counts or len(counts) < MOST_BUCKETS else OTHER] += number
 
     def merge(self, other: "WatchCounts") -> None:
         """Add the counts of another partition."""
