@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Annotated, Final
 
 import orjson
-from pydantic import Field, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldName
@@ -29,7 +29,7 @@ class WatchedField(StrictModel):
     """A field whose distribution observe compares with that of the time before. Set `bounds`, `buckets` or `values`."""
 
     field: FieldName = Field(description="Name of the field: one of `enrich`, declared or added.")
-    bounds: Annotated[list[float], Field(min_length=1, max_length=50)] | None = Field(
+    bounds: Annotated[list[FiniteFloat], Field(min_length=1, max_length=50)] | None = Field(
         None, description="Numbers that separate the buckets, ascending; a bucket includes its lower bound."
     )
     buckets: int | None = Field(

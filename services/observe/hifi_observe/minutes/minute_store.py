@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from hifi_observe.ledger.watch_counts import WatchCounts
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DOWN, IngestHealth
 from hifi_observe.minutes.open_minute import OpenMinutes
@@ -44,8 +43,8 @@ class MinuteStore:
         """Minute to partition number to ingest's answers: 5xx, and all."""
         self.losses: defaultdict[str, dict[int, int]] = defaultdict(dict)
         """Pipe to minute to events lost in it, where any were."""
-        self.watched: defaultdict[str, dict[int, WatchCounts]] = defaultdict(dict)
-        """Pipe to minute to the buckets of watched fields, where there are any."""
+        self.watched: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
+        """Pipe to minute to the counts of watched fields as JSON (`WatchCounts.load`), where there are any."""
         self.open_minutes = OpenMinutes()
         self.live: dict[int, dict[str, Any]] = {}
         """Partition number to its momentary figures."""
@@ -88,7 +87,7 @@ class MinuteStore:
             return
         merged = orjson.loads(value)
         if merged.get("watched"):
-            self.watched[pipe][minute] = WatchCounts.load(merged["watched"])
+            self.watched[pipe][minute] = orjson.dumps(merged["watched"])
         self.minutes[pipe][minute] = value
         self.states[pipe][minute] = merged["state"]
         self.open_minutes.close(pipe, minute)

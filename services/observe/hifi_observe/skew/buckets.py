@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Final
 from urllib.parse import unquote_plus
@@ -19,6 +20,7 @@ class Buckets:
     labels: list[str]
     """In the order in which they are shown."""
     _index: Callable[[str], int]
+    """Name of enrich's bucket to the index of the label."""
 
     def counts(self, counted: Mapping[str, int]) -> list[int]:
         """Events of each bucket.
@@ -63,7 +65,7 @@ def _of_values(values: int | list[str], reference: Mapping[str, int]) -> Buckets
         return empty if name == NOTHING else positions.get(unquote_plus(name), other)
 
     labels = [value or "(empty text)" for value in shown]
-    return Buckets([*labels, "other values", _EMPTY], index)
+    return Buckets([*labels, "other values", _EMPTY], cache(index))
 
 
 def _learned(number: int, reference: Mapping[str, int]) -> Buckets:
@@ -84,7 +86,7 @@ def _learned(number: int, reference: Mapping[str, int]) -> Buckets:
         place = _place(name)
         return len(labels) if place is None else sum(end < place for end in ends)
 
-    return Buckets([*labels, _EMPTY], position)
+    return Buckets([*labels, _EMPTY], cache(position))
 
 
 def _place(name: str) -> tuple[int, int] | None:

@@ -84,19 +84,26 @@ class _Span:
     """The events of some minutes by bucket."""
 
     def __init__(self, minutes: Sequence[Counter[str]]) -> None:
-        self.events = sum(minutes, Counter[str]())
-        self._minutes = minutes
+        most = _HEAVIEST * median(one.total() for one in minutes) if minutes else 0
+        self._usual: Counter[str] = Counter()
+        self._heavy: list[tuple[Counter[str], float]] = []
+        """Minutes with more events than count, and the weight of an event of theirs."""
+        self.events: Counter[str] = Counter()
+        for one in minutes:
+            self.events.update(one)
+            total = one.total()
+            if total > most:
+                self._heavy.append((one, most / total))
+            else:
+                self._usual.update(one)
 
     def weighed(self, buckets: Buckets) -> list[float]:
         """Events of each bucket, where a minute counts as `_HEAVIEST` usual ones at most."""
-        if not self._minutes:
-            return [0.0] * len(buckets.labels)
-        most = _HEAVIEST * median(one.total() for one in self._minutes)
-        made = [0.0] * len(buckets.labels)
-        for minute in self._minutes:
-            weight = min(1.0, most / minute.total())
-            for index, number in enumerate(buckets.counts(minute)):
-                made[index] += number * weight
+        made: list[float] = [*buckets.counts(self._usual)]
+        for minute, weight in self._heavy:
+            made = [
+                events + weight * number for events, number in zip(made, buckets.counts(minute), strict=True)
+            ]
         return made
 
 
@@ -149,13 +156,15 @@ def compare(
 def _span(minutes: Mapping[int, WatchCounts], span: range, declared: str, position: int) -> _Span:
     found = []
     for minute in span:
-        total: Counter[str] = Counter()
         if minute in minutes:
-            for place, counts in minutes[minute].counts.items():
-                if place.watch_id == declared and place.position == position:
-                    total.update(counts)
-        if total:
-            found.append(total)
+            counts = [
+                counts
+                for place, counts in minutes[minute].counts.items()
+                if place.watch_id == declared and place.position == position
+            ]
+            # There is one, or one for each revision.
+            if total := counts[0] if len(counts) == 1 else sum(counts, Counter[str]()):
+                found.append(total)
     return _Span(found)
 
 
