@@ -22,6 +22,7 @@ from hifi_cli.commands import (
     top,
     up,
 )
+from hifi_cli.commands.inspection.skew import skew
 from hifi_cli.commands.kafka import acl, topics
 from hifi_cli.commands.management import audit, deploy, diff, principal
 from hifi_cli.commands.version import version
@@ -63,6 +64,7 @@ app.command(rich_help_panel=_RUN)(status.status)
 app.command(rich_help_panel=_INSPECT)(top.top)
 app.command(rich_help_panel=_INSPECT)(minutes.minutes)
 app.command(rich_help_panel=_INSPECT)(lost.lost)
+app.command(rich_help_panel=_INSPECT)(skew)
 app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
 app.command(rich_help_panel=_PIPES)(check.check)
 app.command(rich_help_panel=_PIPES)(diff.diff)

@@ -5,7 +5,7 @@ A record follows the Kafka protocol binding of CloudEvents 1.0, binary content m
 its own. What every record needs is packed into the first two, so that a service parses two headers instead of ten:
 
     hifi      1;<pipe>;<revision>;<barrier>;<accepted>;<minute>;<epoch>:<sequence>   the same on every topic
-    hifi_hop  <in>;<raw>;<to>                                                        written anew by each service
+    hifi_hop  <in>;<raw>;<to>;<watch>                                                written anew by each service
 
 Receipts have `hifi_receipt` in addition; dead letters, retries and replays have a header for each of their fields. All
 are ASCII text, so that any Kafka tool can show them. A later release may append fields, which older ones skip; it
@@ -55,6 +55,9 @@ RAW: Final = "hifi_raw"
 """Offset of the event in the topic `raw`, same partition."""
 TO: Final = "hifi_to"
 """On `enriched`: names of the event's destinations, separated by commas; empty: filtered out."""
+WATCH: Final = "hifi_watch"
+"""On `enriched`, if the pipe watches fields: `<watch_id>:<bucket>,<bucket>,…`, a bucket for each of them in declared
+order (`hifi.pipe.watch`). Events that no destination wants have none."""
 OUTCOME: Final = "hifi_outcome"
 """On receipts: delivered, filtered, duplicate, retry, parked or dead-letter."""
 STATUS: Final = "hifi_status"
@@ -113,7 +116,7 @@ SERVICE: Final = "hifi_service"
 
 IDENTITY_FIELDS: Final = (PIPE, REVISION, BARRIER, ACCEPTED, MINUTE, SEQ)
 """The fields of the header `hifi` after the format version, in order."""
-HOP_FIELDS: Final = (IN, RAW, TO)
+HOP_FIELDS: Final = (IN, RAW, TO, WATCH)
 """The fields of the header `hifi_hop`, in order."""
 RECEIPT_FIELDS: Final = (
     OUTCOME,
@@ -346,7 +349,7 @@ def packed(found: Mapping[str, bytes]) -> Headers:
         values = [_FORMAT_TEXT, *(rest.pop(name) for name in IDENTITY_FIELDS)]
         made.append((IDENTITY, b";".join(values)))
     if IN in rest:
-        last = next((index for index in (2, 1) if HOP_FIELDS[index] in rest), 0)
+        last = max(index for index, field in enumerate(HOP_FIELDS) if field in rest)
         made.append((HOP, b";".join([rest.pop(name, b"") for name in HOP_FIELDS[: last + 1]])))
     if OUTCOME in rest:
         made.append((RECEIPT, b";".join([rest.pop(name, b"") for name in RECEIPT_FIELDS])))

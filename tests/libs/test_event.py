@@ -29,11 +29,15 @@ def test_identity_reads_what_ingest_wrote() -> None:
 
 
 def test_fields_that_a_later_release_appends_are_skipped_and_kept() -> None:
-    headers = [(event.IDENTITY, HEADER + b";new"), (event.HOP, b"5;6;a,b;new")]
+    headers = [(event.IDENTITY, HEADER + b";new"), (event.HOP, b"5;6;a,b;w:1;new")]
     assert event.identity(headers) == IDENTITY
     assert event.hop(headers) == event.Hop(5, 6, b"a,b")
     changed = event.with_fields(headers, {event.IN: b"7", event.REASON: b"why"})
-    assert changed == [(event.IDENTITY, HEADER + b";new"), (event.HOP, b"7;6;a,b"), (event.REASON, b"why")]
+    assert changed == [
+        (event.IDENTITY, HEADER + b";new"),
+        (event.HOP, b"7;6;a,b;w:1"),
+        (event.REASON, b"why"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hifi.pipe.owner import Owner
 from hifi.pipe.secret import Secret
 from hifi.pipe.source import DeclaredSource
 from hifi.pipe.strict_model import StrictModel
+from hifi.pipe.watch.watched_field import WatchedFields, require_fields
 from hifi.units import FieldName, FieldPath, Name, PerSecond, PythonPath, Seconds
 
 QueryTrigger = Literal["micro-batch", "real-time"]
@@ -381,12 +382,14 @@ class Pipe(StrictModel):
     enrich: Enrich = Field(Enrich(), description="How data is joined, derived and filtered.")
     destinations: list[DeclaredDestination] = Field(min_length=1, description="Where events are delivered.")
     slo: Slo = Field(Slo(), description="Service level objective.")
+    watch: WatchedFields = Field(default=[], description="Fields whose distribution is watched.")
 
     @model_validator(mode="after")
-    def _unique_destinations(self) -> "Pipe":
+    def _consistent(self) -> "Pipe":
         names = [destination.name for destination in self.destinations]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"destinations has {repeated} more than once; names must differ")
+        require_fields(self.watch, self.enrich.fields.keys() | self.enrich.added())
         return self
 
     def destination(self, name: str) -> Destination | None:

@@ -12,6 +12,15 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from hifi.pipe.model import DerivedField, Enrich, Lookup, Pipe, SqlType
+from hifi.pipe.watch.watched_field import (
+    GROWTH,
+    LARGEST,
+    NOTHING,
+    OTHER,
+    SMALLEST,
+    WatchedField,
+    watch_id,
+)
 from hifi.sql.lookup_key import table_id, text_of, typed
 
 TEXT: Final = "`hifi.text`"
@@ -54,7 +63,8 @@ class PipeSql:
     """The same as a struct, compiled only for the types of the arguments."""
     result: str
     """struct<patch string, to string, failure string>: JSON object of the added fields (null: none), destinations
-    separated by commas, `reason: detail` of a dead letter (null: none)."""
+    separated by commas and after a semicolon the buckets of the watched fields, if there are any (`hifi.event.WATCH`),
+    `reason: detail` of a dead letter (null: none)."""
     fixed_destinations: str | None = None
     """The destinations of every event, separated by commas, where `result` says nothing else; None: it must be
     evaluated."""
@@ -102,7 +112,8 @@ def generate_sql(pipe: Pipe) -> PipeSql:
         result = _after_udf(enrich, result)
     fields = _fields(enrich)
     fixed = None
-    if fields is None and not (added or enrich.filter or any(one.when for one in pipe.destinations)):
+    conditions = enrich.filter or any(one.when for one in pipe.destinations)
+    if fields is None and not (added or conditions or pipe.watch):
         fixed = ",".join(one.name for one in pipe.destinations)
     return PipeSql(
         fields, keys, udf_args, typed_udf_args, _guarded(enrich, positions, _failed, result), fixed
@@ -291,13 +302,45 @@ def _after_udf(enrich: Enrich, body: str) -> str:
 
 
 def _destinations(pipe: Pipe) -> str:
-    """SQL of the names of the event's destinations, in declared order. A condition that is null is not met."""
+    """SQL of the names of the event's destinations, in declared order, and of the buckets of watched fields.
+
+    A condition that is null is not met.
+    """
     names = [
         f"if(({one.when}\n), '{one.name}', null)" if one.when else f"'{one.name}'"
         for one in pipe.destinations
     ]
     chosen = f"concat_ws(',', {', '.join(names)})"
-    return f"if(({pipe.enrich.filter}\n), {chosen}, '')" if pipe.enrich.filter else chosen
+    if pipe.enrich.filter:
+        chosen = f"if(({pipe.enrich.filter}\n), {chosen}, '')"
+    if not pipe.watch:
+        return chosen
+    buckets = ", ',', ".join(_bucket(one) for one in pipe.watch)
+    watched = f"concat(`hifi to`, ';{watch_id(pipe.watch)}:', {buckets})"
+    return let("hifi to", chosen, f"if(`hifi to` = '', '', {watched})")
+
+
+def _bucket(watched: WatchedField) -> str:
+    """SQL of the name of the bucket that the value of a watched field belongs to."""
+    value, name = "`hifi watched`", f"`{watched.field}`"
+    if watched.values is not None:
+        text = f"url_encode({value})"
+        if isinstance(watched.values, list):
+            listed = ", ".join(literal(one) for one in watched.values)
+            text = f"if({value} in ({listed}), {text}, '{OTHER}')"
+        body = f"if({value} is null, '{NOTHING}', {text})"
+        return let("hifi watched", f"substring(cast({name} as string), 1, 64)", body)
+    if watched.bounds is not None:
+        cases = " ".join(
+            f"when {value} < {bound!r}D then '{number}'" for number, bound in enumerate(watched.bounds)
+        )
+        number = f"case {cases} else '{len(watched.bounds)}' end"
+    else:
+        bounded = f"greatest(least(abs({value}), {LARGEST!r}D), {SMALLEST!r}D)"
+        fine = f"cast(ceil(ln({bounded}) / ln({GROWTH!r}D)) as string)"
+        number = f"if({value} = 0, '0', concat(if({value} < 0, 'm', 'p'), {fine}))"
+    body = f"if({value} is null or isnan({value}), '{NOTHING}', {number})"
+    return let("hifi watched", f"try_cast({name} as double)", body)
 
 
 def _added_in_order(enrich: Enrich) -> list[str]:

@@ -40,6 +40,8 @@ from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.open_minute import OpenMinuteReporter
 from hifi_observe.settings import ObserveSettings
+from hifi_observe.skew.comparison import SkewRules
+from hifi_observe.skew.skew_keeper import SkewKeeper
 from hifi_observe.traces.event_tracer import EventTracer
 from hifi_observe.verdicts.judgement import SERVICES, PipeTraffic, judge
 from hifi_observe.verdicts.verdict_keeper import VerdictKeeper
@@ -74,6 +76,15 @@ class Observatory:
             lambda alarm, ways: self.notifier.owner_told(alarm, ways, self.publisher),
         )
         self._refused = RefusedEvents()
+        self.skews = SkewKeeper(
+            self.store,
+            SkewRules(
+                settings.observe_skew_window_minutes,
+                settings.observe_skew_reference_minutes,
+                settings.observe_skew_events,
+                settings.observe_skew_distance,
+            ),
+        )
         self.registry = PipeRegistry(settings.kafka, self.topics, health)
         self.producer = Producer(settings.kafka, settings.instance, compression="zstd")
         self.publisher: Publisher | None = None
@@ -332,6 +343,9 @@ class Observatory:
             self._judge(found)  # on every instance, so that each can show the verdicts
             found |= conditions.parked_destinations(self._destination_states.all(), destinations)
             found |= self._refused.conditions(destinations, now_us() // 1000)
+            found |= self.skews.step(
+                {known.pipe.pipe: known.pipe.watch for known in self.registry.all() if known.pipe.watch}
+            )
             if not self._raises_alarms:
                 continue
             if not was_active:

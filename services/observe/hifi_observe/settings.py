@@ -52,6 +52,25 @@ class ObserveSettings(ServiceSettings, ControlSettings):
     observe_rating_share: float = Field(
         0.8, gt=0, description="Share of the scale rating above which traffic raises an alarm."
     )
+    observe_skew_window_minutes: int = Field(
+        30,
+        ge=2,
+        description="Closed minutes whose watched fields are compared with the time before, minutes.",
+    )
+    observe_skew_reference_minutes: int = Field(
+        1440, ge=1, description="Minutes before that window which are the reference, minutes."
+    )
+    observe_skew_events: int = Field(
+        200,
+        ge=50,
+        description="Events without which a half of that window is not judged; the reference needs five times as many.",
+    )
+    observe_skew_distance: float = Field(
+        0.1,
+        gt=0,
+        lt=1,
+        description="Jensen-Shannon distance between window and reference from which a field has drifted.",
+    )
     observe_stable_s: float = Field(
         60,
         ge=0,

@@ -42,7 +42,9 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
     kafka: str, spark: SparkSession, tmp_path: Path, trigger: str, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_io, "max_tasks", lambda: tasks)
-    stream = await LiveStream(kafka).create(PIPE)
+    watch = [{"field": "double", "bounds": [10, 30]}]
+    watched = PIPE.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"watch": watch}
+    stream = await LiveStream(kafka).create(Pipe.model_validate(watched))
     async with running_enrich(stream, spark, tmp_path, enrich_trigger=trigger) as one:
         await one.until_state("running")
         stray = [(0, Record(None, b"\xff", [])), (1, Record(b"", None, [("x", b"")]))]
@@ -58,6 +60,8 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
         kept = make_headers("p", 0, number)
         assert [record.headers[0], *record.headers[2:]] == [kept[0], *kept[2:]]
         assert event.fields(record.headers)[event.TO] == (b"large,all" if number % 20 >= 10 else b"all")
+        bucket = event.fields(record.headers)[event.WATCH].partition(b":")[2]
+        assert bucket == (b"0" if number % 20 < 5 else b"1" if number % 20 < 15 else b"2")
         stamp_ms = int(event.fields(record.headers)[event.IN]) / 1000
         assert stamp_ms <= record.timestamp + 1
     for partition in range(PARTITIONS):

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import orjson
@@ -40,6 +40,11 @@ def identity(seq: bytes, minute: int, pipe: bytes = b"flights") -> Headers:
         event.SEQ: seq,
         event.IN: b"%d" % (minute * 60_000_000),
     }
+
+
+def bucket(seq: bytes) -> Headers:
+    """What enrich adds for the watched fields of an event."""
+    return {event.WATCH: b"w:%d,x" % (int(seq.partition(b":")[2]) % 3)}
 
 
 def id_of(headers: Headers) -> Id:
@@ -142,7 +147,9 @@ class Mesh:
                 repeated = ("receipts", headers | {event.OUTCOME: b"duplicate"})
                 return [repeated if again else ("normalized", headers)] * copies
             to = (b"", b"a", b"a,b")[int(self._fate(headers, "to") * 3)]
-            return [("enriched", headers | {event.TO: to})] * copies
+            return [
+                ("enriched", headers | {event.TO: to} | (bucket(headers[event.SEQ]) if to else {}))
+            ] * copies
         if service == "retrier":
             name = headers[event.DESTINATION].decode()
             back = headers | {event.PASS: b"%d" % (int(headers.get(event.PASS, b"0")) + 1)}
@@ -228,6 +235,12 @@ class Mesh:
 
     def ids(self, pipe: str, minute: int, topic: str, *about: object) -> set[Id]:
         return set(self.found.get((pipe, minute, topic, *about), ()))
+
+    def buckets(self, pipe: str, minute: int) -> Counter[str]:
+        """The events of `enriched` that a destination wants, by the buckets of both watched fields."""
+        filtered = self.ids(pipe, minute, "enriched", "to", "")
+        wanted = [sequence for _, sequence in self.ids(pipe, minute, "enriched") - filtered]
+        return Counter(str(sequence % 3) for sequence in wanted) + Counter({"x": len(wanted)})
 
     def lost(self, pipe: str, minute: int) -> dict[tuple[str, str], set[Id]]:
         """When everything was read and committed: who has no successor, by hop and destination."""

@@ -29,7 +29,7 @@ from hifi_observe.web.api import application
 PARTITIONS = 2
 
 
-def pipe(name: str = "flights", p95_s: float = 100_000) -> Pipe:
+def pipe(name: str = "flights", p95_s: float = 100_000, **more: Any) -> Pipe:
     return Pipe.model_validate(
         {
             "pipe": name,
@@ -37,6 +37,7 @@ def pipe(name: str = "flights", p95_s: float = 100_000) -> Pipe:
             "destinations": [{"name": "crm", "url": "http://127.0.0.1:9/"}],
             "slo": {"p95": p95_s, "loss": 0},
         }
+        | more
     )
 
 
@@ -113,8 +114,12 @@ class Stream:
         *,
         lose: dict[str, Collection[int]] | None = None,
         name: str = "flights",
+        watch: list[bytes] | None = None,
     ) -> list[Fields]:
-        """Bring events to the destination; `lose`: topic to the positions of events that never reach it."""
+        """Bring events to the destination.
+
+        `lose`: topic to the positions of events that never reach it; `watch`: what enrich adds for watched fields.
+        """
         lose = lose or {}
         batch = [self.fields(partition, minute, name) for _ in range(count)]
         first = int(batch[0][event.SEQ].partition(b":")[2])
@@ -128,7 +133,10 @@ class Stream:
         for topic, more in added(now).items():
             alive = [one for one in alive if one not in lose.get(topic, ())]
             if alive:
-                await self.write(topic, partition, [batch[one] | more for one in alive])
+                fields = [batch[one] | more for one in alive]
+                if watch and topic == "enriched":
+                    fields = [one | {event.WATCH: watch[n]} for n, one in zip(alive, fields, strict=True)]
+                await self.write(topic, partition, fields)
         await self.write("accepted", partition, [{}], [orjson.dumps(tally)])
         return batch
 

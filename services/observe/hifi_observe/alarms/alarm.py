@@ -34,6 +34,7 @@ KINDS: Final = {
         AlarmKind("credentials", "A destination refuses the credentials of its pipe.", 0, 120),
         AlarmKind("endpoint-moved", "A destination is no longer at its address.", 60, 120),
         AlarmKind("events-refused", "Events of a sender do not match what their pipe expects.", 5, 60),
+        AlarmKind("skew", "The distribution of a watched field has drifted.", 0, 600),
         AlarmKind("no-progress", "A service commits nothing although records are waiting.", 60, 60),
         AlarmKind("ingest-silent", "Ingest writes no ack reports.", 5, 30),
         AlarmKind("traffic", "Traffic is close to the scale rating.", 60, 300),

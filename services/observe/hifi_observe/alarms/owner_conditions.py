@@ -9,7 +9,8 @@ from hifi_observe.alarms.alarm import Key
 CREDENTIALS: Final = "credentials"
 ENDPOINT_MOVED: Final = "endpoint-moved"
 EVENTS_REFUSED: Final = "events-refused"
-OWNER_KINDS: Final = frozenset({CREDENTIALS, ENDPOINT_MOVED, EVENTS_REFUSED})
+SKEW: Final = "skew"
+OWNER_KINDS: Final = frozenset({CREDENTIALS, ENDPOINT_MOVED, EVENTS_REFUSED, SKEW})
 """Kinds of alarms of which the owner of the pipe is told."""
 WINDOW_S: Final = 600
 """Refused events are counted over this period before now."""

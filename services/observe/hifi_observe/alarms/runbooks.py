@@ -235,6 +235,32 @@ RUNBOOKS: Final = {
             "If they are wrong, ask the sender to correct them and to send them again.",
         ),
     ),
+    "skew": Runbook(
+        "A field that its pipe watches has another distribution than before: over both halves of the last minutes "
+        "(`HIFI_OBSERVE_SKEW_WINDOW_MINUTES`), its Jensen-Shannon distance from the minutes before is a drift. Events "
+        "are delivered as usual. The alarm ends ten minutes after the distance has fallen below 0.7 of the "
+        "threshold, or when the reference consists of events like the new ones.",
+        (
+            "The sender changed what it sends: another unit, scale, code or default, or the field is missing.",
+            "A lookup table, a derived field or a function of the pipe changed, or a rollout began.",
+            (
+                "What the events describe has changed, or differs by the time of day: traffic that follows the hour "
+                "needs a longer window."
+            ),
+        ),
+        (
+            "See how: `hifi skew PIPE`, or the watched fields on the page of the pipe, shows both distributions.",
+            (
+                "Check what changed at that time: `hifi rollout status`, the tables of the lookups, and the sender. "
+                "If values are missing or null more often, look at one of the events."
+            ),
+            (
+                "If the change is intended, silence the alarm until the reference has taken it in "
+                "(`HIFI_OBSERVE_SKEW_REFERENCE_MINUTES`), or change the `bounds` or `values` of `watch`: then the "
+                "comparison starts anew."
+            ),
+        ),
+    ),
     "no-progress": Runbook(
         "A service has committed nothing on a partition for a minute, and its output shows no progress, "
         "although records are waiting there.",

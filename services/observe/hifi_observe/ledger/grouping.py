@@ -104,6 +104,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     time_at = 2
     """Where the header `ce_time` was last: usually it is there again."""
     parts: list[bytes] = []
+    watch = b""
     for record in records:
         headers = record.headers
         offset = record.offset
@@ -133,10 +134,13 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
             hop = headers[1][1].split(b";") if headers[1][0] == HOP else _NO_HOP
             if is_hop:
                 to = hop[2] if is_enriched and len(hop) > 2 else b""
-                group = place.groups.get(to)
+                watch = hop[3] if is_enriched and len(hop) > 3 else b""
+                # Every record of a group has watched fields, or none has.
+                what = (to, True) if watch else to
+                group = place.groups.get(what)
                 if group is None:
                     stages = stage.wanted(to) if is_enriched else plain
-                    group = place.add(to, RecordGroup(stages, place.epoch, measured=True))
+                    group = place.add(what, RecordGroup(stages, place.epoch, measured=True))
             elif is_receipt:
                 if headers[2][0] != RECEIPT:
                     raise NotAnEvent(f"the third header is not {RECEIPT}")
@@ -161,6 +165,8 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
         append_ms = record.timestamp
         group.offsets.append(offset)
         group.sequences.append(sequence)
+        if watch:
+            group.watched.append(watch)
         times = group.times
         if times is not None:
             if time_at >= len(headers) or headers[time_at][0] != TIME:

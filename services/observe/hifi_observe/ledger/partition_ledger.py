@@ -221,14 +221,19 @@ class PartitionLedger:
             pipe_minute.span(topic, min(group.offsets[0] for group in shown))
             pipe_minute.span(topic, max(group.offsets[-1] for group in shown))
         for group in shown:
-            pipe_minute.show(group.stages, group.epoch, group.sequences)
-            self.live.note(records.pipe, group.revision, group.stages[0], len(group.sequences))
+            self._show(pipe_minute, group)
         for group, sequences in passed:
             pipe_minute.pass_by(group.stages[0], group.epoch, sequences)
         for revision, groups in _by_revision(shown).items():
             lags = durations.measure(kind, pipe_minute, groups, self._transit)
             if lags:
                 self.live.lags(records.pipe, revision, lags)
+
+    def _show(self, pipe_minute: PipeMinute, group: RecordGroup) -> None:
+        if group.watched:
+            pipe_minute.watch(group.revision, group.epoch, group.sequences, group.watched)
+        pipe_minute.show(group.stages, group.epoch, group.sequences)
+        self.live.note(pipe_minute.pipe, group.revision, group.stages[0], len(group.sequences))
 
     def _apply_receipts(self, columns: RecordColumns) -> None:
         """Update breakers, failure streaks and last successes.

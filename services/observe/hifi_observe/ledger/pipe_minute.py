@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.ledger.stage import RAW, EventStage
+from hifi_observe.ledger.stage import ENRICHED, RAW, EventStage
+from hifi_observe.ledger.watch_counts import WatchCounts
 
 Count: TypeAlias = tuple[str, str, str]
 """Hop, destination (or empty), field."""
@@ -34,6 +35,7 @@ class PipeMinute:
         "unreported",
         "unresolved",
         "version",
+        "watched",
     )
 
     def __init__(self, pipe: str, minute: int) -> None:
@@ -67,7 +69,27 @@ class PipeMinute:
         """Whether something arrived after closing that may change the published result."""
         self.unreported = (0, 0)
         """Events in `raw` that no ack report names: unacknowledged ones, and those of incomplete epochs."""
+        self.watched = WatchCounts()
+        """Events of `enriched` by the buckets of watched fields; copies are not counted."""
         self._through: dict[str, int] = {}
+
+    def watch(self, revision: int, epoch: str, sequences: list[int], texts: list[bytes]) -> None:
+        """Count the buckets of records of `enriched`; before `show`, which tells copies from events no more.
+
+        Args:
+            revision: of the pipe.
+            epoch: of the events.
+            sequences: of the events.
+            texts: the buckets of each (`hifi.event.WATCH`).
+        """
+        seen = self.seen.get(EventStage(ENRICHED), IdSet())
+        fresh: dict[int, bytes] = {}
+        for sequence, text in zip(sequences, texts, strict=True):
+            identity = (epoch, sequence)
+            if identity in seen or (identity in self.known and identity not in self.unresolved):
+                continue
+            fresh.setdefault(sequence, text)
+        self.watched.add(revision, fresh.values())
 
     def show(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> None:
         """Add events seen at stages."""
@@ -173,6 +195,7 @@ class PipeMinute:
             "late": self.late,
             "unreported": list(self.unreported),
             "version": self.version,
+            "watched": self.watched.dump(),
         }
 
     @classmethod
@@ -204,6 +227,7 @@ class PipeMinute:
         pipe_minute._through = dict(dumped["through"])
         pipe_minute.firsts, pipe_minute.lasts = dict(dumped["firsts"]), dict(dumped["lasts"])
         pipe_minute.late, pipe_minute.version = dumped["late"], dumped["version"]
+        pipe_minute.watched = WatchCounts.load(dumped.get("watched", ()))
         pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
         return pipe_minute
 

@@ -118,6 +118,7 @@ class RecordGroup:
         "stages",
         "through",
         "times",
+        "watched",
     )
 
     def __init__(
@@ -138,6 +139,8 @@ class RecordGroup:
         self.sequences: list[int] = []
         self.times: RecordTimes | None = RecordTimes() if measured else None
         """One row for each offset; None if these records are not measured."""
+        self.watched: list[bytes] = []
+        """Buckets of the watched fields (`hifi.event.WATCH`), one row for each offset; empty: the pipe watches none."""
         self.replayed: list[tuple[int, int]] = []
         """Offset and sequence of replayed dead letters; they are not among the offsets above."""
         self.pipe_minute: PipeMinute | None = None
@@ -161,7 +164,7 @@ class RecordGroup:
         self.pipe_minute, self.through = pipe_minute, through
         if self.offsets and self.offsets[0] < through:
             counted = bisect_left(self.offsets, through)
-            del self.offsets[:counted], self.sequences[:counted]
+            del self.offsets[:counted], self.sequences[:counted], self.watched[:counted]
             if self.times is not None:
                 self.times.drop_first(counted)
 

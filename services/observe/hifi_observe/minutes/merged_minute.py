@@ -10,6 +10,7 @@ from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import Count, PipeMinute
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.ledger.stage import EventStage
+from hifi_observe.ledger.watch_counts import WatchCounts
 from hifi_observe.minutes.availability import IngestHealth, Judgement, SloLimits, judge
 
 LISTED = 100_000
@@ -35,6 +36,7 @@ class MinuteShare:
     sketches: dict[str, Sketch]
     lasts: dict[str, list[int]] = field(default_factory=dict)
     """Topic to first and last offset of the minute there."""
+    watched: WatchCounts = field(default_factory=WatchCounts)
 
 
 def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
@@ -83,6 +85,7 @@ def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
             topic: [pipe_minute["firsts"].get(topic, last), last]
             for topic, last in pipe_minute["lasts"].items()
         },
+        WatchCounts.load(pipe_minute.get("watched", ())),
     )
 
 
@@ -108,7 +111,9 @@ def merge(
     left: Counter[tuple[str, str, str]] = Counter()
     copies: Counter[tuple[str, str]] = Counter()
     sketches: dict[str, Sketch] = {}
+    watched = WatchCounts()
     for part in parts:
+        watched.merge(part.watched)
         counts.update(part.counts)
         copies.update(part.copies)
         for hop, destination, state, number in part.left:
@@ -144,6 +149,7 @@ def merge(
         "hops": hops,
         "destinations": destinations,
         "lags": {name: summary(sketch) for name, sketch in sorted(sketches.items()) if len(sketch)},
+        "watched": watched.dump(),
         "lost_ids": [
             {
                 "hop": hop,

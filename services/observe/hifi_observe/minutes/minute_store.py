@@ -43,6 +43,8 @@ class MinuteStore:
         """Minute to partition number to ingest's answers: 5xx, and all."""
         self.losses: defaultdict[str, dict[int, int]] = defaultdict(dict)
         """Pipe to minute to events lost in it, where any were."""
+        self.watched: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
+        """Pipe to minute to the counts of watched fields as JSON (`WatchCounts.load`), where there are any."""
         self.open_minutes = OpenMinutes()
         self.live: dict[int, dict[str, Any]] = {}
         """Partition number to its momentary figures."""
@@ -81,8 +83,11 @@ class MinuteStore:
             self.states[pipe].pop(minute, None)
             self.downs[pipe].pop(minute, None)
             self.losses[pipe].pop(minute, None)
+            self.watched[pipe].pop(minute, None)
             return
         merged = orjson.loads(value)
+        if merged.get("watched"):
+            self.watched[pipe][minute] = orjson.dumps(merged["watched"])
         self.minutes[pipe][minute] = value
         self.states[pipe][minute] = merged["state"]
         self.open_minutes.close(pipe, minute)

@@ -148,6 +148,11 @@ def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
     }
 
 
+def skew_of(observatory: Observatory, name: str) -> dict[str, Any]:
+    """The distributions of a pipe's watched fields, now and before; empty until a minute has closed."""
+    return {"pipe": name, "fields": [one.json() for one in observatory.skews.of(name)]}
+
+
 async def lost_of(
     observatory: Observatory, merged: dict[str, Any], limit: int, *, resolved: bool
 ) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from hifi_observe.web.answers import (
     overview_of,
     pipe_of,
     recent_of,
+    skew_of,
     slo_p95_us,
     status_of,
 )
@@ -118,6 +119,10 @@ class Api:
     async def recent(self, request: Request) -> Response:
         """GET recent: the last five minutes of a pipe, one point per second."""
         return json_response(recent_of(self._observatory, self._name(request)))
+
+    async def skew(self, request: Request) -> Response:
+        """GET skew: the watched fields of a pipe."""
+        return json_response(skew_of(self._observatory, self._name(request)))
 
     async def minute(self, request: Request) -> Response:
         """GET a closed minute, without ids and offsets."""

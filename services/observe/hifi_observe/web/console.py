@@ -27,6 +27,7 @@ from hifi_observe.web.answers import (
     overview_of,
     pipe_of,
     recent_minutes,
+    skew_of,
     status_of,
 )
 
@@ -94,7 +95,8 @@ class Console:
         except Problem as error:
             return self._failed(error)
         state, recent = pipe_of(self._observatory, name), recent_minutes(self._observatory, name)
-        return self._page("pipe.html", name, pipe=state, recent=recent)
+        watched = skew_of(self._observatory, name)["fields"]
+        return self._page("pipe.html", name, pipe=state, recent=recent, watched=watched)
 
     async def minute(self, request: Request) -> Response:
         """One closed minute of a pipe, with its lost events."""

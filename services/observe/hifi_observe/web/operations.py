@@ -7,6 +7,7 @@ from hifi.http.openapi import ApiDescription, Operation
 from hifi_observe.alarms.alarm import KINDS
 from hifi_observe.ledger.breaker_reports import CLOSED, HALF_OPEN, OPEN
 from hifi_observe.live.breaker_state import UNKNOWN
+from hifi_observe.skew.comparison import DRIFTED, STEADY, TOO_FEW
 from hifi_observe.web.replays import ReplayRequest
 
 API: Final = ApiDescription(
@@ -73,6 +74,39 @@ _PIPE: Final = {
                 "type": "object",
                 "required": ["name", "host", "breaker"],
                 "properties": {"name": {"type": "string"}, "host": {"type": "string"}, "breaker": _BREAKER},
+            },
+        },
+    },
+}
+_SKEW: Final = {
+    "type": "object",
+    "required": ["pipe", "fields"],
+    "properties": {
+        "pipe": {"type": "string"},
+        "fields": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["field", "state", "distance", "threshold", "window", "reference", "buckets"],
+                "properties": {
+                    "field": {"type": "string"},
+                    "state": {"enum": [TOO_FEW, STEADY, DRIFTED]},
+                    "distance": {
+                        "type": ["number", "null"],
+                        "description": "Jensen-Shannon distance, less what chance explains; null: too few events.",
+                    },
+                    "threshold": {
+                        "type": "number",
+                        "description": "Distance from which a field has drifted.",
+                    },
+                    "window": {"type": "object", "description": "First and last minute, and events."},
+                    "reference": {"type": "object", "description": "Last minute, and events."},
+                    "buckets": {
+                        "type": "array",
+                        "description": "Events, and their share of all events from 0 to 1, in both.",
+                        "items": {"type": "object"},
+                    },
+                },
             },
         },
     },
@@ -177,6 +211,14 @@ OPERATIONS: Final = (
         "recent",
         "The last five minutes of a pipe as columns, one point per second.",
         statuses=(404,),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/skew",
+        "skew",
+        "The distribution of each watched field in the last minutes and before, and whether it has drifted.",
+        statuses=(404,),
+        result=_SKEW,
     ),
     Operation(
         "GET", "/api/v1/pipes/{pipe}/minutes/{minute}", "minute", "One closed minute.", statuses=(400, 404)

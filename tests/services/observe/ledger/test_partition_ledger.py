@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import orjson
@@ -140,6 +140,8 @@ def check(observer: Observer) -> None:
         for hop, topic in (("ingest", "raw"), ("normalize", "normalized"), ("enrich", "enriched")):
             assert counts[hop, "", "out"] == len(mesh.ids(pipe, minute, topic)), (hop, pipe, minute)
             assert result.pipe_minute.copies[EventStage(topic)] == mesh.surplus(pipe, minute, topic)
+        watched = sum(result.pipe_minute.watched.counts.values(), Counter())
+        assert watched == mesh.buckets(pipe, minute), (pipe, minute)
         repeated = mesh.ids(pipe, minute, "receipts", "", "duplicate")
         assert counts["normalize", "", "duplicate"] == len(repeated)
         for name in ("a", "b"):

@@ -16,6 +16,7 @@ from playwright.async_api import Page, async_playwright, expect
 
 from hifi import event
 from hifi.clock import now_us
+from hifi.pipe.watch.watched_field import watch_id
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stream_double import Stream, new_stream, pipe
@@ -88,6 +89,57 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
             await check_breaker_and_runbook(page, url, stream)
 
 
+async def test_both_distributions_of_a_watched_field_are_drawn_as_the_api_has_them(
+    kafka: str, page: Page
+) -> None:
+    watch: list[dict[str, object]] = [
+        {"field": "score", "bounds": [0.2, 0.5]},
+        {"field": "home", "values": 2},
+    ]
+    enrich = {"fields": {"score": "double", "home": "string"}}
+    watched = pipe("flights", enrich=enrich, watch=watch)
+    async with new_stream(kafka, watched) as stream:
+        last = now_us() // 60_000_000 - 2
+        scores = {"before": "0001112!!!", "now": "0122222222"}
+        for minute in range(last - 17, last + 1):
+            drawn = scores["now" if minute > last - 9 else "before"]
+            texts = [f"{watch_id(watched.watch)}:{score},JFK%3B" for score in drawn * 12]
+            await stream.events(0, minute, 120, watch=[one.encode() for one in texts])
+        await stream.commit(0)
+        path = "/pipes/flights"
+        async with stream.observing(observe_skew_window_minutes=10, observe_skew_events=100) as (_, url):
+            async with asyncio.timeout(120):
+                while not await shows_shares(page, url, path):
+                    await asyncio.sleep(0.2)
+            for theme, width in (("light", 1280), ("dark", 400)):
+                await check_page(page, url + path, "pipe-watched", theme, width)
+            await expect(page.locator('[data-field="score"] .badge')).to_have_text("drifted")
+            await expect(page.locator('[data-field="home"] tbody th').first).to_have_text("JFK;")
+
+
+async def shows_shares(page: Page, url: str, path: str) -> bool:
+    """Whether a field has drifted, and all figures and bars of the page are those of the API."""
+    fields = (await get_json(url, f"/api/v1{path}/skew"))["fields"]
+    if not any(field["state"] == "drifted" for field in fields):
+        return False
+    await page.goto(url + path)
+    for field in fields:
+        rows = page.locator(f'[data-field="{field["field"]}"] tbody tr')
+        expected = [
+            [row["label"], *(f"{100 * row[name]:.1f} %" for name in ("window_share", "reference_share"))]
+            for row in field["buckets"]
+        ]
+        shown = [
+            [await row.locator("th").inner_text(), *await row.locator("td.num").all_inner_texts()]
+            for row in await rows.all()
+        ]
+        bars = await rows.locator("rect").evaluate_all("bars => bars.map((bar) => bar.width.baseVal.value)")
+        shares = [100 * row[name] for row in field["buckets"] for name in ("window_share", "reference_share")]
+        if shown != expected or bars != pytest.approx(shares, abs=0.01):
+            return False
+    return True
+
+
 async def check_page(page: Page, url: str, name: str, theme: str, width: int) -> None:
     await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     await page.set_viewport_size({"width": width, "height": 900})
@@ -96,7 +148,7 @@ async def check_page(page: Page, url: str, name: str, theme: str, width: int) ->
         assert response.status == 404
         return
     await page.goto(url)
-    if name == "pipe":
+    if name.startswith("pipe"):
         await page.wait_for_selector("#events .main-svg")
     if width == 1280:
         for region in await page.locator(".scroll").all():

@@ -1,0 +1,1 @@
+"""Commands that inspect what observe knows of the events of a pipe."""

@@ -1,0 +1,1 @@
+"""Fields whose distribution is watched."""

@@ -1,0 +1,60 @@
+"""Counts of the events of a pipe minute by the buckets of its watched fields. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from hifi.pipe.watch.watched_field import OTHER
+
+MOST_BUCKETS: Final = 1024
+"""Buckets of a field in one pipe minute and partition; the values of further ones count as other ones."""
+
+
+class WatchedPlace(NamedTuple):
+    """A watched field in one declaration of it, by one revision of the pipe."""
+
+    revision: int
+    watch_id: str
+    """See `hifi.pipe.watch.watched_field.watch_id`."""
+    position: int
+    """Of the field among the watched ones."""
+
+
+class WatchCounts:
+    """How many events were in each bucket."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        self.counts: dict[WatchedPlace, Counter[str]] = {}
+
+    def add(self, revision: int, texts: Iterable[bytes]) -> None:
+        """Add events, each with the text of its buckets (`hifi.event.WATCH`)."""
+        rows: defaultdict[bytes, list[list[bytes]]] = defaultdict(list)
+        for text in texts:
+            watch_id, _, buckets = text.partition(b":")
+            rows[watch_id].append(buckets.split(b","))
+        for watch_id, found in rows.items():
+            for position, column in enumerate(zip(*found, strict=False)):
+                place = WatchedPlace(revision, watch_id.decode("ascii", "replace"), position)
+                counts = self.counts.setdefault(place, Counter())
+                for name, number in Counter(column).items():
+                    bucket = name.decode("ascii", "replace")
+                    counts[bucket if bucket in counts or len(counts) < MOST_BUCKETS else OTHER] += number
+
+    def merge(self, other: "WatchCounts") -> None:
+        """Add the counts of another partition."""
+        for place, theirs in other.counts.items():
+            self.counts.setdefault(place, Counter()).update(theirs)
+
+    def dump(self) -> list[list[Any]]:
+        """JSON: revision, watch id, position, and the events of each bucket."""
+        return [[*place, dict(counts)] for place, counts in sorted(self.counts.items())]
+
+    @classmethod
+    def load(cls, dumped: Iterable[Sequence[Any]]) -> "WatchCounts":
+        """What `dump` returned."""
+        made = cls()
+        for *place, counts in dumped:
+            made.counts[WatchedPlace(*place)] = Counter(counts)
+        return made

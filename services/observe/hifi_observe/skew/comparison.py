@@ -1,0 +1,182 @@
+"""Compare the latest minutes of a watched field with the minutes before. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from hifi.pipe.watch.watched_field import WatchedField, watch_id
+from hifi_observe.ledger.watch_counts import WatchCounts
+from hifi_observe.skew.buckets import Buckets, buckets_of
+from hifi_observe.skew.distance import difference
+
+TOO_FEW: Final = "too few events"
+STEADY: Final = "steady"
+DRIFTED: Final = "drifted"
+_REFERENCE_FACTOR: Final = 5
+"""The reference needs this many times the events that half a window needs."""
+_HEAVIEST: Final = 2
+"""A minute counts as this many usual ones of its span at most, so that one burst does not decide alone."""
+_ENDS_AT: Final = 0.7
+"""Share of the threshold below which a drift ends, so that a distance close to the threshold does not flap."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkewRules:
+    """What is compared, from the settings."""
+
+    window_minutes: int = 30
+    reference_minutes: int = 1440
+    least_events: int = 200
+    """Events that each half of the window needs."""
+    distance: float = 0.1
+    """Distance from which a field has drifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSkew:
+    """The comparison of one field at one minute."""
+
+    field: str
+    state: str
+    """`TOO_FEW`, `STEADY` or `DRIFTED`."""
+    distance: float | None
+    """See `Difference.distance`; None: too few events."""
+    labels: list[str]
+    """Of the buckets."""
+    window: list[int]
+    """Events of each bucket."""
+    reference: list[int]
+    window_from: int
+    """First minute of the window; the reference ends before it."""
+    window_to: int
+    rules: SkewRules
+
+    def json(self) -> dict[str, Any]:
+        """JSON for the API: events of each bucket, and their shares of all events from 0 to 1."""
+        events, reference_events = sum(self.window), sum(self.reference)
+        return {
+            "field": self.field,
+            "state": self.state,
+            "distance": None if self.distance is None else round(self.distance, 4),
+            "window": {"from": self.window_from, "to": self.window_to, "events": events},
+            "reference": {"to": self.window_from - 1, "events": reference_events},
+            "threshold": self.rules.distance,
+            "needed": {
+                "half_window": self.rules.least_events,
+                "reference": self.rules.least_events * _REFERENCE_FACTOR,
+            },
+            "buckets": [
+                {
+                    "label": label,
+                    "window": here,
+                    "window_share": here / events if events else None,
+                    "reference": before,
+                    "reference_share": before / reference_events if reference_events else None,
+                }
+                for label, here, before in zip(self.labels, self.window, self.reference, strict=True)
+            ],
+        }
+
+
+class _Span:
+    """The events of some minutes by bucket."""
+
+    def __init__(self, minutes: Sequence[Counter[str]]) -> None:
+        most = _HEAVIEST * median(one.total() for one in minutes) if minutes else 0
+        self._usual: Counter[str] = Counter()
+        self._heavy: list[tuple[Counter[str], float]] = []
+        """Minutes with more events than count, and the weight of an event of theirs."""
+        self.events: Counter[str] = Counter()
+        for one in minutes:
+            self.events.update(one)
+            total = one.total()
+            if total > most:
+                self._heavy.append((one, most / total))
+            else:
+                self._usual.update(one)
+
+    def weighed(self, buckets: Buckets) -> list[float]:
+        """Events of each bucket, where a minute counts as `_HEAVIEST` usual ones at most."""
+        made: list[float] = [*buckets.counts(self._usual)]
+        for minute, weight in self._heavy:
+            made = [
+                events + weight * number for events, number in zip(made, buckets.counts(minute), strict=True)
+            ]
+        return made
+
+
+def compare(
+    watch: Sequence[WatchedField],
+    minutes: Mapping[int, WatchCounts],
+    last: int,
+    rules: SkewRules,
+    drifted: Collection[str],
+) -> list[FieldSkew]:
+    """Compare every watched field of a pipe.
+
+    Both halves of the window must differ from the reference: one unusual minute is in one of them only.
+
+    Args:
+        watch: the watched fields as they are declared now; only minutes with this declaration are compared.
+        minutes: closed minutes of the pipe with watched fields.
+        last: newest closed minute, where the window ends.
+        rules: what is compared.
+        drifted: the fields that had drifted one minute ago.
+    """
+    declared = watch_id(watch)
+    first = last - rules.window_minutes + 1
+    middle = first + rules.window_minutes // 2
+    found = []
+    for position, one in enumerate(watch):
+        before, early, late = (
+            _span(minutes, range(*span), declared, position)
+            for span in ((first - rules.reference_minutes, first), (first, middle), (middle, last + 1))
+        )
+        buckets = buckets_of(one, before.events)
+        halves = early.weighed(buckets), late.weighed(buckets)
+        state, distance = _judge(before.weighed(buckets), halves, rules, drifted=one.field in drifted)
+        found.append(
+            FieldSkew(
+                one.field,
+                state,
+                distance,
+                buckets.labels,
+                buckets.counts(early.events + late.events),
+                buckets.counts(before.events),
+                first,
+                last,
+                rules,
+            )
+        )
+    return found
+
+
+def _span(minutes: Mapping[int, WatchCounts], span: range, declared: str, position: int) -> _Span:
+    found = []
+    for minute in span:
+        if minute in minutes:
+            counts = [
+                counts
+                for place, counts in minutes[minute].counts.items()
+                if place.watch_id == declared and place.position == position
+            ]
+            # There is one, or one for each revision.
+            if total := counts[0] if len(counts) == 1 else sum(counts, Counter[str]()):
+                found.append(total)
+    return _Span(found)
+
+
+def _judge(
+    reference: Sequence[float], halves: Sequence[Sequence[float]], rules: SkewRules, *, drifted: bool
+) -> tuple[str, float | None]:
+    """The state and the distance."""
+    enough = sum(reference) >= rules.least_events * _REFERENCE_FACTOR
+    if not enough or any(sum(half) < rules.least_events for half in halves):
+        return TOO_FEW, None
+    distance = difference(reference, [sum(pair) for pair in zip(*halves, strict=True)]).distance
+    found = [difference(reference, half) for half in halves]
+    begins = all(one.significant and one.distance >= rules.distance for one in found)
+    lasts = drifted and distance >= rules.distance * _ENDS_AT
+    return DRIFTED if begins or lasts else STEADY, distance

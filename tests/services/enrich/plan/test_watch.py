@@ -1,0 +1,88 @@
+"""The bucket of each watched field is in the record that enrich writes, with both triggers."""
+
+from typing import Any
+
+import pytest
+from spark_bench import OutputRecord, SparkBench, make_headers, make_pipe
+
+from hifi import event
+from hifi.pipe.model import Pipe
+from hifi.pipe.watch.watched_field import watch_id
+from hifi_enrich.plan.query_plan import QueryPlan
+
+
+def watching(watch: list[dict[str, Any]], **enrich: Any) -> Pipe:
+    body = make_pipe(**enrich).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return Pipe.model_validate(body | {"watch": watch})
+
+
+def buckets(pipe: Pipe, record: OutputRecord) -> list[str]:
+    found, _, names = event.fields(record.headers)[event.WATCH].decode().partition(":")
+    assert found == watch_id(pipe.watch)
+    return names.split(",")
+
+
+@pytest.fixture(params=["micro-batch", "real-time"])
+def either(request: pytest.FixtureRequest, bench: SparkBench) -> SparkBench:
+    bench.evaluate_as(request.param)
+    return bench
+
+
+def test_numbers_texts_and_missing_values_have_their_buckets(either: SparkBench) -> None:
+    pipe = watching(
+        [
+            {"field": "score", "bounds": [-1, 0.2, 0.5]},
+            {"field": "score2", "buckets": 10},
+            {"field": "airline", "values": 20},
+            {"field": "country", "values": ["DE", "a,b;c"]},
+        ],
+        fields={"score": "double", "airline": "string", "country": "string"},
+        derive={"score2": "score * 2"},
+    )
+    expected = {
+        b'{"score":-3,"airline":"LH","country":"DE"}': ["0", "m19", "LH", "DE"],
+        b'{"score":-1,"airline":"a,b;c!~ \xc3\xa9","country":"a,b;c"}': [
+            "1", "m8", "a%2Cb%3Bc%21%7E+%C3%A9", "a%2Cb%3Bc",
+        ],
+        b'{"score":0,"airline":"","country":"FR"}': ["1", "0", "", "~"],
+        b'{"score":0.2,"airline":"%s"}' % (b"x" * 70): ["2", "p-9", "x" * 64, "!"],
+        b'{"score":0.5,"airline":null}': ["3", "p0", "!", "!"],
+        b'{"score":1e300}': ["3", "p290", "!", "!"],
+        b'{"score":null}': ["!", "!", "!", "!"],
+        b'{"score":"no number"}': ["!", "!", "!", "!"],
+        b'{"score":"NaN"}': ["!", "!", "!", "!"],
+        b"{}": ["!", "!", "!", "!"],
+    }  # fmt: skip
+    written = either.values(pipe, list(expected))
+    assert [buckets(pipe, one) for one in written] == list(expected.values())
+    assert {one.to for one in written} == {"one"}
+    assert {event.hop(one.headers).to for one in written} == {b"one"}
+
+
+def test_events_that_no_destination_wants_have_no_buckets_and_no_data(either: SparkBench) -> None:
+    pipe = watching([{"field": "n", "bounds": [5]}], fields={"n": "int"}, filter="n > 1")
+    wanted, filtered = either.values(pipe, [b'{"n":2}', b'{"n":1}'])
+    assert (buckets(pipe, wanted), wanted.value) == (["0"], b'{"n":2}')
+    assert (filtered.to, filtered.value) == ("", None)
+    assert event.WATCH not in event.fields(filtered.headers)
+
+
+def test_pipes_beside_a_watched_one_are_written_as_before(either: SparkBench) -> None:
+    watched = watching([{"field": "n", "buckets": 4}], fields={"n": "int"})
+    plain, derived = make_pipe("plain"), make_pipe("derived", fields={"n": "int"}, derive={"m": "n + 1"})
+
+    def written(plan: QueryPlan) -> list[tuple[Any, ...]]:
+        given = [(b"k", b'{"n":1}', 1, make_headers(name)) for name in ("plain", "derived")]
+        return [
+            (one.value, event.with_fields(one.headers, {event.IN: None})) for one in either.run(plan, given)
+        ]
+
+    with_watch = written(either.plan([watched, plain, derived]))
+    assert with_watch == written(either.plan([plain, derived]))
+    assert all(event.WATCH not in event.fields(headers) for _, headers in with_watch)
+
+
+def test_a_watched_field_that_an_event_cannot_be_read_for_refuses_no_event(either: SparkBench) -> None:
+    pipe = watching([{"field": "n", "bounds": [1]}], fields={"n": "int"})
+    for written in either.values(pipe, [b"", b"[1]", b"\xff", None]):
+        assert (written.topic, buckets(pipe, written)) == ("enriched", ["!"])
