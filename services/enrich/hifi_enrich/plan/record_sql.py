@@ -10,8 +10,9 @@ from hifi import event
 from hifi.sql.generator import literal
 
 HEADERS: Final = "array<struct<key string, value binary>>"
-_REPLACED_HEADERS: Final = (event.HOP, event.REASON, event.DETAIL, event.POINTER, event.SERVICE)
-"""Headers of an earlier pass through the mesh, which a replayed event has."""
+_REPLACED_HEADERS: Final = (event.HOP, event.REASON, event.DETAIL, event.POINTER)
+"""Headers of an earlier pass through the mesh, which a replayed event has. The service that refused it stays on events
+that pass: by it egest knows that the event's offset in `raw` is an old one, so that it is no copy."""
 _WHITE_SPACE: Final = "' \\t\\r\\n'"
 
 
@@ -110,7 +111,7 @@ def output_topic(enriched: str, dead_letter: str) -> str:
 
 def _dead_letter_headers(rest: str) -> str:
     first = "slice(headers, 1, if(is_event, 1, 0))"
-    others = _filtered(f"if(is_event, {rest}, headers)")
+    others = _filtered(f"if(is_event, {rest}, headers)", event.SERVICE)
     hop = "if(is_event, concat_ws(';', cast(fetched as string), hop[1]), cast(fetched as string))"
     facts = [
         _header(event.REASON, "substring_index(failure, ': ', 1)"),
@@ -120,8 +121,8 @@ def _dead_letter_headers(rest: str) -> str:
     return f"concat({first}, array({_header(event.HOP, hop)}), {others}, array({', '.join(facts)}))"
 
 
-def _filtered(headers: str) -> str:
-    replaced = ", ".join(literal(name) for name in _REPLACED_HEADERS)
+def _filtered(headers: str, *more: str) -> str:
+    replaced = ", ".join(literal(name) for name in (*_REPLACED_HEADERS, *more))
     return f"filter({headers}, h -> h.key not in ({replaced}))"
 
 

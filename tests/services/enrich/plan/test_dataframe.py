@@ -288,19 +288,25 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) ->
     assert more[event.SERVICE] == b"enrich"
 
 
-def test_headers_of_enrich_from_an_earlier_pass_are_replaced(bench: SparkBench) -> None:
+def test_headers_of_an_earlier_pass_are_replaced_but_for_what_tells_a_replay_from_a_copy(
+    bench: SparkBench,
+) -> None:
     left = {
         event.REASON: b"x",
         event.DETAIL: b"x",
-        event.SERVICE: b"egest",
+        event.SERVICE: b"enrich",
         event.POINTER: b"/x",
         event.TO: b"x",
         event.REPLAY: b"1",
     }
     [written] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**left))])
     names = [name for name, _ in written.headers]
-    assert names == [event.IDENTITY, event.HOP, "ce_id", event.REPLAY]
+    assert names == [event.IDENTITY, event.HOP, "ce_id", event.SERVICE, event.REPLAY]
+    assert dict(written.headers)[event.SERVICE] == b"enrich"
     assert written.to == "one"
+    required = bench.plan([make_pipe(fields={"n": "int"}, required=["n"])])
+    [refused] = bench.run(required, [(b"k", b"{}", 0, make_headers(**left | {event.SERVICE: b"normalize"}))])
+    assert [value for name, value in refused.headers if name == event.SERVICE] == [b"enrich"]
 
 
 def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: SparkBench) -> None:
