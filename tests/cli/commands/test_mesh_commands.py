@@ -337,7 +337,7 @@ def test_dead_letters_are_listed_shown_and_replayed_once(up, hifi, external, ext
     assert code == 0
     assert "/n" in output
     assert "one" not in output.split("hifi_detail")[0].split("ce_id")[0], "no data unless it is asked for"
-    assert '{"id":"bad","n":"one"}' in hifi("dead", "show", name, "--data", up.data, "--value")[1]
+    assert '{"id":"bad","n":"one","m":1}' in hifi("dead", "show", name, "--data", up.data, "--value")[1]
 
     assert hifi("dead", "replay", "--data", up.data)[0] == 1, "it needs a selection"
     file.write_text(STRICT.format(kind="string", required="[]", **pipe))
