@@ -14,12 +14,13 @@ from rich.markup import escape
 
 from hifi.errors import Misconfigured
 from hifi_cli.demo.control_tour import ControlTour, with_control_plane
-from hifi_cli.demo.control_tour import is_good as tour_is_good
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.report import is_good, tables
 from hifi_cli.demo.run import Demo
-from hifi_cli.demo.tour_steps import TourSteps, tour_table
+from hifi_cli.demo.tour_report import is_good as tour_is_good
+from hifi_cli.demo.tour_report import tour_table
+from hifi_cli.demo.tour_steps import TourSteps
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.tables import print_table

@@ -7,7 +7,7 @@ from typing import Final
 import hifi_normalize
 
 SERVICE: Final = "normalize"
-LEAK_MIB_PER_S: Final = 3
+LEAK_MIB_PER_S: Final = 5
 _LEAK: Final = f'''
 import threading
 import time

@@ -3,15 +3,11 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from rich.markup import escape
-from rich.table import Table
-
 from hifi.errors import HifiError
-from hifi_cli.display.tables import table
 
 T = TypeVar("T")
 STEP_S: Final = 300
@@ -95,17 +91,3 @@ def require(holds: bool, seen: str) -> None:
     """Raises StepFailed with what was seen, unless something holds."""
     if not holds:
         raise StepFailed(seen)
-
-
-def tour_table(numbers: Mapping[str, Any]) -> Table:
-    """The table printed at the end of a tour."""
-    rows = table(">step", "what it shows", "seen", ">time", title="\nTour of the control plane")
-    for number, step in enumerate(numbers["steps"], 1):
-        seen = escape(step["seen"]) if step["ok"] else f"[bold red]{escape(step['seen'])}[/]"
-        rows.add_row(str(number), step["name"], seen, f"{step['seconds']:,.0f} s")
-    rows.caption = ", ".join(
-        f"{numbers[name]:,} {name.replace('_', '-')}"
-        for name in ("accepted", "delivered", "lost", "duplicates", "dead_lettered", "mismatched")
-    )
-    rows.caption_justify = "left"
-    return rows

@@ -6,8 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
-from hifi_cli.demo.control_tour import is_good, report
-from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require, tour_table
+from hifi_cli.demo.tour_report import is_good, report, tour_table
+from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
 from hifi_cli.demo.verify import Arrival, Comparison, SentEvent
 from hifi_cli.display.tables import print_table
 

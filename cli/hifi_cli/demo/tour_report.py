@@ -1,0 +1,61 @@
+"""The report of a tour of the control plane: as JSON and as a table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from hifi_cli.demo.tour_steps import TourStep
+from hifi_cli.demo.verify import Comparison, SentEvent
+from hifi_cli.display.tables import table
+
+
+def report(
+    steps: Sequence[TourStep],
+    sent: Mapping[str, SentEvent],
+    comparison: Comparison,
+    expected: Mapping[str, Any],
+    dead: set[str],
+) -> dict[str, Any]:
+    """The report of a tour. Events, each counted once; duplicates are requests."""
+    accepted = [name for name, one in sent.items() if one.accepted]
+    delivered = [
+        name for name in accepted if all((path, name) in comparison.arrived for path in expected[name])
+    ]
+    lost = set(accepted) - set(delivered) - dead
+    return {
+        "steps": [one.json() for one in steps],
+        "accepted": len(accepted),
+        "delivered": len(delivered),
+        "lost": len(lost),
+        "duplicates": comparison.duplicates,
+        "dead_lettered": len(dead & set(accepted)),
+        "mismatched": comparison.mismatched + comparison.unknown,
+        "refused": sum(one.status not in (0, 202) for one in sent.values()),
+    }
+
+
+def is_good(numbers: Mapping[str, Any]) -> bool:
+    """Whether every step showed what it should, and every accepted event was delivered once."""
+    wrong = ("lost", "duplicates", "dead_lettered", "mismatched")
+    steps_ok = all(step["ok"] for step in numbers["steps"])
+    return (
+        steps_ok
+        and numbers["accepted"] == numbers["delivered"] > 0
+        and not any(numbers[name] for name in wrong)
+    )
+
+
+def tour_table(numbers: Mapping[str, Any]) -> Table:
+    """The table printed at the end of a tour."""
+    rows = table(">step", "what it shows", "seen", ">time", title="\nTour of the control plane")
+    for number, step in enumerate(numbers["steps"], 1):
+        seen = escape(step["seen"]) if step["ok"] else f"[bold red]{escape(step['seen'])}[/]"
+        rows.add_row(str(number), step["name"], seen, f"{step['seconds']:,.0f} s")
+    rows.caption = ", ".join(
+        f"{numbers[name]:,} {name.replace('_', '-')}"
+        for name in ("accepted", "delivered", "lost", "duplicates", "dead_lettered", "mismatched")
+    )
+    rows.caption_justify = "left"
+    return rows
