@@ -6,6 +6,7 @@ from normalize_harness import Stream, headers, ids, new_stream, normalize, pipe
 
 from hifi.dead_letters.letter import DeadLetter
 from hifi.dead_letters.replay import replay
+from hifi.pipe.registry import read_registry
 
 CANARY = "canary-4711"
 
@@ -40,7 +41,10 @@ async def test_a_version_whose_mask_cannot_be_applied_makes_dead_letters_without
 
             key.write_text("secret")
             await one.until_no_warnings()
-            replayed = [each async for each in replay(stream.producer, stream.topics, await letters(stream))]
+            pipes = (await read_registry(stream.kafka, stream.topics)).pipes
+            replayed = [
+                each async for each in replay(stream.producer, stream.topics, await letters(stream), pipes)
+            ]
             assert [topic for _, topic in replayed] == [stream.topics.raw] * 3
             passed = await stream.read(stream.topics.normalized, 5)
             assert await one.stop() == 0
