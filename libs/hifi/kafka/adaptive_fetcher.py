@@ -9,7 +9,7 @@ from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult
 from aiokafka.consumer.subscription_state import Assignment
 
 from aiokafka_cooperative import check_compatibility, start_with_classes
-from hifi.kafka.fetch_interval import FETCH_INTERVAL
+from hifi.kafka.fetch_interval import AFTER_TICK_S, FETCH_INTERVAL
 
 _USED: Final[Mapping[type, Mapping[str, str]]] = {
     Fetcher: {
@@ -48,7 +48,8 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
     - A single record is fetched at once.
     - After a fetch that returned records, the next one is sent after the fetch interval (hifi.kafka.fetch_interval),
       or after `fetch_max_wait_ms` if that is longer, and returns all records that arrived meanwhile. If the last fetch
-      left records behind, the next one is sent at once.
+      left records behind, the next one is sent at once. With `in_step` it is sent just after a tick of the producers
+      that keep step.
     - The wait is here rather than at the broker: a fetch that waits there for a number of bytes is evaluated again,
       with all of its partitions, for each batch appended to any of them.
     - Without records, a fetch waits at the broker for IDLE_WAIT_MS, so that an idle mesh does not poll all the time. It
@@ -62,10 +63,15 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
     IDLE_WAIT_MS: Final = 200
 
     def __init__(
-        self, *arguments: Any, on_records: "Callable[[AdaptiveFetcher], None] | None" = None, **options: Any
+        self,
+        *arguments: Any,
+        on_records: "Callable[[AdaptiveFetcher], None] | None" = None,
+        in_step: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(*arguments, **options)
         self._on_records = on_records
+        self._in_step = in_step
         self._min_wait_ms: int = options["fetch_max_wait_ms"]
         self._flowing: set[int] = set()
         """Brokers whose last fetch returned records."""
@@ -117,7 +123,7 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
     async def _proc_fetch_request(self, assignment: Assignment, node_id: int, request: Any) -> Any:
         if node_id in self._flowing and not _has_more(assignment, request):
             try:
-                await asyncio.sleep(self._interval_s)
+                await asyncio.sleep(self._gather_s)
             except asyncio.CancelledError:
                 return False  # as the overridden method does
         self._flowing.discard(node_id)
@@ -128,6 +134,12 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
             return True
         self._on_records(self)
         return False  # nobody waits
+
+    @property
+    def _gather_s(self) -> float:
+        if self._in_step:
+            return FETCH_INTERVAL.until_tick_s(self._min_wait_ms / 1000, AFTER_TICK_S)
+        return self._interval_s
 
     @property
     def _interval_s(self) -> float:

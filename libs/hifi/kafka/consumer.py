@@ -137,7 +137,9 @@ class Consumer:
             fetch_max_wait_ms=round(options.gather_s * 1000),
             request_timeout_ms=15_000,
             metadata_max_age_ms=int(options.stuck_s * 1000),
-            fetcher_class=partial(AdaptiveFetcher, on_records=self._dispatcher.on_records),
+            fetcher_class=partial(
+                AdaptiveFetcher, on_records=self._dispatcher.on_records, in_step=options.in_step
+            ),
         )
         member.subscribe(list(options.topics), listener=_RebalanceListener(self))
         return member

@@ -46,6 +46,8 @@ class ConsumerOptions:
     partition_fetch_bytes: int = 1024 * 1024
     gather_s: float = 0
     """Least time between a fetch that returned records and the next one, seconds (or the fetch interval)."""
+    in_step: bool = False
+    """The topics' producers keep step (`Producer(in_step=True)`): fetch just after they have sent."""
     tries: int = 3
     """Failures of the handler on a single record after which the record is poison."""
     stuck_s: float = 60

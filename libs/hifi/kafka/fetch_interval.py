@@ -4,6 +4,10 @@ A request costs about the same with one record as with a hundred, to the service
 second, 20 ms take half the CPU of 5 ms and add 4 ms to the median of each hop. Where CPUs are scarce, small requests
 take the time in which other processes would handle records, and make all of them late. The share of time that this
 process waits for a CPU tells which it is (Linux only; elsewhere the interval stays at its shortest).
+
+Services can keep step by the wall clock: the one that produces sends at multiples of the interval, and the one that
+consumes fetches `AFTER_TICK_S` later, so that records hardly wait between the two, whatever the interval. Clocks of
+different hosts that disagree cost latency, at most one interval, and nothing else.
 """
 
 import math
@@ -15,6 +19,8 @@ from hifi.process.cpu_time import CpuTime, thread_cpu_time
 
 SHORTEST_S: Final = 0.02
 LONGEST_S: Final = 0.12
+AFTER_TICK_S: Final = 0.0025
+"""What was sent at a tick is in Kafka about so much later."""
 _CALM: Final = 0.4
 """Up to this share of waiting, of the time in which the process could run, the interval is the shortest."""
 _SATURATED: Final = 0.7
@@ -31,15 +37,18 @@ class FetchInterval:
         self,
         read: Callable[[], CpuTime] = thread_cpu_time,
         now_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         """Measure from the first use on.
 
         Args:
             read: CPU time so far; OSError or ValueError: it is unknown.
             now_s: a monotonic clock, seconds.
+            wall_s: the clock that all hosts share, seconds.
         """
         self._read = read
         self._now_s = now_s
+        self._wall_s = wall_s
         self._next_s = 0.0
         self._last: CpuTime | None = None
         self._share = 0.0
@@ -53,6 +62,18 @@ class FetchInterval:
             self._sample()
         over = min(max(self._share - _CALM, 0) / (_SATURATED - _CALM), 1)
         return SHORTEST_S * math.pow(LONGEST_S / SHORTEST_S, over)
+
+    def until_tick_s(self, least_s: float = 0.0, after_s: float = 0.0) -> float:
+        """Time until the next tick that is not nearer than a quarter of an interval, seconds.
+
+        Args:
+            least_s: shortest interval between two ticks, seconds.
+            after_s: ticks come so much after the multiples of the interval, seconds.
+        """
+        # Rounded up, so that the rounds of a service's producer, an interval apart, never wait for each other.
+        step_s = SHORTEST_S * math.ceil(max(self.seconds, least_s) / SHORTEST_S - 1e-6)
+        wait_s = step_s - (self._wall_s() - after_s) % step_s
+        return wait_s if wait_s >= step_s / 4 else wait_s + step_s
 
     def _sample(self) -> None:
         try:

@@ -58,6 +58,7 @@ class Producer:
         buffer_bytes: int = 32 * 1024 * 1024,
         ack_timeout_s: float = 10,
         compression: str | None = None,
+        in_step: bool = False,
     ) -> None:
         """Nothing is connected before `start`.
 
@@ -67,6 +68,7 @@ class Producer:
             buffer_bytes: bound on unacknowledged records, bytes.
             ack_timeout_s: a batch that is not acknowledged in this time is sent again by a new producer, seconds.
             compression: `lz4`, `zstd` or None.
+            in_step: in a flow, begin the rounds at ticks of the wall clock (hifi.kafka.fetch_interval).
 
         Raises:
             Misconfigured: the installed aiokafka is not supported.
@@ -90,6 +92,7 @@ class Producer:
         }
         self._ack_timeout_s = ack_timeout_s
         self._buffer_bytes = buffer_bytes
+        self._in_step = in_step
         self._buffered_bytes = 0
         metrics.BUFFERED_BYTES.set_function(lambda: self._buffered_bytes)
         self._has_room = asyncio.Event()
@@ -227,7 +230,9 @@ class Producer:
         if self._client is None:
             return  # the next client begins one
         now_s = asyncio.get_running_loop().time()
-        self._next_round_s = now_s + FETCH_INTERVAL.seconds
+        self._next_round_s = now_s + (
+            FETCH_INTERVAL.until_tick_s() if self._in_step else FETCH_INTERVAL.seconds
+        )
         ready, self._ready = self._ready, {}
         for queue in ready:
             queue.take(now_s)

@@ -23,7 +23,9 @@ async def collect(service: Service, settings: CollectSettings) -> None:
     """Read all sources until the service stops."""
     topics, health = settings.topics, service.health
     registry = PipeRegistry(settings.kafka, topics, health)
-    producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.collect_buffer_bytes)
+    producer = Producer(
+        settings.kafka, settings.instance, buffer_bytes=settings.collect_buffer_bytes, in_step=True
+    )
 
     async def connect() -> None:
         """Load pipes, connect the producer and check the topics, however long Kafka is away."""

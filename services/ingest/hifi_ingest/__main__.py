@@ -26,7 +26,9 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
     app = App(service.health)
     registry = PipeRegistry(settings.kafka, settings.topics, service.health)
     keys = WriteKeys(registry, service.health, settings.ingest_keys_refresh_s)
-    producer = Producer(settings.kafka, settings.instance, buffer_bytes=settings.ingest_buffer_bytes)
+    producer = Producer(
+        settings.kafka, settings.instance, buffer_bytes=settings.ingest_buffer_bytes, in_step=True
+    )
     limits = ConnectionLimits(
         head_bytes=settings.ingest_max_head_bytes,
         head_s=settings.ingest_head_timeout_s,

@@ -4,6 +4,7 @@ Events that a pipe rejects go to the dead letters. Events that a client sent bef
 """
 
 import asyncio
+from typing import Final
 
 from hifi.health import Health
 from hifi.kafka.admin import matching_partitions
@@ -16,6 +17,9 @@ from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRun
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache
 from hifi_normalize.settings import NormalizeSettings
 from hifi_normalize.step import SERVICE, Normalizer
+
+_GATHER_S: Final = 0.04
+"""Two rounds of ingest. Each fetch causes a round of enrich and egest, too, and rounds are most of their cost."""
 
 
 async def normalize(service: Service, settings: NormalizeSettings) -> None:
@@ -42,7 +46,7 @@ async def normalize(service: Service, settings: NormalizeSettings) -> None:
     normalizer = Normalizer(
         registry, pipes, runner, producer, cache, topics, health, pipe_wait_s=settings.normalize_pipe_wait_s
     )
-    options = ConsumerOptions([topics.raw], topics.group(SERVICE))
+    options = ConsumerOptions([topics.raw], topics.group(SERVICE), gather_s=_GATHER_S, in_step=True)
     consumer = Consumer(service, settings, options, normalizer.step, normalizer.poisoned)
     if await service.unless_stopped(connect(settings, registry, producer, health)):
         pipes.start()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hifi.kafka.fetch_interval import LONGEST_S, SHORTEST_S, FetchInterval
+from hifi.kafka.fetch_interval import AFTER_TICK_S, LONGEST_S, SHORTEST_S, FetchInterval
 from hifi.process.cpu_time import CpuTime
 
 
@@ -56,3 +56,24 @@ def test_where_nobody_knows_it_stays_the_shortest(error: Exception) -> None:
         raise error
 
     assert FetchInterval(read).seconds == SHORTEST_S
+
+
+@pytest.mark.parametrize("at_s", [1000.0, 1000.003, 1000.0155, 1000.0199, 1000.0333])
+def test_processes_tick_together_whenever_they_ask(at_s: float) -> None:
+    def next_tick_s(least_s: float, after_s: float) -> float:
+        idle = FetchInterval(lambda: CpuTime(0, 0), lambda: 0.0, lambda: at_s)
+        wait_s = idle.until_tick_s(least_s, after_s)
+        step_s = max(least_s, SHORTEST_S)
+        assert step_s / 4 <= wait_s <= step_s * 5 / 4
+        return at_s + wait_s - after_s
+
+    produced_s, consumed_s = next_tick_s(0, 0), next_tick_s(2 * SHORTEST_S, AFTER_TICK_S)
+    assert produced_s / SHORTEST_S == pytest.approx(round(produced_s / SHORTEST_S), abs=1e-6)
+    assert consumed_s / (2 * SHORTEST_S) == pytest.approx(round(consumed_s / (2 * SHORTEST_S)), abs=1e-6)
+
+
+def test_ticks_are_as_rare_as_the_interval_when_cores_are_short() -> None:
+    core = Core()
+    core.share(1.0, 10)
+    assert LONGEST_S / 4 <= core.interval.until_tick_s() <= LONGEST_S * 5 / 4
+    assert core.interval.until_tick_s(SHORTEST_S) >= LONGEST_S / 4
