@@ -234,7 +234,9 @@ class PipeRegistry:
             self.content_version = offset
             logger.info("pipe-published", pipe=name, version=offset, revision=found.revision)
             before = PipeVersion(found.pipe, version, found.revision)
-        self._pipes[name] = replace(before, rollout=self._rollout(name))
+        if before.paused != found.paused:
+            logger.info("pipe-paused" if found.paused else "pipe-resumed", pipe=name, offset=offset)
+        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=found.paused, cap=found.cap)
 
     def _apply_body(self, name: str, revision: int, value: bytes | None, offset: int) -> None:
         bodies = self._bodies.get(name, {})

@@ -14,9 +14,10 @@ from hifi.control.verdict import Verdicts, decode
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
-from hifi_provision.provisioner import ACTOR, Provisioner, Wanted, Writers
+from hifi_provision.provisioner import ACTOR, Provisioner, Writers
 from hifi_provision.ramp import RampRules
 from hifi_provision.settings import ProvisionerSettings
+from hifi_provision.wanted import Wanted
 
 _KAFKA = "kafka"
 _INTERVAL_S = 1.0
@@ -75,6 +76,8 @@ async def provision(service: Service, settings: ProvisionerSettings) -> None:
                 settings.provision_phase_events,
                 settings.provision_unstable_s,
                 settings.provision_error,
+                settings.provision_new_pipe_rate,
+                settings.rating,
             ),
             registry=registry,
             wanted=wanted,
