@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hifi.control.capacity import Rating, overload
+from hifi.control.capacity import MeshRating, overload
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
 from hifi.pipe_check import check_folder
@@ -26,7 +26,7 @@ RatingOption = Annotated[
         envvar="HIFI_OBSERVE_RATING",
         min=0,
         metavar="EV_PER_S",
-        help="Rating of the mesh, with which the quotas of all pipes are compared.",
+        help="MeshRating of the mesh, with which the quotas of all pipes are compared.",
         show_default="unknown",
     ),
 ]
@@ -57,7 +57,7 @@ def check(
       hifi check --quick pipes/       (for editors and commit hooks)
     """
     pipes, problems = check_folder(folder, trigger, sql=not quick)
-    if not problems and (found := overload(pipes, Rating(rating))):
+    if not problems and (found := overload(pipes, MeshRating(rating))):
         problems = [PipeProblem(folder, 1, "source.quota.events", found)]
     if as_json:
         print_json(

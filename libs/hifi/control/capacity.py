@@ -11,7 +11,7 @@ from hifi.pipe.model import Pipe
 
 
 @dataclass(frozen=True, slots=True)
-class Rating:
+class MeshRating:
     """What a mesh carries, as `hifi rate` measures it.
 
     Attributes:
@@ -29,7 +29,7 @@ def declared_per_s(pipe: Pipe | None) -> float:
     return 0 if quota is None or quota.events is None else quota.events
 
 
-def overload(pipes: Collection[Pipe], rating: Rating) -> str:
+def overload(pipes: Collection[Pipe], rating: MeshRating) -> str:
     """How far the declared rates of pipes are above what the mesh carries; empty: they are not, or it is unknown."""
     total, allowed = sum(map(declared_per_s, pipes)), rating.events_per_s * rating.share
     if not rating.events_per_s or total <= allowed:
@@ -41,7 +41,7 @@ def overload(pipes: Collection[Pipe], rating: Rating) -> str:
     )
 
 
-def over_capacity(pipe: Pipe, published: Mapping[str, Pipe], rating: Rating) -> str:
+def over_capacity(pipe: Pipe, published: Mapping[str, Pipe], rating: MeshRating) -> str:
     """Why the mesh does not carry a declared pipe beside the others; empty: it does, or its rating is unknown.
 
     A pipe that declares no more than before is carried as it was before.

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from hifi.control.capacity import Rating
+from hifi.control.capacity import MeshRating
 from hifi.settings import StreamSettings
 from hifi.topics import ControlTopics
 
@@ -48,9 +48,9 @@ class RatingSettings(StreamSettings):
     )
 
     @property
-    def rating(self) -> Rating:
+    def rating(self) -> MeshRating:
         """What the mesh carries."""
-        return Rating(self.observe_rating, self.observe_rating_share)
+        return MeshRating(self.observe_rating, self.observe_rating_share)
 
 
 class ExecutorSettings(ControlSettings):

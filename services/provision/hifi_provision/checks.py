@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hifi.control.capacity import Rating, over_capacity
+from hifi.control.capacity import MeshRating, over_capacity
 from hifi.control.steps import StepRefused
 from hifi.pipe.function_import import require_function
 from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
@@ -25,7 +25,7 @@ def require_valid(pipe: Pipe, published: Mapping[str, Pipe]) -> None:
     require_mask_keys([pipe], dict(published))
 
 
-def require_capacity(pipe: Pipe, published: Mapping[str, Pipe], rating: Rating) -> None:
+def require_capacity(pipe: Pipe, published: Mapping[str, Pipe], rating: MeshRating) -> None:
     """Check whether the mesh carries a pipe beside those that are in force.
 
     Raises:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from hifi.clock import MICROSECONDS
-from hifi.control.capacity import Rating
+from hifi.control.capacity import MeshRating
 from hifi.control.request import Wishes
 from hifi.control.revision_figures import RolloutFigures
 from hifi.control.verdict import Condition, Verdict
@@ -37,7 +37,7 @@ class RampRules:
     unstable_s: float
     error: float
     new_pipe_per_s: float = 0
-    rating: Rating = field(default_factory=Rating)
+    rating: MeshRating = field(default_factory=MeshRating)
 
     def first_cap(self, pipe: Pipe) -> RateCap | None:
         """What a new pipe may take in the first phase; None: everything."""

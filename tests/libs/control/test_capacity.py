@@ -2,10 +2,10 @@
 
 import pytest
 
-from hifi.control.capacity import Rating, over_capacity, overload
+from hifi.control.capacity import MeshRating, over_capacity, overload
 from hifi.pipe.model import Pipe
 
-RATING = Rating(1000, 0.8)
+RATING = MeshRating(1000, 0.8)
 
 
 def pipe(name: str, per_s: int | None) -> Pipe:
@@ -30,10 +30,10 @@ def test_a_pipe_counts_once_and_one_that_declares_no_more_than_before_is_carried
     published = {"a": pipe("a", 700)}
     assert over_capacity(pipe("a", 800), published, RATING) == ""
     assert over_capacity(pipe("a", 801), published, RATING)
-    assert over_capacity(pipe("a", 699), published, Rating(100)) == ""
+    assert over_capacity(pipe("a", 699), published, MeshRating(100)) == ""
 
 
-@pytest.mark.parametrize(("rating", "per_s"), [(Rating(0), 10_000), (Rating(1000, 1.0), 1000)])
-def test_nothing_is_refused_without_a_rating_or_up_to_its_share(rating: Rating, per_s: int) -> None:
+@pytest.mark.parametrize(("rating", "per_s"), [(MeshRating(0), 10_000), (MeshRating(1000, 1.0), 1000)])
+def test_nothing_is_refused_without_a_rating_or_up_to_its_share(rating: MeshRating, per_s: int) -> None:
     assert overload([pipe("a", per_s)], rating) == ""
     assert overload([pipe("a", None)], RATING) == ""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hifi.control.capacity import Rating, overload
+from hifi.control.capacity import MeshRating, overload
 from hifi.control.pipe_yaml import difference
 from hifi_cli.commands.apply import DeleteMissing, declared_pipes, wanted_pipes
 from hifi_cli.commands.check import Folder, Quick, RatingOption, load_checked_pipes
@@ -61,7 +61,7 @@ def diff(
     else:
         for text in found.values():
             console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
-    if lacks := overload([one for one in (before | wanted).values() if one is not None], Rating(rating)):
+    if lacks := overload([one for one in (before | wanted).values() if one is not None], MeshRating(rating)):
         errors.print(f"no capacity: {lacks}", highlight=False)
     if (found or lacks) and exit_code:
         raise typer.Exit(FAILED)
