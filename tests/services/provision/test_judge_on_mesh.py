@@ -18,10 +18,9 @@ from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
-sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 from fake_destination import destination
-from steady_load import WRITE_KEY, SteadyLoad
+from tests.steady_load import WRITE_KEY, SteadyLoad
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.more]
 RUNS = 5
