@@ -13,7 +13,7 @@ from hifi.control.principals.principal import Role, new_token, revocation
 from hifi.control.request import RequestKind, decode
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry
-from hifi.pipe.revision import pipe_record
+from hifi.pipe.revision import RateCap, pipe_record
 from hifi.pipe.rollout import put_at_once
 
 
@@ -242,8 +242,16 @@ async def test_an_operator_pauses_and_resumes_a_pipe_and_changes_leave_it_paused
     assert resumed.content["declared"]["state"] == "active"
     assert (await managed.call(0, "POST", "/pipes/trains/pause", headers=resumed.etag)).status == 404
 
-    await publish(managed.kafka, managed.topics, [pipe_record(Pipe.model_validate(body("x", "trains")))])
+    new = pipe_record(Pipe.model_validate(body("x", "trains")), cap=RateCap(share=100, events_per_s=10))
+    await publish(managed.kafka, managed.topics, [new])
     found = await managed.until(0, "GET", "/pipes/trains", 200)
+    assert found.content["in_force"] | {"body": 0, "yaml": 0} == {
+        "revision": 1,
+        "paused": False,
+        "cap_per_s": 10.0,
+        "body": 0,
+        "yaml": 0,
+    }
     undeclared = await managed.call(0, "POST", "/pipes/trains/pause", by="olga", headers=found.etag)
     assert undeclared.content["declared"]["state"] == "paused"
     audit = Audit()

@@ -77,6 +77,10 @@ _PIPE: Final = {
             "properties": {
                 "revision": {"type": "integer"},
                 "paused": {"type": "boolean", "description": "Whether it takes no new events."},
+                "cap_per_s": {
+                    "type": ["number", "null"],
+                    "description": "Events per second that a new pipe may take in its present phase.",
+                },
                 "body": {"description": "The revision in force; in lists it is left out."},
                 "yaml": {"type": "string", "description": "The same as YAML."},
             },

@@ -25,7 +25,8 @@ def pipe_view(state: ControlState, name: str, *, bodies: bool = True) -> dict[st
     declared: dict[str, Any] | None = None if newest is None else version_view(newest)
     in_force: dict[str, Any] | None = None
     if current is not None:
-        in_force = {"revision": current.revision, "paused": current.paused}
+        cap = None if current.cap is None else current.cap.events_per_s
+        in_force = {"revision": current.revision, "paused": current.paused, "cap_per_s": cap}
     if bodies and newest is not None and declared is not None:
         declared |= {"body": newest.body(), "yaml": pipe_yaml(newest.pipe)}
     if bodies and current is not None and in_force is not None:

@@ -49,7 +49,7 @@ function showState(json) {
   const section = document.getElementById("rollout");
   section.hidden = !rollout;
   if (!rollout) return;
-  section.querySelector("[data-is=rollout]").replaceChildren(rolloutBadge(rollout), ` declaration ${rollout.declaration}. ${rollout.reason} `, moment(rollout.since_us));
+  section.querySelector("[data-is=rollout]").replaceChildren(rolloutBadge(rollout, inForce), ` declaration ${rollout.declaration}. ${rollout.reason} `, moment(rollout.since_us));
   const open = { pause: rollout.state === "ramping", resume: rollout.state === "paused", abort: ["ramping", "paused"].includes(rollout.state) };
   for (const element of section.querySelectorAll("[data-kind]")) element.disabled = !open[element.dataset.kind];
 }
