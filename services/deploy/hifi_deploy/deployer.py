@@ -141,7 +141,7 @@ class Deployer:
             state=DeploymentState.CANARY,
             canary=status.canary or free,
             reason="the canary starts",
-            stage=1,
+            stage=max(1, status.stage),
         )
 
         async def start(token: int) -> None:
