@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.stream_process import read_all
+from tests.stream_process import PARTITIONS, read_all
 
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.event import fields
@@ -56,7 +56,7 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
         tmp_path / "data",
         port=free_port(),
         console_port=free_port(),
-        partitions=2,
+        partitions=PARTITIONS,
         scale={"observe": 1},
         control=True,
         env=settings,
@@ -82,8 +82,8 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
                 session, plan.url, EVENTS_PER_S, lambda n: {"n": n} | ({"vip": 1} if n % 100 > 1 else {})
             )
             sending = asyncio.create_task(load.run())
-            equal = [await ended(orders(there.url, f"equal-{run}")) for run in range(RUNS)]
             worse = [await ended(orders(there.url, f"worse-{run}", "vip")) for run in range(RUNS)]
+            equal = [await ended(orders(there.url, f"equal-{run}")) for run in range(RUNS)]
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             raw = await read_all(mesh.bootstrap, mesh.topics.raw)
