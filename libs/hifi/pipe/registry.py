@@ -30,6 +30,8 @@ from hifi.topics import Topics
 STREAM_KEY: Final = b"__stream__"
 _CONDITION: Final = "pipes"
 _PUBLISH_S: Final = 10.0
+_WAIT_MS: Final = 2_000
+"""For which Kafka holds a fetch back while there is nothing new; pipes change rarely, and a new record ends it."""
 _COMMITTED: Final = "read_committed"
 """The provisioner of a control plane writes the records of a transition in a transaction."""
 
@@ -165,7 +167,9 @@ class PipeRegistry:
 
     async def _read(self) -> None:
         tp = TopicPartition(self._topics.pipes, 0)
-        async with topic_consumer(self._bootstrap, isolation_level=_COMMITTED) as consumer:
+        async with topic_consumer(
+            self._bootstrap, isolation_level=_COMMITTED, fetch_max_wait_ms=_WAIT_MS
+        ) as consumer:
             consumer.assign([tp])
             end = (await consumer.end_offsets([tp]))[tp]
             if self.version >= 0:

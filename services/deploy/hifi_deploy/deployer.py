@@ -80,36 +80,43 @@ class Deployer:
         self._defaults: dict[str, str] = {}
         """Service to the release of new instances, as far as this process has set it."""
 
-    async def step(self) -> None:
+    async def step(self) -> bool:
         """Look at every service once, and do what can be done now.
+
+        Returns:
+            Whether something is left to do.
 
         Raises:
             Overtaken: another deployer has started.
             Retryable: Kafka or the driver does not answer.
         """
+        left = False
         for wanted in sorted(self._wanted.releases.values(), key=lambda one: one.number):
             try:
-                await self._advance(wanted)
+                left |= await self._advance(wanted)
             except StepRefused as error:
+                left = True
                 status = self._wanted.deployments[wanted.service]
                 if not status.state.final:
                     await self._tell(replace(status, reason=str(error)))
+        return left
 
-    async def _advance(self, wanted: DesiredRelease) -> None:
+    async def _advance(self, wanted: DesiredRelease) -> bool:
+        """Do what can be done for a service; returns whether something is left to do."""
         status = self._wanted.deployments.get(wanted.service)
         if status is None or status.number < wanted.number:
             if status is not None and not status.state.final:
                 status = await self._end(status, f"{wanted.author} deploys {wanted.release} instead")
             if status is not None and not await self._settle(status):
-                return
+                return True
             status = await self._tell(replace(unseen(wanted, status), reason="it is about to begin"))
         if wanted.service not in DEPLOYABLE and not status.state.final:
             reason = f"{wanted.service} cannot be deployed with a canary: name one of {', '.join(DEPLOYABLE)}"
             status = await self._tell(replace(status, state=DeploymentState.REFUSED, reason=reason))
         if status.state.final:
-            await self._settle(status)
-        else:
-            await self._go_on(wanted, status)
+            return not await self._settle(status)
+        await self._go_on(wanted, status)
+        return True
 
     async def _go_on(self, wanted: DesiredRelease, status: Deployment) -> None:
         """Judge the deployment that runs, and take its next step if there is one to take now."""

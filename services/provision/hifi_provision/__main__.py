@@ -21,6 +21,8 @@ from hifi_provision.wanted import Wanted
 
 _KAFKA = "kafka"
 _INTERVAL_S = 1.0
+_IDLE_S = 2.0
+"""Time between looks while everything that is declared has an end."""
 
 logger = log.get(__name__)
 
@@ -94,7 +96,8 @@ async def provision(service: Service, settings: ProvisionerSettings) -> None:
             except (HifiError, KafkaError, OSError, TimeoutError) as error:
                 logger.warning("provisioning-waits", reason=str(error) or repr(error))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(service.stopping.wait(), _INTERVAL_S)
+                pause_s = _IDLE_S if wanted.settled else _INTERVAL_S
+                await asyncio.wait_for(service.stopping.wait(), pause_s)
 
 
 def main() -> None:

@@ -23,6 +23,16 @@ class Wanted:
         """Pipe to its newest declaration."""
         return self._declared.newest
 
+    @property
+    def settled(self) -> bool:
+        """Whether every declaration has an end."""
+        return all(
+            (status := self.statuses.get(name)) is not None
+            and status.state.final
+            and status.declaration == one.pipe_number
+            for name, one in self.declarations.items()
+        )
+
     def take_declaration(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Take in a record of the topic `declared`."""
         self._declared.take(key, value, offset)
