@@ -38,9 +38,12 @@ INGEST_SECONDS = Histogram(
 )
 QUOTA_REFUSED = Counter(
     "hifi_ingest_quota_refused_requests_total",
-    "Requests refused with 429 because of a quota, by pipe, owner of the quota (`pipe` or `key`) and unit (`events` or"
-    " `bytes`).",
+    "Requests refused with 429 because of a quota, by pipe, owner of the quota (`pipe`, `key` or `new pipe`) and unit"
+    " (`events` or `bytes`).",
     ["pipe", "of", "unit"],
+)
+PAUSED = Counter(
+    "hifi_ingest_paused_requests_total", "Requests refused with 503 because their pipe is paused.", ["pipe"]
 )
 OVERLOADED = Counter(
     "hifi_ingest_overloaded_requests_total",

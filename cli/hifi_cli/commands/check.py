@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from hifi.control.capacity import MeshRating, overload
 from hifi.pipe.loader import PipeProblem
 from hifi.pipe.model import Pipe, Trigger
 from hifi.pipe_check import check_folder
@@ -18,6 +19,17 @@ Quick = Annotated[
     bool,
     typer.Option("--quick", help="Skip the check of SQL expressions, which starts Spark (about 8 s)."),
 ]
+RatingOption = Annotated[
+    float,
+    typer.Option(
+        "--rating",
+        envvar="HIFI_OBSERVE_RATING",
+        min=0,
+        metavar="EV_PER_S",
+        help="MeshRating of the mesh, with which the quotas of all pipes are compared.",
+        show_default="unknown",
+    ),
+]
 TriggerOption = Annotated[
     Trigger,
     typer.Option("--trigger", help="Spark trigger to check for. real-time does not support pandas UDFs."),
@@ -26,19 +38,27 @@ TriggerOption = Annotated[
 
 @report_errors
 def check(
-    folder: Folder, trigger: TriggerOption = "auto", *, quick: Quick = False, as_json: AsJson = False
+    folder: Folder,
+    trigger: TriggerOption = "auto",
+    rating: RatingOption = 0,
+    *,
+    quick: Quick = False,
+    as_json: AsJson = False,
 ) -> None:
     """Validate pipes without running them. Each problem is reported with its file and line.
 
     Checks keys and values, JSON Schemas, lookup files and their columns, Python
-    functions and SQL expressions. Exit status: 0 if the pipes are valid, 1 if
-    there is a problem.
+    functions and SQL expressions, and with --rating whether the mesh carries the
+    quotas of all pipes. Exit status: 0 if the pipes are valid, 1 if there is a
+    problem.
 
     Examples:
       hifi check examples/flights
       hifi check --quick pipes/       (for editors and commit hooks)
     """
     pipes, problems = check_folder(folder, trigger, sql=not quick)
+    if not problems and (found := overload(pipes, MeshRating(rating))):
+        problems = [PipeProblem(folder, 1, "source.quota.events", found)]
     if as_json:
         print_json(
             [

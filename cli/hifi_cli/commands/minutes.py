@@ -31,6 +31,7 @@ _COLUMNS: Final[list[tuple[str, bool, Callable[[dict[str, Any]], str]]]] = [
     ("parked\ndeliveries", False, lambda row: count(row["parked"])),
     ("dead\nletters", True, lambda row: count(row["dead"])),
     ("duplicates\nevents", False, lambda row: count(row["duplicates"])),
+    ("refused,\npaused", False, lambda row: count(row.get("refused_paused"))),
     ("late\nevents", False, lambda row: count(row["late"])),
     ("lag p95", True, lambda row: microseconds(row["p95_us"])),
 ]

@@ -1,27 +1,43 @@
-"""hifi pipes: list the published pipes."""
+"""hifi pipes: list the published pipes, pause and resume them."""
 
+from typing import Annotated
+
+import typer
 from rich.markup import escape
 
-from hifi.pipe.registry import read_registry
+from hifi.pipe import rollout
+from hifi.pipe.registry import publish, read_registry
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
+from hifi_cli.mesh_state.manage_api import ManageApi
 from hifi_cli.mesh_state.target import kafka_target
-from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
+from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, ManageTokenFile, ManageUrl, Stream
 
 NO_PIPES = "No pipes are published. Publish some with `hifi apply DIR`."
 
+app = typer.Typer(invoke_without_command=True)
+PipeName = Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")]
 
+
+@app.callback()
 @report_errors
 async def pipes(
-    data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None, *, as_json: AsJson = False
+    context: typer.Context,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
-    """List the published pipes.
+    """List the published pipes, pause and resume them.
 
     Examples:
       hifi pipes
       hifi pipes --json | jq '.[].pipe.destinations[].url'
     """
+    if context.invoked_subcommand is not None:
+        return
     target = kafka_target(data, kafka, stream)
     published = await read_registry(target.kafka, target.topics)
     found = [published.pipes[name] for name in sorted(published.pipes)]
@@ -30,6 +46,7 @@ async def pipes(
             [
                 {
                     "revision": one.revision,
+                    "paused": one.paused,
                     "pipe": one.pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 }
                 for one in found
@@ -39,10 +56,80 @@ async def pipes(
     if not found:
         console.print(NO_PIPES)
         return
-    rows = table("pipe", ">revision", "destinations", ">SLO p95\ns", "description")
+    rows = table("pipe", ">revision", "state", "destinations", ">SLO p95\ns", "description")
     for one in found:
         names = ", ".join(destination.name for destination in one.pipe.destinations)
         rows.add_row(
-            one.pipe.pipe, str(one.revision), names, f"{one.pipe.slo.p95:g}", escape(one.pipe.description)
+            one.pipe.pipe,
+            str(one.revision),
+            "paused" if one.paused else "active",
+            names,
+            f"{one.pipe.slo.p95:g}",
+            escape(one.pipe.description),
         )
     print_table(rows, console)
+
+
+@app.command()
+@report_errors
+async def pause(
+    pipe: PipeName,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    manage: ManageUrl = None,
+    manage_token_file: ManageTokenFile = None,
+) -> None:
+    """Let a pipe take no new events. What it accepted before is delivered.
+
+    ingest answers 503 with Retry-After, so that senders keep their events; a
+    source of the pipe is not read further.
+
+    Examples:
+      hifi pipes pause flights
+    """
+    await _set_paused(pipe, data, kafka, stream, manage, manage_token_file, paused=True)
+
+
+@app.command()
+@report_errors
+async def resume(
+    pipe: PipeName,
+    data: Data = DEFAULT_DATA,
+    kafka: Kafka = None,
+    stream: Stream = None,
+    manage: ManageUrl = None,
+    manage_token_file: ManageTokenFile = None,
+) -> None:
+    """Let a paused pipe take events again. Its source is read on from where it was paused.
+
+    Examples:
+      hifi pipes resume flights
+    """
+    await _set_paused(pipe, data, kafka, stream, manage, manage_token_file, paused=False)
+
+
+async def _set_paused(
+    pipe: str,
+    data: Data,
+    kafka: Kafka,
+    stream: Stream,
+    manage: ManageUrl,
+    manage_token_file: ManageTokenFile,
+    *,
+    paused: bool,
+) -> None:
+    """Pause or resume a pipe through the management API, the control plane, or else the topic `pipes` itself."""
+    state = "paused" if paused else "active"
+    if manage:
+        ManageApi(manage, manage_token_file).set_paused(pipe, paused=paused)
+        console.print(f"{pipe} is declared {state}; the provisioner puts it into force.", highlight=False)
+        return
+    target = kafka_target(data, kafka, stream)
+    published = await read_registry(target.kafka, target.topics)
+    if target.control is not None:
+        await target.control.set_paused(pipe, published.pipes.get(pipe), paused=paused)
+        console.print(f"{pipe} is declared {state}; the provisioner puts it into force.", highlight=False)
+        return
+    await publish(target.kafka, target.topics, rollout.change_pause(published, pipe, paused=paused))
+    console.print(f"{pipe} is {state}.", highlight=False)

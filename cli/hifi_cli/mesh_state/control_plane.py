@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from hifi.clock import MICROSECONDS, now_us
 from hifi.control import rollout_status, verdict
-from hifi.control.declaration import Declaration, Origin
+from hifi.control.declaration import Declaration, Origin, undeclared
 from hifi.control.declaration_log import DeclarationLog
 from hifi.control.principals.audit import Audit, AuditEntry
 from hifi.control.releases import deployment, desired_release
@@ -26,6 +26,7 @@ from hifi.errors import Misconfigured
 from hifi.event import Record
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
+from hifi.pipe.revision import PipeVersion
 from hifi.topics import ControlTopics
 
 _CLIENT: Final = "hifi-cli"
@@ -62,7 +63,7 @@ class ControlPlane:
             changed = [] if replaced is None else [n for n in pipes if known.newest.get(n) != replaced.get(n)]
             if not changed:
                 wanted = [
-                    Declaration(name, pipe, by, now, known.number(name), Origin.FILE)
+                    Declaration(name, pipe, by, now, known.number(name), Origin.FILE, known.paused(name))
                     for name, pipe in pipes.items()
                 ]
                 counted = {one.name for one in await log.append(wanted)}
@@ -72,6 +73,29 @@ class ControlPlane:
             raise Misconfigured(
                 f"{others} in the meantime; run the command again to see what is declared now"
             )
+
+    async def set_paused(self, name: str, current: PipeVersion | None, *, paused: bool) -> None:
+        """Declare that a pipe takes no new events, or takes them again.
+
+        Args:
+            name: of the pipe.
+            current: what is in force, for a pipe without a declaration; None: nothing.
+            paused: whether it takes no new events.
+
+        Raises:
+            Misconfigured: there is no such pipe, somebody changed it in the meantime, or Kafka does not answer.
+        """
+        async with self._answering(), self._log() as log:
+            before = log.declared.newest.get(name)
+            if before is None and current is not None:
+                before = undeclared(current.pipe)
+            if before is None or before.pipe is None:
+                raise Misconfigured(f"there is no pipe {name}; `hifi pipes` lists those that are in force")
+            if before.paused == paused:
+                return
+            if not await log.append([before.with_pause(author(), now_us(), paused=paused)]):
+                by = log.declared.newest[name].author
+                raise Misconfigured(f"{by} changed {name} in the meantime; run the command again")
 
     async def declared(self) -> Mapping[str, Declaration]:
         """Pipe to its newest declaration.

@@ -85,6 +85,19 @@ class ManageApi:
             body = Declaration(name, wanted, "", 0).body()
             self._call("PUT", path, orjson.dumps(body), before.condition)
 
+    def set_paused(self, name: str, *, paused: bool) -> None:
+        """Declare that a pipe takes no new events, or takes them again.
+
+        Raises:
+            HifiError: there is no such pipe, somebody else changed it meanwhile, or the API does not answer or refuses.
+        """
+        before = self.pipe(name)
+        if before.pipe is None:
+            raise Misconfigured(
+                f"there is no pipe {name}; the console lists those that are declared or in force"
+            )
+        self._call("POST", f"/pipes/{name}/{'pause' if paused else 'resume'}", headers=before.condition)
+
     def _call(
         self,
         method: str,

@@ -96,7 +96,9 @@ class Autoscaler:
         self._stopping.set()
 
     async def adjust(self) -> None:
-        """Measure, decide and scale all services once."""
+        """Measure, decide and scale all services once; without a policy there is nothing to measure for."""
+        if not self._policies:
+            return
         backlog = await self._measure_backlog()
         occupancy = await self._read_occupancy()
         now = self._clock()

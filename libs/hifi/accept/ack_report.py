@@ -30,9 +30,11 @@ class RequestTotals(NamedTuple):
     """HTTP status to number of responses."""
     refused: Counter[str]
     """Pipe to number of requests that exceeded a quota."""
+    paused: Counter[str]
+    """Pipe to number of requests that were refused because it is paused; `answers` leaves these out."""
 
 
-_NO_TOTALS: Final = RequestTotals(Counter(), Counter())
+_NO_TOTALS: Final = RequestTotals(Counter(), Counter(), Counter())
 
 
 class PartitionAcks:
@@ -110,6 +112,7 @@ class PartitionAcks:
             "closed": closed,
             "answers": {str(status): number for status, number in totals.answers.items()},
             "refused": totals.refused,
+            "paused": totals.paused,
             "demand": demand,
             "pipes": {
                 pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
@@ -148,6 +151,8 @@ class AckReporter:
         """HTTP status to number of responses since the last report; sent in the reports of partition 0."""
         self.refused: Counter[str] = Counter()
         """Pipe to number of requests that exceeded a quota since the last report; sent likewise."""
+        self.paused: Counter[str] = Counter()
+        """Pipe to number of requests refused since the last report because it is paused; sent likewise."""
         self.partitions = [PartitionAcks(secrets.randbits(_EPOCH_BITS)) for _ in range(partitions)]
 
     def send_reports(self) -> None:
@@ -182,14 +187,15 @@ class AckReporter:
     def _take_totals(self, partition: int) -> RequestTotals:
         if partition:
             return _NO_TOTALS
-        taken = RequestTotals(self.answers, self.refused)
-        self.answers, self.refused = Counter(), Counter()
+        taken = RequestTotals(self.answers, self.refused, self.paused)
+        self.answers, self.refused, self.paused = Counter(), Counter(), Counter()
         return taken
 
     def _restore(self, partition: int, taken: AckRanges, totals: RequestTotals) -> None:
         self.partitions[partition].restore(taken)
         self.answers += totals.answers
         self.refused += totals.refused
+        self.paused += totals.paused
 
     def _record(self, partition: int, taken: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
         acks = self.partitions[partition]

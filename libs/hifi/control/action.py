@@ -22,6 +22,8 @@ class ActionKind(StrEnum):
     RESTART = "restart"
     """Starts an instance in the place of a dead one."""
     ROLL_BACK = "roll-back"
+    PAUSE = "pause"
+    """Lets a pipe take no new events, or take them again, as a person declared."""
 
 
 class ActionState(StrEnum):

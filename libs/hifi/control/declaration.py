@@ -16,6 +16,15 @@ NONE: Final = -1
 """The number that stands for no declaration."""
 
 
+class DeclaredState(StrEnum):
+    """What a pipe is wanted to do."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    """Take no new events; deliver what was accepted."""
+    DELETED = "deleted"
+
+
 class Origin(StrEnum):
     """Where a declaration comes from."""
 
@@ -36,6 +45,9 @@ class Declaration:
         at_us: when, microseconds since 1970 UTC.
         replaces: number of the declaration that the author changed; `NONE`: the pipe had none.
         origin: where it comes from.
+        paused: whether the pipe is to take no new events.
+        pipe_from: number of the declaration that brought the pipe, of one that changed only whether it is paused;
+            `NONE`: this one brings it.
         id: tells the author's record from another one that replaces the same declaration.
         number: offset of its record in the topic `declared`, larger for each later one; `NONE` before it is written.
     """
@@ -46,8 +58,28 @@ class Declaration:
     at_us: int
     replaces: int = NONE
     origin: Origin = Origin.FILE
+    paused: bool = False
+    pipe_from: int = NONE
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     number: int = NONE
+
+    @property
+    def state(self) -> DeclaredState:
+        """What the pipe is wanted to do."""
+        if self.pipe is None:
+            return DeclaredState.DELETED
+        return DeclaredState.PAUSED if self.paused else DeclaredState.ACTIVE
+
+    @property
+    def pipe_number(self) -> int:
+        """Number of the declaration that brought the pipe: this one, unless it only paused or resumed the pipe."""
+        return self.number if self.pipe_from == NONE else self.pipe_from
+
+    def with_pause(self, author: str, at_us: int, *, paused: bool) -> "Declaration":
+        """A declaration of the same pipe that pauses or resumes it, in the place of this one."""
+        return Declaration(
+            self.name, self.pipe, author, at_us, self.number, self.origin, paused, self.pipe_number
+        )
 
     def body(self) -> dict[str, Any] | None:
         """The pipe as JSON with the keys that were declared; None: it is to be deleted."""
@@ -63,9 +95,16 @@ class Declaration:
             "at_us": self.at_us,
             "replaces": self.replaces,
             "origin": self.origin,
+            "paused": self.paused,
+            "pipe_from": self.pipe_from,
             "id": self.id,
         }
         return Record(self.name.encode(), orjson.dumps(value), [])
+
+
+def undeclared(pipe: Pipe) -> Declaration:
+    """A pipe that is in force without a declaration, as the one that a first declaration changes."""
+    return Declaration(pipe.pipe, pipe, "", 0, origin=Origin.API)
 
 
 class Declarations:
@@ -109,6 +148,8 @@ class Declarations:
                 found["at_us"],
                 found["replaces"],
                 Origin(found["origin"]),
+                bool(found.get("paused", False)),
+                int(found.get("pipe_from", NONE)),
                 found["id"],
                 offset,
             )
@@ -120,6 +161,11 @@ class Declarations:
     def number(self, name: str) -> int:
         """The number that the next declaration of a pipe replaces; `NONE`: the pipe has no declaration."""
         return self._numbers.get(name, NONE)
+
+    def paused(self, name: str) -> bool:
+        """Whether a pipe is declared to take no new events; a changed pipe stays paused."""
+        newest = self.newest.get(name)
+        return newest is not None and newest.state is DeclaredState.PAUSED
 
     def versions(self, name: str) -> Sequence[Declaration]:
         """The declarations of a pipe that are kept, oldest first."""

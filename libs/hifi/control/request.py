@@ -34,7 +34,8 @@ class Request:
         kind: what is asked for.
         author: who asks.
         at_us: when, microseconds since 1970 UTC.
-        share: of a `force`, the share from which to go on, in 1/10,000: asking twice is asking once.
+        share: of a `force`, the share from which to go on, in 1/10,000, or the stage of a deployment: asking twice is
+            asking once.
     """
 
     scope: str
@@ -81,7 +82,7 @@ class Wishes:
     Attributes:
         paused_by: who paused it; None: it is not paused.
         aborted_by: who aborted it; None: nobody.
-        forced: share to the person who wants to go on from it.
+        forced: share or stage to the person who wants to go on from it.
     """
 
     paused_by: str | None

@@ -1,7 +1,7 @@
 """How far the provisioner is with a declaration. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -38,7 +38,7 @@ class RolloutStatus:
 
     Attributes:
         pipe: its name.
-        declaration: number of the declaration.
+        declaration: number of the declaration that brought the pipe.
         author: who declared it.
         state: how far it is.
         revision: that the declaration became; None: none yet, or the pipe was deleted.
@@ -55,6 +55,10 @@ class RolloutStatus:
     share: int
     reason: str
     since_us: int
+
+    def same_state(self, other: "RolloutStatus") -> bool:
+        """Whether the two differ in nothing but the reason and the time."""
+        return replace(self, reason="", since_us=0) == replace(other, reason="", since_us=0)
 
     def record(self) -> Record:
         """The record for the topic `rollouts`."""
@@ -89,7 +93,7 @@ def newest_statuses(
         told: pipe to the status that the provisioner wrote last.
     """
     return {
-        name: told[name] if name in told and told[name].declaration >= one.number else _unseen(one)
+        name: told[name] if name in told and told[name].declaration >= one.pipe_number else _unseen(one)
         for name, one in sorted(declared.items())
     }
 
@@ -97,5 +101,5 @@ def newest_statuses(
 def _unseen(wanted: Declaration) -> RolloutStatus:
     reason = "the provisioner has not seen it yet"
     return RolloutStatus(
-        wanted.name, wanted.number, wanted.author, RolloutState.WAITING, None, 0, reason, wanted.at_us
+        wanted.name, wanted.pipe_number, wanted.author, RolloutState.WAITING, None, 0, reason, wanted.at_us
     )

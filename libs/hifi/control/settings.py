@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from hifi.control.capacity import MeshRating
 from hifi.settings import StreamSettings
 from hifi.topics import ControlTopics
 
@@ -28,6 +29,28 @@ class ControlSettings(StreamSettings):
     def control_topics(self) -> ControlTopics:
         """The topics of the control plane."""
         return ControlTopics(self.control)
+
+
+class RatingSettings(StreamSettings):
+    """What the mesh carries."""
+
+    observe_rating: float = Field(
+        0,
+        ge=0,
+        description="Scale rating of this mesh, events per second, as `hifi rate` measures it; 0: unknown. observe "
+        "then raises no alarm `traffic`, and provision does not check the quotas of pipes.",
+    )
+    observe_rating_share: float = Field(
+        0.8,
+        gt=0,
+        description="Share of the scale rating above which traffic raises an alarm, and which the quotas of pipes may "
+        "claim together.",
+    )
+
+    @property
+    def rating(self) -> MeshRating:
+        """What the mesh carries."""
+        return MeshRating(self.observe_rating, self.observe_rating_share)
 
 
 class ExecutorSettings(ControlSettings):

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from hifi import log
 from hifi.kafka.clients import close, connect
 from hifi.kafka.security import client_options
-from hifi.kafka.topic_reader import read_ranges
+from hifi.kafka.topic_reader import read_assigned
 
 logger = log.get(__name__)
 
@@ -41,6 +41,10 @@ class TopicFollower:
     async def start(self) -> None:
         """Connect and read everything; retries until Kafka answers and the topics exist."""
         await connect(self._consumer.start)
+        # Assigned once, and paused while nothing is read: a change of the assignment asks Kafka for its metadata, and
+        # a partition that is not paused is fetched all the time.
+        self._consumer.assign(list(self._takes))
+        self._consumer.pause(*self._takes)
         await connect(self.catch_up)
 
     async def stop(self) -> None:
@@ -57,11 +61,18 @@ class TopicFollower:
             self._next = dict(await self._consumer.beginning_offsets(list(self._takes)))
         ends = await self._consumer.end_offsets(list(self._takes))
         for partition, take in self._takes.items():
-            unread = range(self._next[partition], ends[partition])
-            async for records in read_ranges(self._consumer, {partition: unread}):
+            if ends[partition] > self._next[partition]:
+                await self._read(partition, take, range(self._next[partition], ends[partition]))
+                self._next[partition] = ends[partition]
+
+    async def _read(self, partition: TopicPartition, take: Take, unread: range) -> None:
+        self._consumer.resume(partition)
+        try:
+            async for records in read_assigned(self._consumer, {partition: unread}):
                 for record in records:
                     self._take(partition, take, record)
-            self._next[partition] = max(self._next[partition], ends[partition])
+        finally:
+            self._consumer.pause(partition)
 
     @staticmethod
     def _take(partition: TopicPartition, take: Take, record: ConsumerRecord) -> None:

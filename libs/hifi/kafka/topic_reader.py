@@ -45,8 +45,20 @@ async def read_ranges(
     Raises:
         aiokafka.errors.KafkaError: Kafka did not answer.
     """
+    consumer.assign([tp for tp, offsets in ranges.items() if offsets])
+    async for records in read_assigned(consumer, ranges, max_records=max_records):
+        yield records
+
+
+async def read_assigned(
+    consumer: Any, ranges: Mapping[TopicPartition, range], *, max_records: int = 2000
+) -> AsyncIterator[Sequence[ConsumerRecord]]:
+    """As `read_ranges`, by a consumer that is assigned to the partitions already.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka did not answer.
+    """
     unread = [tp for tp, offsets in ranges.items() if offsets]
-    consumer.assign(unread)
     for tp in unread:
         consumer.seek(tp, ranges[tp].start)
     while unread:

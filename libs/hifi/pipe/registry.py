@@ -30,6 +30,8 @@ from hifi.topics import Topics
 STREAM_KEY: Final = b"__stream__"
 _CONDITION: Final = "pipes"
 _PUBLISH_S: Final = 10.0
+_WAIT_MS: Final = 2_000
+"""For which Kafka holds a fetch back while there is nothing new; pipes change rarely, and a new record ends it."""
 _COMMITTED: Final = "read_committed"
 """The provisioner of a control plane writes the records of a transition in a transaction."""
 
@@ -165,7 +167,9 @@ class PipeRegistry:
 
     async def _read(self) -> None:
         tp = TopicPartition(self._topics.pipes, 0)
-        async with topic_consumer(self._bootstrap, isolation_level=_COMMITTED) as consumer:
+        async with topic_consumer(
+            self._bootstrap, isolation_level=_COMMITTED, fetch_max_wait_ms=_WAIT_MS
+        ) as consumer:
             consumer.assign([tp])
             end = (await consumer.end_offsets([tp]))[tp]
             if self.version >= 0:
@@ -234,7 +238,9 @@ class PipeRegistry:
             self.content_version = offset
             logger.info("pipe-published", pipe=name, version=offset, revision=found.revision)
             before = PipeVersion(found.pipe, version, found.revision)
-        self._pipes[name] = replace(before, rollout=self._rollout(name))
+        if before.paused != found.paused:
+            logger.info("pipe-paused" if found.paused else "pipe-resumed", pipe=name, offset=offset)
+        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=found.paused, cap=found.cap)
 
     def _apply_body(self, name: str, revision: int, value: bytes | None, offset: int) -> None:
         bodies = self._bodies.get(name, {})

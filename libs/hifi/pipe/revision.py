@@ -26,6 +26,14 @@ class NextRevision(_Record):
     share: Annotated[int, Field(ge=0, le=WHOLE)]
 
 
+class RateCap(_Record):
+    """What a new pipe may take in its present phase, over all processes of ingest."""
+
+    share: Annotated[int, Field(ge=1, le=WHOLE)]
+    """Of its full rate, in 1/10,000."""
+    events_per_s: Annotated[float, Field(gt=0)]
+
+
 class PipeRecord(_Record):
     """Value of the record with a pipe's name as key."""
 
@@ -35,6 +43,10 @@ class PipeRecord(_Record):
     since: Annotated[int, Field(ge=0)] | None = None
     """Offset of the record with which this revision was published; None: this record."""
     next: NextRevision | None = None
+    paused: bool = False
+    """Whether the pipe takes no new events."""
+    cap: RateCap | None = None
+    """Of a new pipe; None: only its quota limits it."""
 
 
 class RevisionBody(_Record):
@@ -54,6 +66,8 @@ class PipeVersion:
         revision: number of the revision, the pipe's own, from 1.
         current: whether it is the pipe's current revision.
         rollout: of the current revision, what replaces it in phases; None: nothing does.
+        paused: whether the pipe takes no new events. What it accepted before is delivered.
+        cap: of a new pipe, the rate that it may take now; None: only its quota limits it.
     """
 
     pipe: Pipe
@@ -61,6 +75,8 @@ class PipeVersion:
     revision: int = 1
     current: bool = True
     rollout: "Rollout | None" = None
+    paused: bool = False
+    cap: RateCap | None = None
 
     @property
     def key(self) -> str:
@@ -98,7 +114,13 @@ def read_key(key: bytes) -> tuple[str, int | None]:
 
 
 def pipe_record(
-    pipe: Pipe, revision: int = 1, since: int | None = None, following: NextRevision | None = None
+    pipe: Pipe,
+    revision: int = 1,
+    since: int | None = None,
+    following: NextRevision | None = None,
+    *,
+    paused: bool = False,
+    cap: RateCap | None = None,
 ) -> Record:
     """The record that puts a revision into force.
 
@@ -107,8 +129,11 @@ def pipe_record(
         revision: its number.
         since: offset of the record with which it was published; None: this record.
         following: the next revision; None: no rollout runs.
+        paused: whether the pipe takes no new events.
+        cap: of a new pipe; None: only its quota limits it.
     """
-    return _record(pipe.pipe, PipeRecord(pipe=pipe, revision=revision, since=since, next=following))
+    found = PipeRecord(pipe=pipe, revision=revision, since=since, next=following, paused=paused, cap=cap)
+    return _record(pipe.pipe, found)
 
 
 def body_record(pipe: Pipe, revision: int) -> Record:

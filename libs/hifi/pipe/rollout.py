@@ -5,6 +5,7 @@ which every event has exactly one revision: bodies are written before they are n
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hifi.errors import Misconfigured
 from hifi.event import Record
@@ -14,6 +15,7 @@ from hifi.pipe.revision import (
     WHOLE,
     NextRevision,
     PipeVersion,
+    RateCap,
     Rollout,
     body_record,
     deletion_record,
@@ -22,15 +24,48 @@ from hifi.pipe.revision import (
 )
 
 
-def put_at_once(published: RegistrySnapshot, pipe: Pipe) -> list[Record]:
+def put_at_once(
+    published: RegistrySnapshot, pipe: Pipe, *, paused: bool = False, cap: RateCap | None = None
+) -> list[Record]:
     """Put a declaration into force for all events, also those that were accepted with another revision.
 
     A rollout that runs ends, and revisions that were kept for events on their way are dropped: what waits for a
-    destination is delivered as declared now.
+    destination is delivered as declared now. A pipe that is paused stays paused.
+
+    Args:
+        published: the stream's pipes.
+        pipe: the declaration.
+        paused: whether a new pipe begins paused.
+        cap: of a new pipe; None: only its quota limits it.
     """
     name = pipe.pipe
-    revision = _unused(published, name) if name in published.pipes else 1
-    return [pipe_record(pipe, revision), *_deletions(published, name)]
+    before = published.pipes.get(name)
+    if before is None:
+        return [pipe_record(pipe, paused=paused, cap=cap), *_deletions(published, name)]
+    revision = _unused(published, name)
+    return [pipe_record(pipe, revision, paused=before.paused, cap=cap), *_deletions(published, name)]
+
+
+def change_cap(published: RegistrySnapshot, name: str, cap: RateCap | None) -> list[Record]:
+    """Let a new pipe take another rate; None: only its quota limits it.
+
+    Raises:
+        Misconfigured: there is no such pipe.
+    """
+    return [_with_next(replace(_current(published, name), cap=cap), None)]
+
+
+def change_pause(published: RegistrySnapshot, name: str, *, paused: bool) -> list[Record]:
+    """Pause a pipe, or let it take events again. Its revisions and their shares stay as they are.
+
+    Raises:
+        Misconfigured: there is no such pipe.
+    """
+    current = _current(published, name)
+    following = None
+    if current.rollout is not None:
+        following = NextRevision(revision=current.rollout.next.revision, share=current.rollout.share)
+    return [_with_next(replace(current, paused=paused), following)]
 
 
 def delete(published: RegistrySnapshot, name: str) -> list[Record]:
@@ -79,7 +114,7 @@ def promote(published: RegistrySnapshot, name: str) -> list[Record]:
     following = rollout.next
     return [
         body_record(current.pipe, current.revision),
-        pipe_record(following.pipe, following.revision, since=following.version),
+        pipe_record(following.pipe, following.revision, since=following.version, paused=current.paused),
         deletion_record(revision_key(name, following.revision)),
         *_deletions(published, name, but={current.revision, following.revision}),
     ]
@@ -100,8 +135,20 @@ def percent(share: int) -> str:
     return f"{share * 100 / WHOLE:g} %"
 
 
+def cap_text(cap: RateCap | None) -> str:
+    """What a new pipe may take, such as `up to 10 events/s (1 %)`."""
+    return "all events" if cap is None else f"up to {cap.events_per_s:g} events/s ({percent(cap.share)})"
+
+
 def _with_next(current: PipeVersion, following: NextRevision | None) -> Record:
-    return pipe_record(current.pipe, current.revision, since=current.version, following=following)
+    return pipe_record(
+        current.pipe,
+        current.revision,
+        since=current.version,
+        following=following,
+        paused=current.paused,
+        cap=current.cap,
+    )
 
 
 def _current(published: RegistrySnapshot, name: str) -> PipeVersion:

@@ -94,7 +94,7 @@ class SourceReaders:
         await self._adjust({})
 
     def _declared(self) -> dict[str, KafkaSource]:
-        pipes = [published.pipe for published in self._registry.all()]
+        pipes = [published.pipe for published in self._registry.all() if not published.paused]
         return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, KafkaSource)}
 
     async def _adjust(self, declared: dict[str, KafkaSource]) -> None:

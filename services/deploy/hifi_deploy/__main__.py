@@ -23,6 +23,8 @@ from hifi_infra.mesh.executor_client import MeshExecutor
 
 _KAFKA = "kafka"
 _INTERVAL_S = 1.0
+_IDLE_S = 3.0
+"""Time between looks while nothing is left to do."""
 
 logger = log.get(__name__)
 
@@ -75,15 +77,17 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
             writer=writer,
         )
         while not service.stopping.is_set():
+            pause_s = _INTERVAL_S
             try:
                 await follower.catch_up()
-                await deployer.step()
+                if not await deployer.step():
+                    pause_s = _IDLE_S
             except (Overtaken, Misconfigured):
                 raise
             except (HifiError, KafkaError, OSError, TimeoutError) as error:
                 logger.warning("deploying-waits", reason=str(error) or repr(error))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(service.stopping.wait(), _INTERVAL_S)
+                await asyncio.wait_for(service.stopping.wait(), pause_s)
 
 
 def main() -> None:

@@ -80,36 +80,43 @@ class Deployer:
         self._defaults: dict[str, str] = {}
         """Service to the release of new instances, as far as this process has set it."""
 
-    async def step(self) -> None:
+    async def step(self) -> bool:
         """Look at every service once, and do what can be done now.
+
+        Returns:
+            Whether something is left to do.
 
         Raises:
             Overtaken: another deployer has started.
             Retryable: Kafka or the driver does not answer.
         """
+        left = False
         for wanted in sorted(self._wanted.releases.values(), key=lambda one: one.number):
             try:
-                await self._advance(wanted)
+                left |= await self._advance(wanted)
             except StepRefused as error:
+                left = True
                 status = self._wanted.deployments[wanted.service]
                 if not status.state.final:
                     await self._tell(replace(status, reason=str(error)))
+        return left
 
-    async def _advance(self, wanted: DesiredRelease) -> None:
+    async def _advance(self, wanted: DesiredRelease) -> bool:
+        """Do what can be done for a service; returns whether something is left to do."""
         status = self._wanted.deployments.get(wanted.service)
         if status is None or status.number < wanted.number:
             if status is not None and not status.state.final:
                 status = await self._end(status, f"{wanted.author} deploys {wanted.release} instead")
             if status is not None and not await self._settle(status):
-                return
+                return True
             status = await self._tell(replace(unseen(wanted, status), reason="it is about to begin"))
         if wanted.service not in DEPLOYABLE and not status.state.final:
             reason = f"{wanted.service} cannot be deployed with a canary: name one of {', '.join(DEPLOYABLE)}"
             status = await self._tell(replace(status, state=DeploymentState.REFUSED, reason=reason))
         if status.state.final:
-            await self._settle(status)
-        else:
-            await self._go_on(wanted, status)
+            return not await self._settle(status)
+        await self._go_on(wanted, status)
+        return True
 
     async def _go_on(self, wanted: DesiredRelease, status: Deployment) -> None:
         """Judge the deployment that runs, and take its next step if there is one to take now."""
@@ -128,7 +135,7 @@ class Deployer:
         elif status.state is DeploymentState.WAITING or not any(
             one.name == status.canary and one.release == wanted.release for one in readings
         ):
-            if not status.paused_by:
+            if not status.paused_by or self._forced_by(status):
                 await self._start_canary(status, readings)
         else:
             await self._judge(wanted, status, readings, old)
@@ -137,7 +144,11 @@ class Deployer:
         taken = {one.name for one in readings}
         free = next(name for number in range(1, 1000) if (name := f"{status.service}-{number}") not in taken)
         named = replace(
-            status, state=DeploymentState.CANARY, canary=status.canary or free, reason="the canary starts"
+            status,
+            state=DeploymentState.CANARY,
+            canary=status.canary or free,
+            reason="the canary starts",
+            stage=max(1, status.stage),
         )
 
         async def start(token: int) -> None:
@@ -168,17 +179,23 @@ class Deployer:
         if trial is None or trial.number != wanted.number:
             trial = self._trials[wanted.service] = _Trial(wanted.number, Judge(self._rules, wanted.release))
         found = trial.judge.look(readings, monotonic_s())
+        ready = all(one.ready for one in readings if one.release == wanted.release)
+        forced_by = self._forced_by(status) if ready else ""
         unstable = self._unstable_too_long(wanted.service, trial)
         if found.comparison is ReleaseComparison.WORSE or unstable:
             reason = found.reason if not unstable else "the service was unstable for too long"
             await self._settle(await self._end(status, f"{reason}; {trial.judge.damage_text}"))
-        elif found.comparison is ReleaseComparison.TOO_LITTLE or (old and status.paused_by):
+        elif not forced_by and (
+            found.comparison is ReleaseComparison.TOO_LITTLE or (old and status.paused_by)
+        ):
             reason = f"paused by {status.paused_by}" if status.paused_by else found.reason
             await self._tell(replace(status, reason=reason))
         elif old:
-            await self._replace(status, trial.judge, old[: wanted.batch], found.reason)
+            reason = f"forced by {forced_by}" if forced_by else found.reason
+            await self._replace(status, trial.judge, old[: wanted.batch], reason)
         else:
             reason = f"{found.comparison.value}: {found.reason}"
+            reason = f"forced by {forced_by}" if forced_by else reason
             await self._settle(
                 await self._tell(replace(status, state=DeploymentState.IN_FORCE, reason=reason))
             )
@@ -200,6 +217,7 @@ class Deployer:
                     ),
                 )
                 judge.start_period()
+            await self._tell(replace(status, stage=status.stage + 1))
         except ChangeRefused as error:
             await self._settle(await self._end(status, str(error)))
 
@@ -252,7 +270,9 @@ class Deployer:
             Retryable: Kafka or the driver does not answer.
         """
         scope, began = f"service/{status.service}", now_us()
-        action = Action(ACTOR, kind, scope, step, reason, began, began + _EXPECTED_S * MICROSECONDS)
+        end = began + _EXPECTED_S * MICROSECONDS
+        forced_by = self._forced_by(status) if kind is ActionKind.DEPLOY else ""
+        action = Action(ACTOR, kind, scope, step, reason, began, end, forced_by=forced_by)
         await self._right.take(action, lambda history: self._allowed(action, history), change)
 
     def _allowed(self, action: Action, history: ActionHistory) -> Permission:
@@ -261,7 +281,12 @@ class Deployer:
         # A step of a deployer that has not ended is one of an earlier process: the writer has overtaken it, and the
         # executor refuses its token once this step has begun.
         others = [one for one in history.running if one.actor != ACTOR]
-        return permission(action.kind, action.scope, condition, others, now)
+        forced = bool(action.forced_by)
+        return permission(action.kind, action.scope, condition, others, now, forced=forced)
+
+    def _forced_by(self, status: Deployment) -> str:
+        """Who wants the next step although it would wait; empty: nobody."""
+        return self._wanted.wishes(status.service, status.number).forced.get(status.stage, "")
 
     def _unstable_too_long(self, service: str, trial: _Trial) -> bool:
         now = now_us()

@@ -14,7 +14,7 @@ from hifi_manage.settings import ManageSettings
 from hifi_manage.web.api import application
 
 _KAFKA = "kafka"
-_INTERVAL_S = 0.5
+_INTERVAL_S = 2.0
 
 logger = log.get(__name__)
 

@@ -128,7 +128,8 @@ class Observatory:
         return SloLimits(round(pipe.slo.p95 * 1e6), pipe.slo.loss, self.settings.observe_heartbeat_gap_s)
 
     def _rolling(self) -> list[str]:
-        return [known.pipe.pipe for known in self.registry.all() if known.rollout is not None]
+        """The pipes whose outcomes provision judges."""
+        return [known.pipe.pipe for known in self.registry.all() if known.rollout or known.cap]
 
     def _limits_of(self, name: str) -> SloLimits | None:
         known = self.registry.get(name)

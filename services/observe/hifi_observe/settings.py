@@ -4,12 +4,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from hifi.control.settings import ControlSettings
+from hifi.control.settings import ControlSettings, RatingSettings
 from hifi.settings import ServiceSettings
 from hifi_observe.ledger.closing import ClosingRules
 
 
-class ObserveSettings(ServiceSettings, ControlSettings):
+class ObserveSettings(ServiceSettings, ControlSettings, RatingSettings):
     """The settings of observe."""
 
     observe_host: str = Field("127.0.0.1", description="Address of the console and the API.")
@@ -45,12 +45,6 @@ class ObserveSettings(ServiceSettings, ControlSettings):
         gt=0,
         lt=1,
         description="Availability target: share of minutes that should be up. The error budget is the rest.",
-    )
-    observe_rating: float = Field(
-        0, ge=0, description="Scale rating of this mesh, events per second; 0: unknown, no alarm."
-    )
-    observe_rating_share: float = Field(
-        0.8, gt=0, description="Share of the scale rating above which traffic raises an alarm."
     )
     observe_skew_window_minutes: int = Field(
         30,

@@ -14,12 +14,15 @@ from hifi.control.verdict import Verdicts, decode
 from hifi.errors import HifiError, Misconfigured
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
-from hifi_provision.provisioner import ACTOR, Provisioner, Wanted, Writers
+from hifi_provision.provisioner import ACTOR, Provisioner, Writers
 from hifi_provision.ramp import RampRules
 from hifi_provision.settings import ProvisionerSettings
+from hifi_provision.wanted import Wanted
 
 _KAFKA = "kafka"
 _INTERVAL_S = 1.0
+_IDLE_S = 2.0
+"""Time between looks while everything that is declared has an end."""
 
 logger = log.get(__name__)
 
@@ -75,6 +78,8 @@ async def provision(service: Service, settings: ProvisionerSettings) -> None:
                 settings.provision_phase_events,
                 settings.provision_unstable_s,
                 settings.provision_error,
+                settings.provision_new_pipe_rate,
+                settings.rating,
             ),
             registry=registry,
             wanted=wanted,
@@ -91,7 +96,8 @@ async def provision(service: Service, settings: ProvisionerSettings) -> None:
             except (HifiError, KafkaError, OSError, TimeoutError) as error:
                 logger.warning("provisioning-waits", reason=str(error) or repr(error))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(service.stopping.wait(), _INTERVAL_S)
+                pause_s = _IDLE_S if wanted.settled else _INTERVAL_S
+                await asyncio.wait_for(service.stopping.wait(), pause_s)
 
 
 def main() -> None:

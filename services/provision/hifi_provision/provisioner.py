@@ -1,29 +1,27 @@
 """Brings what is declared into force: compares it with the pipes, and takes one step of one pipe after the other."""
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from hifi import log
 from hifi.clock import MICROSECONDS, now_us
-from hifi.control import request, rollout_status
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
-from hifi.control.declaration import Declaration, Declarations
+from hifi.control.declaration import Declaration
 from hifi.control.fenced_writer import FencedWriter
 from hifi.control.permission import Permission, permission
-from hifi.control.request import Request, wishes
+from hifi.control.request import wishes
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import VALID_S, Verdict, Verdicts
 from hifi.errors import Misconfigured, Retryable
 from hifi.event import Record
 from hifi.pipe import rollout
-from hifi.pipe.function_import import require_function
-from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
-from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
+from hifi.pipe.revision import WHOLE, PipeVersion, RateCap, Rollout
+from hifi_provision.checks import require_capacity, require_valid
 from hifi_provision.ramp import Move, Ramp, RampDecision, RampRules
+from hifi_provision.wanted import Wanted
 
 ACTOR: Final = "provision"
 _EXPECTED_S: Final = 20
@@ -47,39 +45,6 @@ class Writers:
 
     pipes: FencedWriter
     control: FencedWriter
-
-
-class Wanted:
-    """What people declared and asked for, and what became of it. Filled from the control plane's topics."""
-
-    def __init__(self) -> None:
-        self._declared = Declarations()
-        self.statuses: dict[str, RolloutStatus] = {}
-        """Pipe to the status that was written last."""
-        self._requests: defaultdict[str, list[Request]] = defaultdict(list)
-
-    @property
-    def declarations(self) -> Mapping[str, Declaration]:
-        """Pipe to its newest declaration."""
-        return self._declared.newest
-
-    def take_declaration(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Take in a record of the topic `declared`."""
-        self._declared.take(key, value, offset)
-
-    def take_request(self, _: bytes | None, value: bytes | None, __: int) -> None:
-        """Take in a record of the topic `requests`."""
-        found = request.decode(value)
-        self._requests[found.scope].append(found)
-
-    def take_status(self, _: bytes | None, value: bytes | None, __: int) -> None:
-        """Take in a record of the topic `rollouts`."""
-        found = rollout_status.decode(value)
-        self.statuses[found.pipe] = found
-
-    def requests(self, pipe: str) -> list[Request]:
-        """All requests about a pipe, in their order."""
-        return self._requests[f"pipe/{pipe}"]
 
 
 class Provisioner:
@@ -128,40 +93,49 @@ class Provisioner:
         """
         for wanted in sorted(self._wanted.declarations.values(), key=lambda one: one.number):
             try:
+                await self._follow_pause(wanted)
                 await self._advance(wanted)
             except StepRefused as error:
                 await self._wait(wanted, str(error))
 
+    async def _follow_pause(self, wanted: Declaration) -> None:
+        """Pause or resume the pipe where it is not as declared. How far its rollout is stays as it is."""
+        current = self._registry.get(wanted.name)
+        if wanted.pipe is None or current is None or current.paused == wanted.paused:
+            return
+        await self._change(
+            wanted,
+            ActionKind.PAUSE,
+            wanted.state.value,
+            f"declared by {wanted.author}",
+            lambda known: rollout.change_pause(known, wanted.name, paused=wanted.paused),
+        )
+
     async def _advance(self, wanted: Declaration) -> None:
         status = self._wanted.statuses.get(wanted.name)
         current = self._registry.get(wanted.name)
-        if status is not None and status.declaration == wanted.number and status.state.final:
+        if status is not None and status.declaration == wanted.pipe_number and status.state.final:
             self._ramps.pop(wanted.name, None)
-            if status.state is RolloutState.ROLLED_BACK and _introduces(current, wanted):
-                await self._roll_back(wanted, current, status.reason)
+            if status.state is RolloutState.ROLLED_BACK and current is not None:
+                await self._finish_roll_back(wanted, current, status.reason)
         elif wanted.pipe is None:
             await self._delete(wanted, current)
-        elif current is None:
-            await self._put_new(wanted)
+        elif current is None or current.cap is not None:
+            await self._advance_new(wanted, current)
         elif current.rollout is not None:
             if _introduces(current, wanted):
                 await self._go_on(wanted, current, current.rollout)
             else:
-                await self._roll_back(wanted, current, f"declaration {wanted.number} replaces it")
+                await self._roll_back(wanted, current, f"declaration {wanted.pipe_number} replaces it")
         elif current.pipe == wanted.pipe:
             await self._tell(wanted, RolloutState.IN_FORCE, current.revision, WHOLE, "")
         else:
             await self._begin(wanted, current)
 
     async def _delete(self, wanted: Declaration, current: PipeVersion | None) -> None:
+        name, kind = wanted.name, ActionKind.PROVISION
         if current is not None:
-            await self._change(
-                wanted,
-                ActionKind.PROVISION,
-                "delete",
-                "declared",
-                lambda known: rollout.delete(known, wanted.name),
-            )
+            await self._change(wanted, kind, "delete", "declared", lambda known: rollout.delete(known, name))
         await self._tell(wanted, RolloutState.IN_FORCE, None, 0, "deleted")
 
     async def _put_new(self, wanted: Declaration) -> None:
@@ -169,14 +143,74 @@ class Provisioner:
         assert pipe is not None
         if not await self._accept(wanted):
             return
+        cap = self._rules.first_cap(pipe)
         await self._change(
             wanted,
             ActionKind.PROVISION,
-            "a new pipe",
+            f"a new pipe: {rollout.cap_text(cap)}",
             "declared",
-            lambda known: rollout.put_at_once(known, pipe),
+            lambda known: rollout.put_at_once(known, pipe, paused=wanted.paused, cap=cap),
+            self._forced_to_begin(wanted),
         )
-        await self._tell(wanted, RolloutState.IN_FORCE, 1, WHOLE, "a new pipe")
+        known = self._registry.get(wanted.name)
+        revision = None if known is None else known.revision
+        if cap is None:
+            await self._tell(wanted, RolloutState.IN_FORCE, revision, WHOLE, "a new pipe")
+        else:
+            await self._tell(wanted, RolloutState.RAMPING, revision, cap.share, "the phase has begun")
+
+    async def _advance_new(self, wanted: Declaration, current: PipeVersion | None) -> None:
+        """Put a pipe into force that is new, or has not taken its full rate yet."""
+        if current is not None and current.cap is not None and current.pipe == wanted.pipe:
+            await self._go_on_new(wanted, current, current.cap)
+        else:
+            await self._put_new(wanted)
+
+    async def _go_on_new(self, wanted: Declaration, current: PipeVersion, cap: RateCap) -> None:
+        """Raise the rate of a new pipe if it may be raised now."""
+        revision, now = current.revision, now_us()
+        ramp = self._ramp(wanted, revision, None, cap.share, now)
+        asked = wishes(self._wanted.requests(wanted.name), wanted.pipe_number)
+        decision = ramp.decide(self._verdict(wanted.name), asked, now)
+        if decision.move is Move.ROLL_BACK:
+            await self._tell(wanted, RolloutState.ROLLED_BACK, revision, cap.share, decision.reason)
+            logger.warning("rolled-back", pipe=wanted.name, revision=revision, reason=decision.reason)
+            await self._lower_cap(wanted, current, decision.reason)
+            return
+        if decision.move is Move.WAIT:
+            state = RolloutState.PAUSED if asked.paused_by is not None else RolloutState.RAMPING
+            await self._tell(wanted, state, revision, cap.share, decision.reason)
+            return
+        following = None if decision.move is Move.PROMOTE else self._rules.cap(current.pipe, decision.share)
+        await self._change_cap(wanted, ActionKind.PROVISION, following, decision.reason, decision.forced_by)
+        if following is None:
+            await self._tell(wanted, RolloutState.IN_FORCE, revision, WHOLE, decision.reason)
+        else:
+            ramp.begin_phase(following.share, now_us())
+            await self._tell(wanted, RolloutState.RAMPING, revision, following.share, "the phase has begun")
+
+    async def _finish_roll_back(self, wanted: Declaration, current: PipeVersion, reason: str) -> None:
+        """Take the step of a roll-back whose reason is on record, unless it was taken."""
+        if _introduces(current, wanted):
+            await self._roll_back(wanted, current, reason)
+        elif current.cap is not None:
+            await self._lower_cap(wanted, current, reason)
+
+    async def _lower_cap(self, wanted: Declaration, current: PipeVersion, reason: str) -> None:
+        """Give a new pipe that was rolled back the rate of the first phase again."""
+        first = self._rules.first_cap(current.pipe)
+        if current.cap is None or first is None or current.cap.share <= first.share:
+            return
+        await self._change_cap(wanted, ActionKind.ROLL_BACK, first, reason)
+        self._ramps.pop(wanted.name, None)
+
+    async def _change_cap(
+        self, wanted: Declaration, kind: ActionKind, cap: RateCap | None, reason: str, forced_by: str = ""
+    ) -> None:
+        step = f"the new pipe: {rollout.cap_text(cap)}"
+        await self._change(
+            wanted, kind, step, reason, lambda known: rollout.change_cap(known, wanted.name, cap), forced_by
+        )
 
     async def _begin(self, wanted: Declaration, current: PipeVersion) -> None:
         pipe, share = wanted.pipe, self._rules.shares[0]
@@ -184,44 +218,44 @@ class Provisioner:
         if not await self._accept(wanted):
             return
         step = f"a revision after {current.revision}: 0 % to {rollout.percent(share)}"
-        forced = wishes(self._wanted.requests(wanted.name), wanted.number).forced.get(0, "")
         await self._change(
             wanted,
             ActionKind.PROVISION,
             step,
             f"declared by {wanted.author}",
             lambda known: rollout.begin(known, pipe, share),
-            forced,
+            self._forced_to_begin(wanted),
         )
         known = self._registry.get(wanted.name)
-        revision = known.rollout.next.revision if known is not None and known.rollout is not None else None
+        revision = known.rollout.next.revision if known and known.rollout else None
         await self._tell(wanted, RolloutState.RAMPING, revision, share, "the phase has begun")
 
+    def _forced_to_begin(self, wanted: Declaration) -> str:
+        """Who wants it begun although no verdict allows it; empty: nobody."""
+        return wishes(self._wanted.requests(wanted.name), wanted.pipe_number).forced.get(0, "")
+
     async def _accept(self, wanted: Declaration) -> bool:
-        """Whether a declaration may be put into force; if not, its status tells why."""
+        """Whether a declaration may be put into force; if not, its status tells why.
+
+        Raises:
+            StepRefused: it waits for capacity, and no person forces it.
+        """
         assert wanted.pipe is not None
         published = {known.pipe.pipe: known.pipe for known in self._registry.all()}
         try:
-            require_allowed([wanted.pipe])
-            for _, path in functions(wanted.pipe):
-                require_function(path)
-            require_mask_keys([wanted.pipe], published)
+            require_valid(wanted.pipe, published)
         except Misconfigured as error:
             await self._tell(wanted, RolloutState.REFUSED, None, 0, str(error))
             return False
+        if not self._forced_to_begin(wanted):
+            require_capacity(wanted.pipe, published, self._rules.rating)
         return True
 
     async def _go_on(self, wanted: Declaration, current: PipeVersion, running: Rollout) -> None:
         """Take the next step of a rollout if there is one to take now."""
         name, revision, now = wanted.name, running.next.revision, now_us()
-        known = self._ramps.get(name)
-        if known is None or known[:2] != (wanted.number, revision):
-            known = wanted.number, revision, Ramp(self._rules, revision, current.revision, running.share, now)
-            self._ramps[name] = known
-        ramp = known[2]
-        if ramp.share != running.share:
-            ramp.begin_phase(running.share, now)
-        asked = wishes(self._wanted.requests(name), wanted.number)
+        ramp = self._ramp(wanted, revision, current.revision, running.share, now)
+        asked = wishes(self._wanted.requests(name), wanted.pipe_number)
         decision = ramp.decide(self._verdict(name), asked, now)
         share = rollout.percent(running.share)
         if decision.move is Move.ROLL_BACK:
@@ -243,6 +277,18 @@ class Provisioner:
             await self._raise_share(
                 wanted, ramp, revision, decision, f"{share} to {rollout.percent(decision.share)}"
             )
+
+    def _ramp(
+        self, wanted: Declaration, revision: int, baseline: int | None, share: int, now_us: int
+    ) -> Ramp:
+        """What is known of the rollout that runs, or an empty start after a restart."""
+        known = self._ramps.get(wanted.name)
+        if known is None or known[:2] != (wanted.pipe_number, revision):
+            known = wanted.pipe_number, revision, Ramp(self._rules, revision, baseline, share, now_us)
+            self._ramps[wanted.name] = known
+        if known[2].share != share:
+            known[2].begin_phase(share, now_us)
+        return known[2]
 
     async def _raise_share(
         self, wanted: Declaration, ramp: Ramp, revision: int, decision: RampDecision, change: str
@@ -309,10 +355,8 @@ class Provisioner:
 
     def _allowed(self, action: Action, history: ActionHistory) -> Permission:
         now = now_us()
-        scopes = (
-            (STREAM, action.scope) if self._registry.get(action.scope.removeprefix("pipe/")) else (STREAM,)
-        )
-        condition = self._verdicts.condition(scopes, now)
+        known = self._registry.get(action.scope.removeprefix("pipe/"))
+        condition = self._verdicts.condition((STREAM, action.scope) if known else (STREAM,), now)
         return permission(
             action.kind, action.scope, condition, history.running, now, forced=bool(action.forced_by)
         )
@@ -325,7 +369,7 @@ class Provisioner:
     async def _wait(self, wanted: Declaration, reason: str) -> None:
         """Tell what a declaration waits for, in the state that it is in."""
         status = self._wanted.statuses.get(wanted.name)
-        if status is not None and status.declaration == wanted.number:
+        if status is not None and status.declaration == wanted.pipe_number:
             if not status.state.final:
                 await self._tell(wanted, status.state, status.revision, status.share, reason)
         else:
@@ -336,24 +380,16 @@ class Provisioner:
     ) -> None:
         """Write the status where it has changed."""
         before, now = self._wanted.statuses.get(wanted.name), now_us()
-        status = RolloutStatus(wanted.name, wanted.number, wanted.author, state, revision, share, reason, now)
-        if before is not None and replace(before, reason="", since_us=0) == replace(
-            status, reason="", since_us=0
-        ):
+        status = RolloutStatus(
+            wanted.name, wanted.pipe_number, wanted.author, state, revision, share, reason, now
+        )
+        if before is not None and before.same_state(status):
             status = replace(status, since_us=before.since_us)
-            if before == status:
-                return
+        if before == status:
+            return
         await self._writers.control.write(self._rollouts, [status.record()])
         self._wanted.statuses[wanted.name] = status
-        logger.info(
-            "rollout-status",
-            pipe=wanted.name,
-            declaration=wanted.number,
-            state=state.value,
-            revision=revision,
-            share_per_10000=share,
-            reason=reason,
-        )
+        logger.info("rollout-status", **status.json())
 
 
 def _introduces(current: PipeVersion | None, wanted: Declaration) -> bool:

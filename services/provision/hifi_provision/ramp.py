@@ -1,14 +1,16 @@
 """When a rollout goes on, and when it goes back. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from hifi.clock import MICROSECONDS
+from hifi.control.capacity import MeshRating
 from hifi.control.request import Wishes
 from hifi.control.revision_figures import RolloutFigures
 from hifi.control.verdict import Condition, Verdict
-from hifi.pipe.revision import WHOLE
+from hifi.pipe.model import Pipe
+from hifi.pipe.revision import WHOLE, RateCap
 from hifi_provision.evidence import Evidence
 
 _LOSS: Final = "loss"
@@ -25,6 +27,8 @@ class RampRules:
         phase_events: events of the new revision with an outcome that a phase needs.
         unstable_s: time for which the pipe may be unstable in a phase, seconds.
         error: bound on the probability of rolling back a revision that is no worse.
+        new_pipe_per_s: full rate of a new pipe without a quota, events per second; 0: new pipes have no cap.
+        rating: of the mesh, which the quotas of pipes may not exceed.
     """
 
     shares: tuple[int, ...]
@@ -32,6 +36,25 @@ class RampRules:
     phase_events: int
     unstable_s: float
     error: float
+    new_pipe_per_s: float = 0
+    rating: MeshRating = field(default_factory=MeshRating)
+
+    def first_cap(self, pipe: Pipe) -> RateCap | None:
+        """What a new pipe may take in the first phase; None: everything."""
+        return self.cap(pipe, self.shares[0])
+
+    def cap(self, pipe: Pipe, share: int) -> RateCap | None:
+        """What a new pipe may take in a phase; None: everything.
+
+        Args:
+            pipe: as it is declared. The cap is in ingest, so a pipe that collect reads has none.
+            share: of the phase, in 1/10,000.
+        """
+        if not self.new_pipe_per_s or pipe.source.kind != "http":
+            return None
+        quota = pipe.source.quota
+        full = self.new_pipe_per_s if quota is None or quota.events is None else quota.events
+        return RateCap(share=share, events_per_s=full * share / WHOLE)
 
 
 class Move(StrEnum):
@@ -66,12 +89,14 @@ class Ramp:
     Args:
         rules: how it gets its share.
         candidate: the new revision.
-        baseline: the revision before.
+        baseline: the revision before; None: the pipe is new, and its verdicts alone decide.
         share: that the candidate has now, in 1/10,000.
         now_us: microseconds since 1970 UTC.
     """
 
-    def __init__(self, rules: RampRules, candidate: int, baseline: int, share: int, now_us: int) -> None:
+    def __init__(
+        self, rules: RampRules, candidate: int, baseline: int | None, share: int, now_us: int
+    ) -> None:
         self._rules = rules
         self._candidate = candidate
         self._baseline = baseline
@@ -114,9 +139,10 @@ class Ramp:
         if verdict.rollout is not None:
             if self._at_begin is None or self._at_begin.since_us != verdict.rollout.since_us:
                 self._at_begin = verdict.rollout
-            worse = self._evidence.look(verdict.rollout, self._candidate, self._baseline)
-            if worse:
-                return worse
+            if self._baseline is not None:
+                worse = self._evidence.look(verdict.rollout, self._candidate, self._baseline)
+                if worse:
+                    return worse
         lost = [reason for reason in verdict.reasons if reason.startswith(_LOSS)]
         if lost:
             return lost[0]
@@ -144,7 +170,10 @@ class Ramp:
         return verdict.rollout.of(self._candidate).since(self._at_begin.of(self._candidate)).ended
 
     def _judged(self, verdict: Verdict | None) -> str:
-        return f"no worse than revision {self._baseline} in {self._seen(verdict) or 0:,} events"
+        known = (
+            "no reason against it" if self._baseline is None else f"no worse than revision {self._baseline}"
+        )
+        return f"{known} in {self._seen(verdict) or 0:,} events"
 
     def _next(self, reason: str, forced_by: str = "") -> RampDecision:
         if self.share >= WHOLE:

@@ -5,14 +5,14 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
-from hifi.control.settings import ControlSettings
+from hifi.control.settings import ControlSettings, RatingSettings
 from hifi.pipe.revision import WHOLE
 from hifi.settings import ServiceSettings
 
 _PERCENT = WHOLE // 100
 
 
-class ProvisionerSettings(ServiceSettings, ControlSettings):
+class ProvisionerSettings(ServiceSettings, ControlSettings, RatingSettings):
     """The settings of provision."""
 
     provision_phases: Annotated[tuple[float, ...], NoDecode] = Field(
@@ -37,6 +37,13 @@ class ProvisionerSettings(ServiceSettings, ControlSettings):
         gt=0,
         lt=1,
         description="Bound on the probability of rolling back a revision that is no worse than the one before.",
+    )
+
+    provision_new_pipe_rate: float = Field(
+        1000,
+        ge=0,
+        description="Full rate of a new pipe without `source.quota`, events per second: ingest accepts the phases' "
+        "shares of it, one after the other. 0: a new pipe gets all its events at once.",
     )
 
     @field_validator("provision_phases", mode="before")

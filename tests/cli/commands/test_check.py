@@ -154,3 +154,12 @@ def test_a_folder_without_pipes_is_refused(tmp_path):
     assert code == 1
     assert "holds no *.yaml file" in output
     assert "is not a folder" in check(str(tmp_path / "missing"))[1]
+
+
+def test_the_quotas_of_all_pipes_are_compared_with_the_rating_of_the_mesh(pipes):
+    folder = pipes(GOOD.replace("keys: [{env: KEY}]", "keys: [{env: KEY}]\n  quota: {events: 81/s}"))
+    fits = CliRunner().invoke(app, ["check", "--quick", "--rating", "102", str(folder)])
+    assert fits.exit_code == 0, fits.output
+    too_much = CliRunner().invoke(app, ["check", "--quick", str(folder)], env={"HIFI_OBSERVE_RATING": "100"})
+    assert too_much.exit_code == 1
+    assert "the quotas of 1 pipe are 81 events/s together" in too_much.output

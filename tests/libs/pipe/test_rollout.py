@@ -165,3 +165,31 @@ def test_the_position_of_a_key_is_fixed_for_ever_and_differs_between_pipes():
         key_position("flights", key) for key in (b"", b"UA1545", b"DL461")
     ]
     assert key_position("flights", b"UA1545") != key_position("orders", b"UA1545")
+
+
+def test_a_paused_pipe_stays_paused_through_every_transition_and_a_pause_changes_no_revision(written):
+    written.write(rollout.begin(written.snapshot, pipe("two"), 1000))
+    content, following = written.registry.content_version, written.current.rollout
+    written.write(rollout.change_pause(written.snapshot, "flights", paused=True))
+    assert (written.current.paused, written.current.rollout) == (True, following)
+    assert written.registry.content_version == content, "enrich need not plan again"
+    for records in (
+        lambda: rollout.change_share(written.snapshot, "flights", 5000),
+        lambda: rollout.promote(written.snapshot, "flights"),
+        lambda: rollout.begin(written.snapshot, pipe("three"), 1000),
+        lambda: rollout.abort(written.snapshot, "flights"),
+        lambda: rollout.put_at_once(written.snapshot, pipe("four")),
+    ):
+        written.write(records())
+        assert written.current.paused
+    revision = written.current.revision
+    written.write(rollout.change_pause(written.snapshot, "flights", paused=False))
+    assert (written.current.paused, written.current.revision) == (False, revision)
+    with pytest.raises(Misconfigured, match="there is no pipe orders"):
+        rollout.change_pause(written.snapshot, "orders", paused=True)
+
+
+def test_a_new_pipe_can_begin_paused():
+    fresh = Written()
+    fresh.write(rollout.put_at_once(fresh.snapshot, pipe("one"), paused=True))
+    assert fresh.current.paused

@@ -16,8 +16,9 @@ from tests.stream_process import create_stream, free_port, read_all, readyz, sta
 
 from hifi import event
 from hifi.pipe.model import Pipe
-from hifi.pipe.registry import publish
+from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.revision import deletion_record, pipe_record
+from hifi.pipe.rollout import change_pause
 from hifi.topics import Topics
 
 SOURCE_PARTITIONS = 3
@@ -44,6 +45,10 @@ class CollectedStream:
 
     async def delete(self, name: str) -> None:
         await publish(self.kafka, self.topics, [deletion_record(name)])
+
+    async def set_paused(self, *, paused: bool) -> None:
+        known = await read_registry(self.kafka, self.topics)
+        await publish(self.kafka, self.topics, change_pause(known, "orders", paused=paused))
 
     async def put(self, numbers: range) -> None:
         """Write JSON objects to the source, most of them with a key."""

@@ -194,3 +194,21 @@ async def test_the_records_of_a_topic_that_was_created_again_are_new_events(kafk
             process.terminate()
             assert await asyncio.to_thread(process.wait, 60) == 0
         assert await stream.all(stream.topics.receipts) == []
+
+
+async def test_a_paused_pipe_leaves_its_source_where_it_is_and_reads_on_when_it_is_resumed(
+    kafka: str, log: Path
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        topics = stream.topics
+        await stream.publish(stream.pipe())
+        await stream.start("collect")
+        await stream.put(range(100))
+        await stream.read(topics.raw, lambda found: len(ids_of(found)) == 100)
+        await stream.set_paused(paused=True)
+        await until(lambda: "source-ended" in log.read_text())
+        await stream.put(range(100, 200))
+        assert len(await stream.all(topics.raw)) == 100
+        await stream.set_paused(paused=False)
+        raw = await stream.read(topics.raw, lambda found: len(ids_of(found)) == 200)
+        assert len(raw) == 200, "nothing is read again"

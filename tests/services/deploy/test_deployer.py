@@ -25,7 +25,7 @@ from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
 from hifi.event import Record
 from hifi.kafka.producer import Producer
-from hifi_cli.mesh_state.control_plane import ControlPlane
+from hifi_cli.mesh_state.control_plane import ControlPlane, author
 from hifi_infra.mesh import fleet
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, command
@@ -182,12 +182,23 @@ async def test_whatever_is_worse_goes_back_with_its_reason(kafka, tmp_path, monk
             assert reason in found.reason
 
 
-async def test_a_person_pauses_and_aborts_a_deployment(kafka, tmp_path, monkeypatch) -> None:
+async def test_a_person_forces_pauses_and_aborts_a_deployment(kafka, tmp_path, monkeypatch) -> None:
     async with deployed(kafka, tmp_path, monkeypatch) as mesh:
+        await mesh.tell(Condition.UNSTABLE)
         await mesh.control.deploy("egest", mesh.release("next"), 1)
+        await mesh.status(lambda one: "unstable" in one.reason)
+        await mesh.control.ask_deployer("egest", RequestKind.FORCE)
         await mesh.status(lambda one: one.state is DeploymentState.CANARY)
         await mesh.control.ask_deployer("egest", RequestKind.PAUSE)
         await mesh.status(lambda one: one.reason.startswith("paused by"))
+        assert sorted(mesh.running().values()).count(INSTALLED) == 2
+        await mesh.control.ask_deployer("egest", RequestKind.FORCE)
+        await mesh.status(lambda one: one.stage == 2)
+        assert sorted(mesh.running().values()).count(INSTALLED) == 1
+        await mesh.log.catch_up()
+        forced = [one for one in mesh.log.history.newest_first if one.actor == "deploy" and one.forced_by]
+        assert [one.forced_by for one in forced] == [author()] * 2
+        assert forced[0].reason == f"forced by {author()}"
         await mesh.control.ask_deployer("egest", RequestKind.ABORT)
         found = await mesh.settled(INSTALLED, DeploymentState.ROLLED_BACK)
         assert found.reason.startswith("aborted by")

@@ -126,6 +126,7 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
     await expect(page.locator("#editor-state")).to_contain_text("Rolled back")
     await expect(editor).to_have_value(re.compile("name: erp"))
     await check_rollout(page, managed)
+    await check_pause(page)
 
     await page.get_by_role("link", name="Audit").click()
     await expect(page.locator("#audit tbody")).to_contain_text("roll back to")
@@ -175,8 +176,20 @@ async def check_rollout(page: Page, managed: Managed) -> None:
     status = RolloutStatus("flights", number, "ann", RolloutState.RAMPING, 1, 1000, "judging", 1)
     await managed.write(managed.control.rollouts, status.record())
     await expect(page.locator("#rollout")).to_contain_text("ramping, 10 % of keys", timeout=15_000)
-    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_role("button", name="Pause", exact=True).click()
     await expect(page.locator("#editor-state")).to_contain_text("Asked to pause")
+
+
+async def check_pause(page: Page) -> None:
+    """Only what changes the state is offered, and the versions show who changed it."""
+    await expect(page.get_by_role("button", name="Resume the pipe")).to_be_disabled()
+    await page.get_by_role("button", name="Pause the pipe").click()
+    await expect(page.locator("#editor-state")).to_contain_text("Declared paused as declaration")
+    await expect(page.locator("#state")).to_contain_text("declared paused")
+    await expect(page.locator("#versions tbody tr").first).to_contain_text("paused")
+    await expect(page.get_by_role("button", name="Pause the pipe")).to_be_disabled()
+    await page.get_by_role("button", name="Resume the pipe").click()
+    await expect(page.locator("#editor-state")).to_contain_text("Declared active as declaration")
 
 
 async def test_a_pipe_declared_by_file_and_a_viewer_change_nothing(managed: Managed, page: Page) -> None:
@@ -194,7 +207,8 @@ async def test_a_pipe_declared_by_file_and_a_viewer_change_nothing(managed: Mana
     await sign_in(page, managed, "vic")
     await expect(page.get_by_label("YAML of the pipe")).not_to_be_editable()
     await expect(page.get_by_role("button", name="Publish")).to_be_hidden()
-    await expect(page.get_by_role("button", name="Pause")).to_be_hidden()
+    await expect(page.locator("[data-kind=pause]")).to_be_hidden()
+    await expect(page.get_by_role("button", name="Pause the pipe")).to_be_hidden()
     assert (await managed.call(0, "GET", "/principals", by="vic")).status == 403
     async with aiohttp.ClientSession() as session, session.get(url + "/static/..%2fconsole.py") as answer:
         assert answer.status == 404

@@ -13,6 +13,7 @@ from hifi.control.principals.principal import Role, new_token, revocation
 from hifi.control.request import RequestKind, decode
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry
+from hifi.pipe.revision import RateCap, pipe_record
 from hifi.pipe.rollout import put_at_once
 
 
@@ -213,3 +214,47 @@ async def test_what_changed_and_who_may_do_what_are_shown_within_the_scope_of_a_
         ("vic", "viewer"),
     ]
     assert "token_sha256" not in listed[0]
+
+
+async def test_an_operator_pauses_and_resumes_a_pipe_and_changes_leave_it_paused(managed: Managed) -> None:
+    await managed.create("olga", Role.OPERATOR)
+    await managed.create("vera", Role.VIEWER)
+    for name in ("olga", "vera"):
+        await managed.until(0, "GET", "/me", 200, by=name)
+    first = await managed.call(0, "PUT", "/pipes/flights?origin=file", body("one"), {"if-none-match": "*"})
+    assert first.content["declared"]["state"] == "active"
+    assert (
+        await managed.call(0, "POST", "/pipes/flights/pause", by="vera", headers=first.etag)
+    ).status == 403
+    assert (await managed.call(0, "POST", "/pipes/flights/pause", by="olga")).status == 428
+    paused = await managed.call(0, "POST", "/pipes/flights/pause", by="olga", headers=first.etag)
+    declared = paused.content["declared"]
+    assert (paused.status, declared["state"], declared["author"]) == (200, "paused", "olga")
+    assert (declared["body"], declared["origin"]) == (first.content["declared"]["body"], "file")
+    assert paused.content["rollout"]["declaration"] == first.content["declared"]["number"]
+    late = await managed.call(0, "POST", "/pipes/flights/resume", by="olga", headers=first.etag)
+    assert (late.status, late.content["author"]) == (412, "olga")
+    twice = await managed.call(0, "POST", "/pipes/flights/pause", by="olga", headers=paused.etag)
+    assert (twice.status, twice.etag) == (200, paused.etag), "it is paused already"
+    changed = await managed.call(0, "PUT", "/pipes/flights?origin=file", body("two"), paused.etag)
+    assert changed.content["declared"]["state"] == "paused"
+    resumed = await managed.call(0, "POST", "/pipes/flights/resume", by="olga", headers=changed.etag)
+    assert resumed.content["declared"]["state"] == "active"
+    assert (await managed.call(0, "POST", "/pipes/trains/pause", headers=resumed.etag)).status == 404
+
+    new = pipe_record(Pipe.model_validate(body("x", "trains")), cap=RateCap(share=100, events_per_s=10))
+    await publish(managed.kafka, managed.topics, [new])
+    found = await managed.until(0, "GET", "/pipes/trains", 200)
+    assert found.content["in_force"] | {"body": 0, "yaml": 0} == {
+        "revision": 1,
+        "paused": False,
+        "cap_per_s": 10.0,
+        "body": 0,
+        "yaml": 0,
+    }
+    undeclared = await managed.call(0, "POST", "/pipes/trains/pause", by="olga", headers=found.etag)
+    assert undeclared.content["declared"]["state"] == "paused"
+    audit = Audit()
+    await managed.read(managed.control.audit, audit.take)
+    done = [(one.principal, one.what) for one in audit.entries.values() if one.what != "declare"]
+    assert done == [("olga", "pause the pipe"), ("olga", "resume the pipe"), ("olga", "pause the pipe")]

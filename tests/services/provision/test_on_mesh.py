@@ -20,10 +20,9 @@ from hifi_infra.ports import free_port
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
 from fake_destination import OK, ReceivedRequest, destination
+from tests.steady_load import WRITE_KEY, SteadyLoad
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.more]
-WRITE_KEY = "write-key"
-KEYS = 200
 MISSING_OF_10 = 3
 EVENTS_PER_S = 100
 WITHIN_S = 240
@@ -39,32 +38,6 @@ def pipe(url: str, shape: str, *required: str) -> Pipe:
             "destinations": [{"name": "crm", "url": url, "headers": {"x-shape": shape}}],
         }
     )
-
-
-class Load:
-    """Sends events at a steady rate, each once."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self.accepted: set[int] = set()
-        self._session = session
-        self._url = f"{url}/v1/pipes/orders/events"
-
-    async def run(self) -> None:
-        """Send until cancelled."""
-        number, began = 0, time.monotonic()
-        async with asyncio.TaskGroup() as posts:
-            while True:
-                while number < (time.monotonic() - began) * EVENTS_PER_S:
-                    posts.create_task(self._post(number))
-                    number += 1
-                await asyncio.sleep(0.02)
-
-    async def _post(self, number: int) -> None:
-        event = {"n": number} | ({} if number % 10 < MISSING_OF_10 else {"vip": 1})
-        headers = {"authorization": f"Bearer {WRITE_KEY}", "x-key": f"key-{number % KEYS}"}
-        async with self._session.post(self._url, json=event, headers=headers) as answer:
-            if answer.status == 202:
-                self.accepted.add(number)
 
 
 async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_load(tmp_path) -> None:
@@ -109,7 +82,12 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
                     assert time.monotonic() < end, status
                     await asyncio.sleep(0.5)
 
-            load = Load(session, plan.url)
+            load = SteadyLoad(
+                session,
+                plan.url,
+                EVENTS_PER_S,
+                lambda number: {"n": number} | ({} if number % 10 < MISSING_OF_10 else {"vip": 1}),
+            )
             sending = asyncio.create_task(load.run())
             good = await ended("new")
             assert (good.state, good.revision) == (RolloutState.IN_FORCE, 2), good

@@ -30,7 +30,7 @@ from hifi.event import Record
 from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish, read_registry
-from hifi.pipe.revision import WHOLE
+from hifi.pipe.revision import WHOLE, PipeVersion, RateCap
 from hifi.pipe.rollout import put_at_once
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.stream_setup import prepare
@@ -58,12 +58,14 @@ class ControlledStream:
     Attributes:
         dead: share of dead letters of new revisions.
         condition: in all verdicts.
+        traffic: whether the current revisions have events.
     """
 
     kafka: str
     folder: Path
     dead: float = 0.0
     condition: Condition = Condition.STABLE
+    traffic: bool = True
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -102,6 +104,7 @@ class ControlledStream:
             "HIFI_PROVISION_PHASES": "10,50,100",
             "HIFI_PROVISION_PHASE_S": "1",
             "HIFI_PROVISION_PHASE_EVENTS": "20",
+            "HIFI_PROVISION_NEW_PIPE_RATE": "0",
             **self.environment,
         }
         with (self.folder / f"provision-{len(self.processes)}.log").open("wb") as log:
@@ -113,27 +116,32 @@ class ControlledStream:
 
     async def observe(self) -> None:
         """Write verdicts until cancelled; the revisions of a rollout get events by their shares."""
+        known, since = self.condition, now_us()
         while True:
             published = await read_registry(self.kafka, self.topics)
             now = now_us()
-            verdicts = [Verdict("stream", self.condition, now, now)]
+            if self.condition is not known:
+                known, since = self.condition, now
+            verdicts = [Verdict("stream", known, since, now)]
             for name in published.pipes:
                 rollout = self._count(published, name)
-                verdicts.append(Verdict(f"pipe/{name}", self.condition, now, now, (), {}, rollout))
+                verdicts.append(Verdict(f"pipe/{name}", known, since, now, (), {}, rollout))
             records = [Record(one.scope.encode(), one.encode(), []) for one in verdicts]
             await self._producer.send_and_wait(self.control.health, 0, records)
             await asyncio.sleep(0.2)
 
     def _count(self, published: RegistrySnapshot, name: str) -> RolloutFigures | None:
         known = published.pipes[name]
-        if known.rollout is None:
+        if known.rollout is None and known.cap is None:
             self._figures.pop(name, None)
             return None
         counted = self._figures.setdefault(name, {})
-        new = EVENTS_PER_LOOK * known.rollout.share // WHOLE
+        share = known.rollout.share if known.rollout else 0
+        new = EVENTS_PER_LOOK * share // WHOLE
+        following = known.rollout.next.revision if known.rollout else known.revision + 1
         for revision, events, dead in (
-            (known.revision, EVENTS_PER_LOOK - new, 0),
-            (known.rollout.next.revision, new, round(new * self.dead)),
+            (known.revision, EVENTS_PER_LOOK - new if self.traffic else 0, 0),
+            (following, new, round(new * self.dead)),
         ):
             before = counted.get(revision, RevisionFigures())
             counted[revision] = before + RevisionFigures(events, events - dead, 0, dead)
@@ -143,6 +151,18 @@ class ControlledStream:
         await self._declared.catch_up()
         number = self._declared.declared.number(name)
         assert await self._declared.append([Declaration(name, wanted, "ann", now_us(), number)])
+
+    async def pause(self, *, paused: bool) -> None:
+        await self._declared.catch_up()
+        newest = self._declared.declared.newest["flights"]
+        assert await self._declared.append([newest.with_pause("ben", now_us(), paused=paused)])
+
+    async def until_pipe(self, holds: Callable[[PipeVersion], bool]) -> None:
+        """Wait until the pipe is in force as it should be."""
+        end = time.monotonic() + WITHIN_S
+        while not holds((await self.pipes()).pipes["flights"]):
+            assert time.monotonic() < end
+            await asyncio.sleep(0.05)
 
     async def put_at_once(self, wanted: Pipe) -> None:
         published = await read_registry(self.kafka, self.topics)
@@ -205,7 +225,7 @@ async def test_declared_pipes_are_put_into_force_ramped_promoted_and_deleted(kaf
         assert (published.pipes["flights"].pipe, published.pipes["flights"].revision) == (pipe("b"), 2)
         steps = [one.step for one in await stream.actions()]
         assert steps == [
-            "a new pipe",
+            "a new pipe: all events",
             "a revision after 1: 0 % to 10 %",
             "revision 2: 10 % to 50 %",
             "revision 2: 50 % to 100 %",
@@ -294,3 +314,87 @@ async def test_a_provisioner_that_is_killed_or_frozen_in_a_ramp_leaves_what_the_
         assert (published.pipes["flights"].pipe, published.pipes["flights"].rollout) == (pipe("c"), None)
         log = (tmp_path / "provision-1.log").read_bytes()
         assert b"another instance of this service has started" in log, orjson.dumps(log.decode()[-2000:])
+
+
+async def test_a_pipe_is_paused_and_resumed_while_the_stream_is_unstable_and_keeps_how_far_it_is(
+    kafka, tmp_path
+):
+    async with controlled(kafka, tmp_path, dead=0.3) as stream:
+        await stream.put_at_once(pipe("a"))
+        stream.run()
+        await stream.declare(pipe("b"))
+        back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
+        stream.condition = Condition.UNSTABLE
+        await stream.pause(paused=True)
+        await stream.until_pipe(lambda one: one.paused)
+        await stream.pause(paused=False)
+        await stream.until_pipe(lambda one: not one.paused)
+        steps = [(one.kind.value, one.step, one.reason) for one in await stream.actions()]
+        assert steps[-2:] == [
+            ("pause", "paused", "declared by ben"),
+            ("pause", "active", "declared by ben"),
+        ]
+        known = (await stream.pipes()).pipes["flights"]
+        assert (known.pipe, known.rollout) == (pipe("a"), None), "what was rolled back is not begun again"
+        assert stream.statuses["flights"][-1] == back
+
+
+async def test_the_rate_of_a_new_pipe_rises_with_the_phases_and_waits_for_traffic(kafka, tmp_path):
+    async with controlled(kafka, tmp_path, traffic=False) as stream:
+        stream.environment["HIFI_PROVISION_NEW_PIPE_RATE"] = "1000"
+        stream.run()
+        await stream.declare(pipe("a"))
+        waits = await stream.status(lambda one: one.reason.startswith("too little traffic"))
+        assert (waits.state, waits.share, waits.revision) == (RolloutState.RAMPING, WHOLE // 10, 1)
+        assert (await stream.pipes()).pipes["flights"].cap == RateCap(share=WHOLE // 10, events_per_s=100)
+        stream.traffic = True
+        done = await stream.status(ended(RolloutState.IN_FORCE, 0))
+        assert "no reason against it in" in done.reason
+        assert (await stream.pipes()).pipes["flights"].cap is None
+        assert [one.step for one in await stream.actions()] == [
+            "a new pipe: up to 100 events/s (10 %)",
+            "the new pipe: up to 500 events/s (50 %)",
+            "the new pipe: up to 1000 events/s (100 %)",
+            "the new pipe: all events",
+        ]
+
+
+async def test_a_new_pipe_that_is_unstable_goes_back_to_the_first_rate_until_it_is_declared_again(
+    kafka, tmp_path
+):
+    async with controlled(kafka, tmp_path) as stream:
+        stream.environment |= {
+            "HIFI_PROVISION_NEW_PIPE_RATE": "1000",
+            "HIFI_PROVISION_PHASE_S": "3",
+            "HIFI_PROVISION_UNSTABLE_S": "1",
+        }
+        stream.run()
+        limited = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
+        limited["source"]["quota"] = {"events": "40/s"}
+        wanted = Pipe.model_validate(limited)
+        await stream.declare(wanted)
+        await stream.status(lambda one: one.share == WHOLE // 2)
+        stream.condition = Condition.UNSTABLE
+        back = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
+        assert back.reason.startswith("unstable for ")
+        await stream.until_pipe(lambda one: one.cap == RateCap(share=WHOLE // 10, events_per_s=4))
+        stream.condition = Condition.STABLE
+        await stream.declare(wanted)
+        await stream.status(ended(RolloutState.IN_FORCE, 1))
+        published = (await stream.pipes()).pipes["flights"]
+        assert (published.cap, published.revision) == (None, 1)
+
+
+async def test_a_pipe_waits_for_capacity_until_a_person_forces_it(kafka, tmp_path):
+    async with controlled(kafka, tmp_path) as stream:
+        stream.environment["HIFI_OBSERVE_RATING"] = "100"
+        stream.run()
+        body = pipe("a").model_dump(mode="json", by_alias=True, exclude_unset=True)
+        body["source"]["quota"] = {"events": "81/s"}
+        await stream.declare(Pipe.model_validate(body))
+        waiting = await stream.status(ended(RolloutState.WAITING, 0))
+        assert waiting.reason.startswith("no capacity for 81 events/s of flights")
+        assert not (await stream.pipes()).pipes
+        await stream.ask(RequestKind.FORCE, waiting)
+        await stream.status(ended(RolloutState.IN_FORCE, 0))
+        assert [one.forced_by for one in await stream.actions()] == ["ann"]

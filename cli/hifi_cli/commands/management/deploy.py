@@ -122,6 +122,22 @@ async def resume(
     await _ask(data, kafka, stream, service, RequestKind.RESUME)
 
 
+@app.command()
+@report_errors
+async def force(
+    service: ServiceName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
+) -> None:
+    """Take the next step of a deployment although it would wait. Your name is put on record.
+
+    The next step is the canary, one batch, or the end of the deployment. A
+    release that is worse is still rolled back.
+
+    Examples:
+      hifi deploy force normalize
+    """
+    await _ask(data, kafka, stream, service, RequestKind.FORCE)
+
+
 async def _ask(data: Path, kafka: str | None, stream: str | None, service: str, kind: RequestKind) -> None:
     found = await kafka_target(data, kafka, stream).require_control().ask_deployer(service, kind)
     console.print(f"Asked the deployer to {kind.value} the deployment of {found.release}.", highlight=False)

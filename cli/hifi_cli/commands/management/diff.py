@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from hifi.control.capacity import MeshRating, overload
 from hifi.control.pipe_yaml import difference
 from hifi_cli.commands.apply import DeleteMissing, declared_pipes, wanted_pipes
-from hifi_cli.commands.check import Folder, Quick, load_checked_pipes
-from hifi_cli.display.console import console, print_json
+from hifi_cli.commands.check import Folder, Quick, RatingOption, load_checked_pipes
+from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.error_reporting import FAILED, report_errors
 from hifi_cli.mesh_state.manage_api import ManageApi
 from hifi_cli.mesh_state.target import kafka_target
@@ -26,12 +27,16 @@ def diff(
     *,
     delete_missing: DeleteMissing = False,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with status 1 if there is a difference.")
+        bool, typer.Option("--exit-code", help="Exit with status 1 if there is a difference, or no capacity.")
     ] = False,
+    rating: RatingOption = 0,
     quick: Quick = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the pipes of a folder and show what `hifi apply` would change, without changing it.
+
+    With --rating it also says if the mesh does not carry the quotas of all pipes
+    together.
 
     Examples:
       hifi diff pipes/
@@ -56,5 +61,7 @@ def diff(
     else:
         for text in found.values():
             console.print(text, highlight=False, markup=False, soft_wrap=True, end="")
-    if found and exit_code:
+    if lacks := overload([one for one in (before | wanted).values() if one is not None], MeshRating(rating)):
+        errors.print(f"no capacity: {lacks}", highlight=False)
+    if (found or lacks) and exit_code:
         raise typer.Exit(FAILED)

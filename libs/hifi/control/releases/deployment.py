@@ -49,6 +49,7 @@ class Deployment:
         reason: why it is so, or what it waits for, for people.
         since_us: when the state began, microseconds since 1970 UTC.
         paused_by: who paused it; empty: nobody.
+        stage: 0 before the canary, 1 with it, and 1 more after each batch; a person forces one stage.
     """
 
     service: str
@@ -61,6 +62,7 @@ class Deployment:
     reason: str
     since_us: int
     paused_by: str = ""
+    stage: int = 0
 
     @property
     def settled(self) -> str:
@@ -84,7 +86,7 @@ def decode(value: bytes | None) -> Deployment:
     """
     try:
         body = orjson.loads(value or b"")
-        known = {name: body[name] for name in Deployment.__dataclass_fields__}
+        known = {name: body[name] for name in Deployment.__dataclass_fields__ if name in body}
         return Deployment(**known | {"state": DeploymentState(body["state"])})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"not the record of a deployment: {error}") from None
@@ -133,4 +135,4 @@ def deployment_request(status: Deployment, kind: RequestKind, author: str, at_us
     """
     if status.state.final:
         raise Misconfigured(f"the deployment of {status.service} has ended: it is {status.state.value}")
-    return Request(f"service/{status.service}", status.number, kind, author, at_us)
+    return Request(f"service/{status.service}", status.number, kind, author, at_us, status.stage)

@@ -13,8 +13,13 @@ from hifi.pipe.secret import Quota
 from hifi_ingest.admission.demand import Demand
 
 Unit = Literal["events", "bytes"]
-Subject = Literal["pipe", "key"]
+Subject = Literal["pipe", "key", "new pipe"]
 
+_OWNERS: Final[Mapping[Subject, str]] = {
+    "pipe": "this pipe",
+    "key": "this write key",
+    "new pipe": "this new pipe, which rises while the pipe is stable,",
+}
 _LEAST_SHARE: Final = 0.1
 """Part of an equal share that a process may always accept, until its own demand is known."""
 _BURST_S: Final = 1.0
@@ -97,7 +102,7 @@ class QuotaExceeded(Problem):
     """
 
     def __init__(self, pipe: str, limit: QuotaLimit, wait_s: float) -> None:
-        owner = "this pipe" if limit.subject == "pipe" else "this write key"
+        owner = _OWNERS[limit.subject]
         super().__init__(
             429,
             f"the quota of {owner} is {limit.limit_per_s:.15g} {limit.unit} per second; no event was accepted, send"
@@ -128,7 +133,14 @@ class Quotas:
         """Whether any quota applies to what senders have sent lately."""
         return bool(self._limits)
 
-    def of(self, pipe: str, quota: Quota | None, key: KeyQuota | None, now_s: float) -> Sequence[QuotaLimit]:
+    def of(
+        self,
+        pipe: str,
+        quota: Quota | None,
+        key: KeyQuota | None,
+        now_s: float,
+        cap_per_s: float | None = None,
+    ) -> Sequence[QuotaLimit]:
         """The limits of a request; empty: it has no quota.
 
         Args:
@@ -136,13 +148,16 @@ class Quotas:
             quota: that the pipe declares.
             key: quota of the request's key.
             now_s: monotonic, seconds.
+            cap_per_s: of a new pipe, events per second; None: it has none.
         """
         quota = quota or self._default
-        if quota is None and key is None:
+        if quota is None and key is None and cap_per_s is None:
             return ()
         found = [] if quota is None else list(self._limits_of(pipe, "pipe", quota, now_s))
         if key is not None:
             found += self._limits_of(f"{pipe}#{key.name}", "key", key.quota, now_s)
+        if cap_per_s is not None:
+            found.append(self._limit(f"{pipe}#/cap", "new pipe", "events", cap_per_s, now_s))
         return found
 
     def check(self, pipe: str, limits: Sequence[QuotaLimit], now_s: float) -> None:

@@ -28,10 +28,26 @@ _PIPES: Final = "/v1/pipes/"
 _PIPE_EVENTS: Final = "/events"
 _CONDITION: Final = "accepting events"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi", charset="UTF-8"')
+_PAUSED_RETRY_S: Final = 10
+"""When the sender of a paused pipe should try again, seconds."""
 _JSON: Final = (b"content-type", b"application/json")
 
 logger = log.get(__name__)
 _requests: Final = lru_cache(maxsize=None)(lambda status: metrics.REQUESTS.labels(str(status)))
+
+
+class PipePaused(Problem):
+    """503 with Retry-After: the pipe takes no new events now. The sender keeps the event and tries again."""
+
+    def __init__(self, pipe: str) -> None:
+        super().__init__(
+            503,
+            f"the pipe {pipe} is paused and takes no events until somebody resumes it; no event was accepted, send"
+            " the request again later",
+            [("retry-after", str(_PAUSED_RETRY_S))],
+            {"paused": True},
+        )
+        self.pipe = pipe
 
 
 class App:
@@ -67,8 +83,13 @@ class App:
         else:
             await self._pages(scope, receive, send)
             return
+        head = scope["method"] == "HEAD"
         try:
             response = await self._handle_events(scope, receive, pipe)
+        except PipePaused as problem:
+            self._count_paused(problem.pipe)
+            await _send(send, problem.parts(), head=head)
+            return
         except ClientDisconnected:
             return
         except QuotaExceeded as problem:
@@ -80,7 +101,7 @@ class App:
             logger.exception("request-failed")
             response = Problem(500, "ingest failed on this request; see its log for the cause").parts()
         self.count(response[0])
-        await _send(send, response, head=scope["method"] == "HEAD")
+        await _send(send, response, head=head)
 
     async def _handle_events(self, scope: Scope, receive: Receive, pipe_name: str | None) -> ResponseParts:
         if scope["method"] != "POST":
@@ -91,11 +112,14 @@ class App:
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         pipe, key_quota = _authorized_pipe(context, headers, pipe_name)
         name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
+        if pipe.paused:
+            raise PipePaused(name)
         context.acceptor.check()
         masker = context.masks.of(pipe)
         now_s = monotonic_s()
         admission.check(name, now_s)
-        limits = quotas.of(name, pipe.pipe.source.quota, key_quota, now_s)
+        cap_per_s = None if pipe.cap is None else pipe.cap.events_per_s
+        limits = quotas.of(name, pipe.pipe.source.quota, key_quota, now_s, cap_per_s)
         if limits:
             quotas.check(name, limits, now_s)
         reader = context.body_reader()
@@ -132,6 +156,13 @@ class App:
         metrics.QUOTA_REFUSED.labels(problem.pipe, problem.limit.subject, problem.limit.unit).inc()
         if self.context is not None:
             self.context.reporter.refused[problem.pipe] += 1
+
+    def _count_paused(self, pipe: str) -> None:
+        """Count a refusal that somebody wanted, which is no failure of ingest."""
+        _requests(503).inc()
+        metrics.PAUSED.labels(pipe).inc()
+        if self.context is not None:
+            self.context.reporter.paused[pipe] += 1
 
     async def _http_problem(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -43,7 +43,7 @@ _RESPONSES: Final = {
     "431": _error("The headers are too large."),
     "503": _error(
         "Kafka did not acknowledge every event in time. `events` gives the outcome of each event: accepted, refused"
-        " or unknown. Without `events`, no event was accepted.",
+        " or unknown. Without `events`, no event was accepted. With `paused`, somebody paused the pipe.",
         "Retry-After",
     ),
 }
@@ -119,10 +119,14 @@ _SCHEMAS: Final[dict[str, Any]] = {
                 "type": "object",
                 "description": "The quota that is used up.",
                 "properties": {
-                    "of": {"enum": ["pipe", "key"]},
+                    "of": {"enum": ["pipe", "key", "new pipe"]},
                     "unit": {"enum": ["events", "bytes"]},
                     "per_second": {"type": "number"},
                 },
+            },
+            "paused": {
+                "type": "boolean",
+                "description": "Whether the pipe takes no events until it is resumed.",
             },
             "events": {"type": "array", "items": {"$ref": "#/components/schemas/EventProblem"}},
         },

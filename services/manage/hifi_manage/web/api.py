@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hifi.clock import now_us
-from hifi.control.declaration import NONE, Declaration, Origin
+from hifi.control.declaration import NONE, Declaration, Origin, undeclared
 from hifi.control.pipe_yaml import pipe_yaml
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.principals.principal import Principal
@@ -110,6 +110,14 @@ class ManagementApi:
             raise _not_found(name)
         return await self._change(request, principal, "delete", None, number, origin_of(request))
 
+    async def pause(self, request: Request, principal: Principal) -> Response:
+        """POST: declare that the pipe takes no new events."""
+        return await self._change_pause(request, principal, paused=True)
+
+    async def resume(self, request: Request, principal: Principal) -> Response:
+        """POST: declare that the pipe takes events again."""
+        return await self._change_pause(request, principal, paused=False)
+
     async def versions(self, request: Request, _: Principal) -> Response:
         """GET the newest versions of a pipe."""
         kept = self._state.declared.versions(self._known(request))
@@ -187,6 +195,21 @@ class ManagementApi:
         """GET the newest entries of the audit."""
         return json_response({"entries": audit_view(self._state, principal)})
 
+    async def _change_pause(self, request: Request, principal: Principal, *, paused: bool) -> Response:
+        """Pause or resume, also a pipe that a file declares: its text stays as it is."""
+        name, state = self._known(request), self._state
+        number = replaced_number(request, state, name)
+        before, current = state.declared.newest.get(name), state.registry.get(name)
+        if before is None and current is not None:
+            before = undeclared(current.pipe)
+        if before is None or before.pipe is None:
+            raise _not_found(name)
+        if before.paused == paused:
+            return json_response(pipe_view(state, name), headers=etag(number))
+        wanted = before.with_pause(principal.name, now_us(), paused=paused)
+        what = "pause the pipe" if paused else "resume the pipe"
+        return await self._declare(principal, what, wanted)
+
     async def _change(
         self,
         request: Request,
@@ -207,20 +230,31 @@ class ManagementApi:
                 "send `take_over=true`; the next `hifi apply` brings the file's version back.",
                 title="Declared by file",
             )
-        wanted = Declaration(name, pipe, principal.name, now_us(), number, origin)
+        paused = pipe is not None and state.declared.paused(name)
+        wanted = Declaration(name, pipe, principal.name, now_us(), number, origin, paused)
+        created = pipe is not None and (before is None or before.pipe is None)
+        take_over = by_file and origin is Origin.API
+        return await self._declare(principal, what, wanted, 201 if created else 200, take_over=take_over)
+
+    async def _declare(
+        self,
+        principal: Principal,
+        what: str,
+        wanted: Declaration,
+        status: int = 200,
+        *,
+        take_over: bool = False,
+    ) -> Response:
+        """Declare, and answer with the pipe as it is then."""
+        state = self._state
+        number = None if wanted.replaces == NONE else wanted.replaces
         entry = AuditEntry(
-            principal.name,
-            what,
-            f"pipe/{name}",
-            wanted.at_us,
-            None if number == NONE else number,
-            take_over=by_file and origin is Origin.API,
+            principal.name, what, f"pipe/{wanted.name}", wanted.at_us, number, take_over=take_over
         )
         counted = await state.declare(entry, wanted)
         if counted is None:
-            raise changed_meanwhile(state, name)
-        created = pipe is not None and (before is None or before.pipe is None)
-        return json_response(pipe_view(self._state, name), 201 if created else 200, etag(counted.number))
+            raise changed_meanwhile(state, wanted.name)
+        return json_response(pipe_view(state, wanted.name), status, etag(counted.number))
 
     async def _checked(self, name: str | None, text: bytes) -> Pipe:
         pipe, problems = await asyncio.to_thread(read_pipe, text, self._declared_pipes())

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hifi.control.declaration import Origin
+from hifi.control.declaration import DeclaredState, Origin
 from hifi.control.principals.audit import AuditOutcome
 from hifi.control.principals.principal import Role
 from hifi.control.request import RequestKind
@@ -14,8 +14,8 @@ from hifi.pipe.model import Pipe
 
 API: Final = ApiDescription(
     "hifi manage",
-    "Declare, change, roll back and delete pipes. A pipe's ETag is the number of its newest declaration; a change "
-    "names it in `If-Match`. Names of times end in their unit: `_us` microseconds since 1970 UTC.",
+    "Declare, change, pause, roll back and delete pipes. A pipe's ETag is the number of its newest declaration; a "
+    "change names it in `If-Match`. Names of times end in their unit: `_us` microseconds since 1970 UTC.",
     {
         400: "The request is invalid.",
         401: "The token is missing, unknown, revoked or expired.",
@@ -41,6 +41,7 @@ _VERSION_FIELDS: Final = {
     "author": {"type": "string"},
     "at_us": {"type": "integer"},
     "origin": {"enum": [origin.value for origin in Origin]},
+    "state": {"enum": [state.value for state in DeclaredState]},
     "deleted": {"type": "boolean"},
 }
 _ROLLOUT: Final = {
@@ -75,6 +76,11 @@ _PIPE: Final = {
             "type": ["object", "null"],
             "properties": {
                 "revision": {"type": "integer"},
+                "paused": {"type": "boolean", "description": "Whether it takes no new events."},
+                "cap_per_s": {
+                    "type": ["number", "null"],
+                    "description": "Events per second that a new pipe may take in its present phase.",
+                },
                 "body": {"description": "The revision in force; in lists it is left out."},
                 "yaml": {"type": "string", "description": "The same as YAML."},
             },
@@ -214,6 +220,22 @@ OPERATIONS: Final = (
         _CHANGE,
     ),
     _operation(
+        "POST",
+        "/pipes/{pipe}/pause",
+        "pause",
+        "Pause a pipe: it takes no new events, and delivers what it accepted.",
+        _PIPE,
+        (400, 401, 403, 404, 412, 428, 503),
+    ),
+    _operation(
+        "POST",
+        "/pipes/{pipe}/resume",
+        "resume",
+        "Let a paused pipe take events again.",
+        _PIPE,
+        (400, 401, 403, 404, 412, 428, 503),
+    ),
+    _operation(
         "GET",
         "/pipes/{pipe}/versions",
         "versions",
@@ -313,6 +335,8 @@ ROLES: Final[Mapping[str, Role]] = {
     "version": Role.VIEWER,
     "check": Role.ADMIN,
     "rollout": Role.OPERATOR,
+    "pause": Role.OPERATOR,
+    "resume": Role.OPERATOR,
     "declare": Role.ADMIN,
     "delete": Role.ADMIN,
     "roll_back": Role.ADMIN,

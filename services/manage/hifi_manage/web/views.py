@@ -23,7 +23,10 @@ def pipe_view(state: ControlState, name: str, *, bodies: bool = True) -> dict[st
     """
     newest, current = state.declared.newest.get(name), state.registry.get(name)
     declared: dict[str, Any] | None = None if newest is None else version_view(newest)
-    in_force: dict[str, Any] | None = None if current is None else {"revision": current.revision}
+    in_force: dict[str, Any] | None = None
+    if current is not None:
+        cap = None if current.cap is None else current.cap.events_per_s
+        in_force = {"revision": current.revision, "paused": current.paused, "cap_per_s": cap}
     if bodies and newest is not None and declared is not None:
         declared |= {"body": newest.body(), "yaml": pipe_yaml(newest.pipe)}
     if bodies and current is not None and in_force is not None:
@@ -47,6 +50,7 @@ def version_view(one: Declaration) -> dict[str, Any]:
         "author": one.author,
         "at_us": one.at_us,
         "origin": one.origin.value,
+        "state": one.state.value,
         "deleted": one.pipe is None,
     }
 

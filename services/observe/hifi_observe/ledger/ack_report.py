@@ -18,7 +18,9 @@ class AckReport:
     closed: bool = False
     """Whether it is the last of its epoch: ingest drained."""
     answers: dict[str, int] = field(default_factory=dict)
-    """HTTP status to answers since the previous ack report, if ingest reports them."""
+    """HTTP status to answers since the previous ack report, if ingest reports them; without those of `paused`."""
+    paused: dict[str, int] = field(default_factory=dict)
+    """Pipe to requests refused since the previous ack report because it is paused."""
     of_ingest: bool = True
     """Whether it is ingest's, and so its heartbeat."""
 
@@ -43,7 +45,8 @@ def parse(value: bytes | None) -> AckReport:
             for first, last in spans
         )
         answers = {str(status): int(count) for status, count in (body.get("answers") or {}).items()}
+        paused = {str(pipe): int(count) for pipe, count in (body.get("paused") or {}).items()}
         of_ingest = body.get("service", "ingest") == "ingest"
-        return AckReport(str(body["epoch"]), ranges, bool(body.get("closed")), answers, of_ingest)
+        return AckReport(str(body["epoch"]), ranges, bool(body.get("closed")), answers, paused, of_ingest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAnEvent(f"not an ack report: {error!r}") from None

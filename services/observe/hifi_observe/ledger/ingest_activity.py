@@ -44,6 +44,8 @@ class IngestActivity:
         """Minute to 5xx answers."""
         self._answered: Counter[int] = Counter()
         """Minute to all answers."""
+        self._paused: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        """Minute to pipe to requests refused because it is paused."""
 
     def add(self, offset: int, append_ms: int, report: AckReport) -> None:
         """Add an ack report that was read."""
@@ -54,6 +56,8 @@ class IngestActivity:
             self._beats[minute] |= 1 << second
         self._failed[minute] += report.failed
         self._answered[minute] += sum(report.answers.values())
+        if report.paused:
+            self._paused[minute].update(report.paused)
         self._last_ms[report.epoch] = append_ms
         if report.closed:
             self._closed.add(report.epoch)
@@ -111,6 +115,10 @@ class IngestActivity:
         """Answers in a minute: 5xx, and all."""
         return self._failed[minute], self._answered[minute]
 
+    def paused(self, minute: int) -> dict[str, int]:
+        """Pipe to requests refused in a minute because it is paused."""
+        return dict(self._paused.get(minute, ()))
+
     def first_offset(self, closed_minute: int) -> int | None:
         """Offset of the first ack report that was written in, or names, a minute that is not closed; None: none."""
         return min(
@@ -119,7 +127,7 @@ class IngestActivity:
 
     def forget(self, minute: int) -> None:
         """Drop everything about minutes up to this one."""
-        for kept in (self._beats, self._failed, self._answered, self._firsts):
+        for kept in (self._beats, self._failed, self._answered, self._paused, self._firsts):
             for one in [one for one in kept if one <= minute]:
                 del kept[one]
         if len(self._last_ms) > 1000:

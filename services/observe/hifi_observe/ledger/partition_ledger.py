@@ -86,6 +86,7 @@ class PartitionLedger:
         minutes = range(first, self.closed_minute + 1)
         gaps = {minute: self.ingest.gap_s(minute) for minute in minutes}
         answers = {minute: self.ingest.answers(minute) for minute in minutes}
+        paused = {minute: self.ingest.paused(minute) for minute in minutes}
         return {
             "minute": self.closed_minute,
             "through": self._through,
@@ -93,6 +94,7 @@ class PartitionLedger:
             "ack_reported": (self.ingest.first_ms, self.ingest.last_ms),
             "gaps": {str(minute): gap_s for minute, gap_s in gaps.items() if gap_s is not None},
             "answers": {str(minute): counts for minute, counts in answers.items() if any(counts)},
+            "paused": {str(minute): pipes for minute, pipes in paused.items() if pipes},
         }
 
     def begin(self, snapshot: OffsetSnapshot) -> None:

@@ -14,8 +14,8 @@ DEAD_LETTERS_S: Final = 60
 """Dead letters are counted over this period before now."""
 LATE: Final = "late"
 """Name of the count of late deliveries."""
-_REVISIONS: Final = 4
-"""Revisions of a pipe that are counted; beyond, the lowest number is forgotten."""
+_REVISIONS: Final = 8
+"""Revisions of a pipe that are counted; beyond, the one without records for longest is forgotten."""
 _DESTINATIONS: Final = 5000
 """Destinations whose breakers are kept; beyond, those seen first are forgotten."""
 
@@ -70,7 +70,8 @@ class RecentActivity:
         self._dead_letters: defaultdict[str, Counter[int]] = defaultdict(Counter)
         """Pipe to second since 1970 UTC to dead letters appended in it."""
         self.revisions: defaultdict[str, dict[int, Counter[str]]] = defaultdict(dict)
-        """Pipe to its newest revisions, each with kind of stage to records seen, and `late` to late deliveries."""
+        """Pipe to its revisions that had records last, each with kind of stage to records seen, and `late` to late
+        deliveries; the newest records are last."""
         self._lags: defaultdict[tuple[str, int], Sketch] = defaultdict(Sketch)
 
     def note(self, pipe: str, revision: int, at: EventStage, number: int) -> None:
@@ -84,11 +85,12 @@ class RecentActivity:
 
     def _of_revision(self, pipe: str, revision: int) -> Counter[str]:
         revisions = self.revisions[pipe]
-        found = revisions.get(revision)
+        found = revisions.pop(revision, None)
         if found is None:
-            found = revisions[revision] = Counter()
-            if len(revisions) > _REVISIONS:
-                del revisions[min(revisions)]
+            found = Counter()
+            if len(revisions) == _REVISIONS:
+                del revisions[next(iter(revisions))]
+        revisions[revision] = found
         return found
 
     def dead_letter(self, pipe: str, append_ms: int) -> None:

@@ -37,13 +37,17 @@ class IngestHealth:
     failed: int = 0
     """5xx answers: it could not accept."""
     answered: int = 0
-    """All answers."""
+    """All answers, without those of paused pipes."""
+    paused: int = 0
+    """Requests to this pipe that were refused because it is paused."""
 
     def worst(self, other: "IngestHealth") -> "IngestHealth":
         """Merge two sources of which each may miss a part."""
         gaps = [one.gap_s for one in (self, other) if one.gap_s is not None]
         fuller = max(self, other, key=lambda one: one.answered)
-        return IngestHealth(max(gaps, default=None), fuller.failed, fuller.answered)
+        return IngestHealth(
+            max(gaps, default=None), fuller.failed, fuller.answered, max(self.paused, other.paused)
+        )
 
     def within(self, limits: SloLimits) -> bool:
         """Whether it is within the limits."""

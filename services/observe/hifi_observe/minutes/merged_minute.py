@@ -143,6 +143,7 @@ def merge(
         "parked": sum(number for (_, _, state), number in left.items() if state == "parked"),
         "in_flight": sum(number for (_, _, state), number in left.items() if state == "in_flight"),
         "lost": lost,
+        "refused_paused": intake.paused,
         "late": sum(part.late for part in parts),
         "unacknowledged": sum(part.unreported[0] for part in parts),
         "ack_report_incomplete": sum(part.unreported[1] for part in parts),

@@ -87,7 +87,7 @@ class MinuteMerger:
         before = self._store.minute(pipe, minute)
         if before is not None and max((part.at_us for part in parts), default=0) <= before["at_us"]:
             return None
-        intake = self._store.intake(minute)
+        intake = self._store.intake(pipe, minute)
         if before is not None:
             # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
             intake = intake.worst(IngestHealth(**before.get("intake", {})))

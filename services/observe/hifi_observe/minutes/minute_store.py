@@ -41,6 +41,8 @@ class MinuteStore:
         """Minute to partition number to the longest gap in ingest's heartbeat, seconds."""
         self.answers: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
         """Minute to partition number to ingest's answers: 5xx, and all."""
+        self.paused: dict[int, dict[int, dict[str, int]]] = defaultdict(dict)
+        """Minute to partition number to pipe to requests refused because it is paused."""
         self.losses: defaultdict[str, dict[int, int]] = defaultdict(dict)
         """Pipe to minute to events lost in it, where any were."""
         self.watched: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
@@ -120,7 +122,9 @@ class MinuteStore:
             self.gaps[int(minute)][partition] = gap_s
         for minute, (failed, answered) in marker.get("answers", {}).items():
             self.answers[int(minute)][partition] = (failed, answered)
-        for kept in (self.gaps, self.answers):
+        for minute, pipes in marker.get("paused", {}).items():
+            self.paused[int(minute)][partition] = pipes
+        for kept in (self.gaps, self.answers, self.paused):
             for old in [minute for minute in kept if minute < marker["minute"] - 3000]:
                 del kept[old]
 
@@ -136,13 +140,14 @@ class MinuteStore:
             return -1
         return min(int(marker["minute"]) for marker in self.markers.values())
 
-    def intake(self, minute: int) -> IngestHealth:
-        """Health of ingest in a minute, over all partition numbers."""
+    def intake(self, pipe: str, minute: int) -> IngestHealth:
+        """Health of ingest for a pipe in a minute, over all partition numbers."""
         answers = self.answers.get(minute, {}).values()
         return IngestHealth(
             max(self.gaps.get(minute, {}).values(), default=None),
             sum(failed for failed, _ in answers),
             sum(answered for _, answered in answers),
+            sum(pipes.get(pipe, 0) for pipes in self.paused.get(minute, {}).values()),
         )
 
     def minute(self, pipe: str, minute: int) -> dict[str, Any] | None:

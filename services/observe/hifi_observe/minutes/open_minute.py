@@ -115,6 +115,7 @@ class OpenMinute:
             "waiting": None,
             "parked": None,
             "in_flight": None,
+            "refused_paused": None,
             "late": None,
             "p95_us": round(self.lags.quantile_us(0.95)) if len(self.lags) else None,
             "slo_p95_us": slo_p95_us,

@@ -9,6 +9,9 @@ from ingest_harness import KEY, Ingest, ingest, new_stream, pipe
 from sender import Sender, told, until
 
 from hifi.clock import monotonic_s
+from hifi.pipe.registry import publish, read_registry
+from hifi.pipe.revision import RateCap
+from hifi.pipe.rollout import change_cap
 from hifi.pipe.secret import Quota, WriteKey
 
 
@@ -73,3 +76,27 @@ async def test_a_key_above_its_bytes_is_refused_and_the_pipes_other_key_is_not(
         assert first.refusals[0][1]["quota"] == {"of": "key", "unit": "bytes", "per_second": 1000}
         assert "a-write-key" not in str(first.refusals), KEY
         assert refused(one, 'of="key",pipe="flights",unit="bytes"') == first.statuses[429]
+
+
+async def test_a_new_pipe_is_refused_above_its_cap_which_can_rise(kafka: str, tmp_path: Path) -> None:
+    stream = await new_stream(kafka, pipe())
+
+    async def set_cap(cap: RateCap | None) -> None:
+        known = await read_registry(kafka, stream.topics)
+        await publish(kafka, stream.topics, change_cap(known, "flights", cap))
+
+    await set_cap(RateCap(share=100, events_per_s=1))
+    with ingest(kafka, stream.name, tmp_path / "a") as one:
+        sender = Sender(one, 5)
+        async with sender.sending(connections=1, pause_s=0.02):
+            await until(lambda: sender.statuses[429] > 5)
+            after, problem = sender.refusals[-1]
+            assert int(after or 0) >= 1
+            assert problem["quota"] == {"of": "new pipe", "unit": "events", "per_second": 1}
+            assert (
+                "this new pipe, which rises while the pipe is stable, is 1 events per second"
+                in problem["detail"]
+            )
+            await set_cap(None)
+            await until(lambda: sender.statuses[202] > 50)
+        assert refused(one, 'of="new pipe",pipe="flights",unit="events"') == sender.statuses[429]

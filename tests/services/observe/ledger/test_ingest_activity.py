@@ -72,6 +72,15 @@ def test_answers_are_published_for_the_minutes_that_closed() -> None:
     assert close(made, MINUTE + 2)["answers"] == {str(MINUTE + 1): [0, 10]}
 
 
+def test_refusals_of_a_paused_pipe_are_published_for_the_minutes_that_closed() -> None:
+    made = PartitionLedger(0, RULES)
+    beat(made, (1, 2), answers={"202": 5}, paused={"flights": 3})
+    beat(made, (61,), paused={"orders": 1})
+    marker = close(made, MINUTE + 1)
+    assert marker["paused"] == {str(MINUTE): {"flights": 6}, str(MINUTE + 1): {"orders": 1}}
+    assert marker["answers"] == {str(MINUTE): [0, 10]}
+
+
 def test_ingest_that_is_silent_across_a_restart_stays_silent() -> None:
     made = PartitionLedger(0, RULES)
     beat(made, range(60))

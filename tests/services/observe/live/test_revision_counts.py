@@ -7,6 +7,8 @@ from hifi import event
 from hifi.control.revision_figures import RevisionFigures
 from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.ledger.recent_activity import RecentActivity
+from hifi_observe.ledger.stage import EventStage
 from hifi_observe.live import figures
 from hifi_observe.live.revision_counts import RevisionCounts
 from hifi_observe.minutes.availability import SloLimits
@@ -66,10 +68,10 @@ def test_a_ledger_counts_each_revision_and_publishes_it_while_a_rollout_runs() -
     assert of_flights.of(2) == RevisionFigures(accepted=2, delivered=1, dead_letters=1, retries=1, late=1)
 
 
-def test_the_newest_revisions_are_kept() -> None:
+def test_the_revisions_that_had_events_last_are_kept() -> None:
     ledger = PartitionLedger(0, ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000))
     ledger.take("raw", [row(number, number + 1) for number in range(10)])
-    assert sorted(ledger.live.revisions["flights"]) == [7, 8, 9, 10]
+    assert sorted(ledger.live.revisions["flights"]) == [*range(3, 11)]
 
 
 def test_counts_begin_with_the_rollout_and_do_not_fall_when_a_partition_changes_its_reader() -> None:
@@ -95,3 +97,14 @@ def test_the_figures_of_an_ended_rollout_are_forgotten() -> None:
     again = counts.get("flights")
     assert again is not None
     assert (again.since_us, again.of(1).accepted) == (3, 0)
+
+
+def test_the_revision_in_force_is_counted_however_many_newer_ones_were_rolled_back() -> None:
+    seen, raw, dead = RecentActivity(), EventStage("raw"), EventStage("dead-event", "enrich")
+    for candidate in range(2, 40):
+        seen.note("orders", 1, raw, 10)
+        seen.note("orders", candidate, raw, 10)
+        seen.note("orders", candidate, dead, 1)
+    assert seen.revisions["orders"][1] == {"raw": 380}
+    assert seen.revisions["orders"][39] == {"raw": 10, "dead-event": 1}
+    assert len(seen.revisions["orders"]) == 8, "what has no events any more is forgotten"

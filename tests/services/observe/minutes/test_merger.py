@@ -136,3 +136,12 @@ def test_a_minute_that_ingest_failed_is_still_down_when_it_is_amended_after_a_re
         assert merged["at_us"] > before["at_us"]
         assert (merged["state"], merged["causes"]) == ("down", ["ingest"])
         assert after.states["flights"][FIRST] == "down"
+
+
+def test_a_minute_in_which_a_paused_pipe_refused_requests_says_so_and_is_not_down() -> None:
+    store = MinuteStore()
+    paused = {str(FIRST): {"flights": 40, "orders": 2}}
+    close(store, FIRST, gaps={str(FIRST): 0}, answers={str(FIRST): [0, 2]}, paused=paused)
+    (_, merged), *_ = owner(store).merge("flights")
+    assert merged is not None
+    assert (merged["refused_paused"], merged["state"], merged["causes"]) == (40, "up", [])

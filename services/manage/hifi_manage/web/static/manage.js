@@ -114,8 +114,8 @@ function fillTable(id, rows, head = 0) {
 const ROLLOUT_KINDS = { "in force": "good", "rolled back": "bad", refused: "bad" };
 
 /** Badge of a rollout's state, with its share while it ramps. */
-function rolloutBadge(rollout) {
+function rolloutBadge(rollout, inForce) {
   if (!rollout) return "–";
-  const share = ["ramping", "paused"].includes(rollout.state) ? `, ${rollout.share / 100} % of keys` : "";
+  const share = ["ramping", "paused"].includes(rollout.state) ? `, ${rollout.share / 100} % of ${inForce?.cap_per_s ? `the full rate (${inForce.cap_per_s} events/s)` : "keys"}` : "";
   return badge(rollout.state + share, ROLLOUT_KINDS[rollout.state] ?? "open");
 }

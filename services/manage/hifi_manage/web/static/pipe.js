@@ -39,13 +39,17 @@ function showState(json) {
   const { declared, in_force: inForce, rollout } = json;
   const element = document.getElementById("state");
   const parts = [declared ? `Declaration ${declared.number} by ${declared.author}` : "In force without a declaration"];
-  parts.push(inForce ? `revision ${inForce.revision} is in force` : "not in force");
+  if (declared) parts.push(`declared ${declared.state}`);
+  parts.push(inForce ? `revision ${inForce.revision} is in force${inForce.paused ? ", paused: no new events are accepted" : ""}` : "not in force");
   element.replaceChildren(`${parts.join("; ")}. `);
   if (within().dataset.observe && inForce) element.append(link(`${within().dataset.observe}/pipes/${current.name}`, "Events, lag, breakers and dead letters"));
+  const wanted = declared?.state ?? (inForce ? "active" : "deleted");
+  document.getElementById("pause").disabled = wanted !== "active";
+  document.getElementById("resume").disabled = wanted !== "paused";
   const section = document.getElementById("rollout");
   section.hidden = !rollout;
   if (!rollout) return;
-  section.querySelector("[data-is=rollout]").replaceChildren(rolloutBadge(rollout), ` declaration ${rollout.declaration}. ${rollout.reason} `, moment(rollout.since_us));
+  section.querySelector("[data-is=rollout]").replaceChildren(rolloutBadge(rollout, inForce), ` declaration ${rollout.declaration}. ${rollout.reason} `, moment(rollout.since_us));
   const open = { pause: rollout.state === "ramping", resume: rollout.state === "paused", abort: ["ramping", "paused"].includes(rollout.state) };
   for (const element of section.querySelectorAll("[data-kind]")) element.disabled = !open[element.dataset.kind];
 }
@@ -89,6 +93,7 @@ function showVersions(versions) {
     one.author,
     moment(one.at_us),
     one.origin,
+    one.state,
     one.deleted ? "deleted" : button("Show", () => showVersion(one.number).catch(failed)),
   ]));
   document.getElementById("version").replaceChildren();
@@ -100,7 +105,7 @@ async function show(me) {
   current.name = within().dataset.pipe;
   if (!current.editor) start(new Editor(await getJson("/pipe.schema.json")));
   tell("");
-  document.getElementById("delete").hidden = !current.name;
+  for (const id of ["delete", "lifecycle"]) document.getElementById(id).hidden = !current.name;
   if (!current.name) {
     current.editor.value = EXAMPLE;
     return;
@@ -146,6 +151,11 @@ function start(editor) {
   document.getElementById("check").addEventListener("click", check);
   for (const element of document.querySelectorAll("[data-kind]")) {
     element.addEventListener("click", () => call("POST", path(`/rollout/${element.dataset.kind}`)).then(() => tell(`Asked to ${element.dataset.kind} the rollout.`), failed));
+  }
+  for (const id of ["pause", "resume"]) {
+    document.getElementById(id).addEventListener("click", () => change("POST", path(`/${id}`), {}, (json) => {
+      show(current.me).then(() => tell(`Declared ${json.declared.state} as declaration ${json.declared.number}.`), failed);
+    }));
   }
   onSubmit(document.getElementById("try"), () => tryEvent(editor));
   const dialog = document.getElementById("confirm");

@@ -3,7 +3,7 @@ page(async () => {
   const { json: { pipes } } = await call("GET", "/pipes");
   fillTable("declarations", pipes.map(({ pipe, declared, in_force, rollout, owner }) => [
     link(`/pipes/${pipe}`, pipe),
-    rolloutBadge(rollout),
+    rolloutBadge(rollout, in_force),
     declared?.number,
     in_force?.revision,
     declared?.author,

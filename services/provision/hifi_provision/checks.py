@@ -1,0 +1,35 @@
+"""Whether a declared pipe may be put into force: the checks of `hifi check` that need no Spark, and capacity."""
+
+from collections.abc import Mapping
+
+from hifi.control.capacity import MeshRating, over_capacity
+from hifi.control.steps import StepRefused
+from hifi.pipe.function_import import require_function
+from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
+from hifi.pipe.model import Pipe
+
+
+def require_valid(pipe: Pipe, published: Mapping[str, Pipe]) -> None:
+    """Check a pipe beside those that are in force.
+
+    Args:
+        pipe: as it is declared.
+        published: name to the pipe that is in force.
+
+    Raises:
+        Misconfigured: it has a problem.
+    """
+    require_allowed([pipe])
+    for _, path in functions(pipe):
+        require_function(path)
+    require_mask_keys([pipe], dict(published))
+
+
+def require_capacity(pipe: Pipe, published: Mapping[str, Pipe], rating: MeshRating) -> None:
+    """Check whether the mesh carries a pipe beside those that are in force.
+
+    Raises:
+        StepRefused: it does not, by its rating and the pipes' quotas.
+    """
+    if reason := over_capacity(pipe, published, rating):
+        raise StepRefused(reason)

@@ -1,0 +1,129 @@
+"""A batch that may not be replaced now keeps what its canary has shown: the real deployer and judge, without I/O."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from hifi.control.action import Action, ActionHistory
+from hifi.control.fenced_writer import FencedWriter
+from hifi.control.permission import Permission
+from hifi.control.releases.desired_release import DesiredRelease
+from hifi.control.steps import StepRefused, StepRight
+from hifi.control.verdict import Condition, Verdict, Verdicts
+from hifi_deploy import deployer
+from hifi_deploy.deployer import Deployer
+from hifi_deploy.judge import JudgeRules
+from hifi_deploy.reading import InstanceReading
+from hifi_deploy.wanted_releases import WantedReleases
+
+STABLE_S = 60.0
+EVENTS_PER_S = 50
+
+
+class Right(StepRight):
+    """Takes a step at once if the rules allow it."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    async def take(
+        self,
+        action: Action,
+        allowed: Callable[[ActionHistory], Permission],
+        step: Callable[[int], Awaitable[None]],
+    ) -> None:
+        found = allowed(ActionHistory())
+        if not found.granted:
+            raise StepRefused(found.reason)
+        self.steps.append(action.step)
+        await step(len(self.steps))
+
+
+class Written(FencedWriter):
+    """Writes nowhere: the deployer remembers what it wrote."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def write(self, topic: str, records: object) -> int:
+        del topic, records
+        return 0
+
+
+class Instances:
+    """Two instances of egest that work, and those of the new release."""
+
+    def __init__(self) -> None:
+        self.releases = {"egest-1": "old", "egest-2": "old"}
+        self.events: dict[str, int] = {}
+
+    async def read(self, service: str) -> list[InstanceReading]:
+        del service
+        for name in self.releases:
+            self.events[name] = self.events.get(name, 0) + EVENTS_PER_S
+        return [
+            InstanceReading(
+                name, release, True, 1.0, 0, 0.0, 2**20, self.events[name], lag_s=0.0, partitions=2
+            )
+            for name, release in self.releases.items()
+        ]
+
+    async def set_release(self, name: str, release: str, reason: str, token: int) -> None:
+        del reason, token
+        self.releases[name] = release
+        self.events[name] = 0
+
+    async def remove(self, name: str, reason: str, token: int) -> None:
+        del reason, token
+        del self.releases[name]
+
+    async def set_default_release(self, service: str, release: str, token: int) -> None:
+        pass
+
+
+async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_stable_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock_s = 1_000.0
+    monkeypatch.setattr(deployer, "monotonic_s", lambda: clock_s)
+    monkeypatch.setattr(deployer, "now_us", lambda: round(clock_s * 1_000_000))
+    instances, right, wanted, verdicts = Instances(), Right(), WantedReleases(), Verdicts()
+    made = Deployer(
+        topic="deployments",
+        rules=JudgeRules(STABLE_S, 100, 60, 5, 0.02),
+        unstable_s=3600,
+        driver=instances,
+        wanted=wanted,
+        verdicts=verdicts,
+        right=right,
+        writer=Written(),
+    )
+    release = DesiredRelease("egest", "new", "ann", 0, 1)
+    wanted.take_release(b"egest", release.record().value, 7)
+
+    async def step(stream: Condition) -> None:
+        """Let a second pass, and look."""
+        nonlocal clock_s
+        clock_s += 1
+        now_us = round(clock_s * 1_000_000)
+        for scope, condition in (("stream", stream), ("service/egest", Condition.STABLE)):
+            verdicts.put(Verdict(scope, condition, now_us, now_us))
+        await made.step()
+
+    while len(right.steps) < 1:
+        await step(Condition.STABLE)
+    began_s = clock_s
+    while "unstable" not in wanted.deployments["egest"].reason:
+        await step(Condition.UNSTABLE)
+        assert clock_s < began_s + 2 * STABLE_S, wanted.deployments["egest"]
+    assert clock_s >= began_s + STABLE_S, "the canary was judged first"
+    for _ in range(30):
+        await step(Condition.UNSTABLE)
+    assert right.steps == ["canary egest-3: new"], "no batch while the stream is unstable"
+    await step(Condition.STABLE)
+    assert right.steps[1:] == ["egest-1: old to new"]
+    assert instances.releases == {"egest-1": "new", "egest-2": "old", "egest-3": "new"}
+    replaced_s = clock_s
+    while len(right.steps) < 3:
+        await step(Condition.STABLE)
+    assert clock_s >= replaced_s + STABLE_S, "the next batch has a stable time of its own"
