@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from hifi import log
 from hifi.clock import monotonic_s
 from hifi.kafka.producer import Producer
+from hifi.leadership.group_offsets import GroupOffsets
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
@@ -30,7 +31,6 @@ from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import UdfLimits
-from hifi_enrich.query.group_offsets import GroupOffsets
 from hifi_enrich.query.kafka_io import PartitionOffsets, read_range, read_stream, write_records
 from hifi_enrich.query.query_run import BATCH_INTERVAL_MS, QueryRun
 from hifi_enrich.query.warm_up import (
