@@ -23,6 +23,7 @@ from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
 from hifi.sql.catalyst import Catalyst, JavaObject
+from hifi.sql.kafka_connector import PartitionOffsets, write_records
 from hifi.sql.spark_session import stop_spark
 from hifi.topics import Topics
 from hifi_enrich.lookup.table import LookupTable
@@ -31,7 +32,7 @@ from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import UdfLimits
-from hifi_enrich.query.kafka_io import PartitionOffsets, read_range, read_stream, write_records
+from hifi_enrich.query.kafka_io import read_range, read_stream
 from hifi_enrich.query.query_run import BATCH_INTERVAL_MS, QueryRun
 from hifi_enrich.query.warm_up import (
     REAL_TIME_BATCH_MS,
