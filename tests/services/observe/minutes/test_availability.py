@@ -3,7 +3,7 @@
 import pytest
 
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.minutes.availability import IngestHealth, SloLimits, judge, uptime
+from hifi_observe.minutes.availability import IngestHealth, JudgedDeliveries, SloLimits, judge, uptime
 
 LIMITS = SloLimits(p95_us=1_000_000, loss=0)
 
@@ -29,7 +29,7 @@ def lags(*values: int) -> Sketch:
     ],
 )
 def test_the_state_of_a_minute(sketch, undelivered, age_us, lost, gap_s, state, causes) -> None:
-    judged = judge(sketch, undelivered, age_us, lost, LIMITS, IngestHealth(gap_s))
+    judged = judge(JudgedDeliveries(sketch, undelivered, lost), age_us, LIMITS, IngestHealth(gap_s))
     assert (judged.state, judged.causes) == (state, causes)
 
 
@@ -39,7 +39,7 @@ def test_the_state_of_a_minute(sketch, undelivered, age_us, lost, gap_s, state, 
 def test_a_minute_in_which_more_than_a_hundredth_of_the_answers_failed_is_down(
     failed, answered, state
 ) -> None:
-    judged = judge(lags(*[1000] * 100), 0, 0, 0, LIMITS, IngestHealth(0, failed, answered))
+    judged = judge(JudgedDeliveries(lags(*[1000] * 100)), 0, LIMITS, IngestHealth(0, failed, answered))
     assert (judged.state, judged.causes) == (state, ["ingest"] if state == "down" else [])
 
 
