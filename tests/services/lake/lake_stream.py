@@ -23,6 +23,7 @@ from hifi import event
 from hifi.clock import now_us
 from hifi.event import Record
 from hifi.kafka.producer import Producer
+from hifi.leadership.group_offsets import GroupOffsets
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import pipe_record
@@ -180,6 +181,26 @@ class LakeStream:
             assert time.monotonic() < end_s, f"{found}\n{self.log.read_text()[-6000:]}"
             await asyncio.sleep(0.3)
         return found
+
+    async def until_caught_up(self) -> None:
+        """Wait until the group has committed everything in `enriched`."""
+        group = GroupOffsets(self.kafka, self.topics.group("lake"), self.topics.enriched, PARTITIONS)
+        end_s = time.monotonic() + WITHIN_S
+        async with group:
+            while (start := await group.start()).offsets != await group.end():
+                assert time.monotonic() < end_s, f"{start}\n{self.log.read_text()[-6000:]}"
+                await asyncio.sleep(0.3)
+
+    def log_lines(self) -> list[str]:
+        """The log of the service so far."""
+        return self.log.read_text().splitlines()
+
+    def unreferenced_files(self) -> list[str]:
+        """Data files that no snapshot of the table refers to."""
+        table = self.table()
+        known = set(table.inspect.all_files()["file_path"].to_pylist())
+        found = (path.as_uri() for path in (self.warehouse / "shop/orders/data").rglob("*.parquet"))
+        return [url for url in found if url not in known]
 
 
 def order(number: int, total: float) -> bytes:
