@@ -21,7 +21,9 @@ PARTITION: Final = "hifi_partition"
 """Column with the number of the event's partition."""
 OFFSET: Final = "hifi_offset"
 """Column with the offset of the event in `raw`. With the partition it is the position by which rows are merged."""
-OWN_COLUMNS: Final = (ACCEPTED, SEQ, PARTITION, OFFSET)
+DAY: Final = "hifi_accepted_day"
+"""Name of the partition by day, and in the paths of data files. It is no column."""
+OWN_COLUMNS: Final = (ACCEPTED, SEQ, PARTITION, OFFSET, DAY)
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 Column = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]

@@ -68,17 +68,18 @@ class LakeStream:
         self._revision += 1
 
     def record(
-        self, number: int, data: bytes, *, raw: int | None = None, **fields: bytes
+        self, number: int, data: bytes, *, raw: int | None = None, row: int | None = None, **fields: bytes
     ) -> tuple[int, Record]:
         """An event as enrich writes it, and its partition.
 
         Args:
-            number: identity of the event, and its key.
+            number: identity of the event.
             data: of the event.
             raw: offset in `raw`; default: above that of all before it.
+            row: of the table, which decides the partition; default: the same number.
             fields: more headers.
         """
-        partition = number % PARTITIONS
+        partition = (number if row is None else row) % PARTITIONS
         if raw is None:
             raw = self._raw[partition]
             self._raw[partition] += 1

@@ -9,13 +9,11 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from hifi.lake.iceberg import ACCEPTED
+from hifi.lake.iceberg import ACCEPTED, DAY
 from hifi_lake.table.catalog import spark_types
 from hifi_lake.table.commits import TableCommits
 from hifi_lake.table.file_store import FileStore
 
-_DAY: Final = "hifi day"
-"""Column of the day by which files are divided; it is not in the files."""
 _TASK_ROWS: Final = 200_000
 """Rows from which on another task writes a part of them."""
 
@@ -74,7 +72,7 @@ class StoredFiles:
         tasks = max(1, parallel, math.ceil(count / self._file_rows))
         writer = rows.coalesce(tasks).write
         if self._commits.table.spec().fields:
-            writer = rows.withColumn(_DAY, sql.to_date(ACCEPTED)).coalesce(tasks).write.partitionBy(_DAY)
+            writer = rows.withColumn(DAY, sql.to_date(ACCEPTED)).coalesce(tasks).write.partitionBy(DAY)
         folder = self._store.new_folder()
         writer.option("maxRecordsPerFile", self._file_rows).parquet(folder)
         return self._store.publish(folder)

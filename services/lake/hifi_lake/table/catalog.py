@@ -23,7 +23,7 @@ from pyiceberg.types import (
 )
 
 from hifi.errors import Misconfigured
-from hifi.lake.iceberg import ACCEPTED, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
+from hifi.lake.iceberg import ACCEPTED, DAY, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import SqlType
 from hifi.pipe.secret import Secret
@@ -109,7 +109,7 @@ def _catalog(settings: IcebergSettings) -> Catalog:
 def _partition_spec(settings: IcebergSettings, names: list[str]) -> PartitionSpec:
     if settings.partition == "none":
         return PartitionSpec()
-    return PartitionSpec(PartitionField(names.index(ACCEPTED) + 1, 1000, DayTransform(), f"{ACCEPTED}_day"))
+    return PartitionSpec(PartitionField(names.index(ACCEPTED) + 1, 1000, DayTransform(), DAY))
 
 
 def _require_partitions(table: Table, settings: IcebergSettings) -> None:

@@ -97,10 +97,20 @@ class FileStore:
         ]
         if not found:
             return 0
-        referenced = {
-            url.partition("://")[2] for url in self._table.inspect.all_files()["file_path"].to_pylist()
-        }
+        referenced = self._referenced()
         unused = [one.path for one in found if one.path not in referenced]
         for path in unused:
             self._files.delete_file(path)
         return sum(path.endswith(".parquet") for path in unused)
+
+    def _referenced(self) -> set[str]:
+        """Paths of the data files of all snapshots."""
+        io = self._table.io
+        manifests = {
+            one.manifest_path: one for snapshot in self._table.snapshots() for one in snapshot.manifests(io)
+        }
+        return {
+            entry.data_file.file_path.partition("://")[2]
+            for manifest in manifests.values()
+            for entry in manifest.fetch_manifest_entry(io)
+        }
