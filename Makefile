@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/observe services/provision services/scale services/manage services/deploy infra cli
+PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/provision services/scale services/manage services/deploy infra cli
 ARGS ?=
 
 .PHONY: help setup demo demo-control bench bench-quick bench-rows test test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hifi.errors import Misconfigured
+from hifi.lake.reader import reader
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import Format
 from hifi_cli.commands.check import load_checked_pipes
@@ -130,6 +131,8 @@ def up(
     found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
     if any(pipe.source.kind == "kafka" for pipe in found):
         plan = replace(plan, scale={"collect": 1} | dict(plan.scale))
+    if any(reader(one) == "lake" for pipe in found for one in pipe.destinations):
+        plan = replace(plan, scale={"lake": 1} | dict(plan.scale))
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
