@@ -13,6 +13,9 @@ import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
+from hifi_cli.demo.cdc.report import is_good as changes_are_good
+from hifi_cli.demo.cdc.report import report_tables
+from hifi_cli.demo.cdc.run import ChangeDemo
 from hifi_cli.demo.control_tour import ControlTour, with_control_plane
 from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.demo.progress import show_progress
@@ -29,7 +32,7 @@ from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.options import AsJson, Secure, TriggerOf
 from hifi_infra.mesh.mesh import Mesh
-from hifi_infra.mesh.plan import Plan, Trigger
+from hifi_infra.mesh.plan import Plan
 
 
 @report_errors
@@ -75,6 +78,17 @@ def demo(
             "and deploy.",
         ),
     ] = False,
+    cdc: Annotated[
+        bool,
+        typer.Option(
+            "--cdc",
+            help="Deliver the changes of a PostgreSQL table instead, to a webhook, a second PostgreSQL and an Iceberg "
+            "table.",
+        ),
+    ] = False,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="With --cdc: kill -9 each process once in the middle.")
+    ] = False,
     keep: Annotated[
         bool,
         typer.Option("--keep", help="Keep the temporary folder with logs, request logs and Kafka's data."),
@@ -91,13 +105,19 @@ def demo(
     hifi.
 
     Exit status: 0 only if every accepted event was delivered with the declared
-    values, and with --control only if every step of the tour did what it should.
+    values, with --control only if every step of the tour did what it should, and
+    with --cdc only if each change arrived once and both tables equal the source.
 
     Examples:
       hifi demo
       hifi demo --rate 1000 --for 30 --trigger real-time --report demo.json
       hifi demo --control --report tour.json
+      hifi demo --cdc --kill
     """
+    if cdc and (control or rate is not None or seconds is not None):
+        raise Misconfigured("--cdc goes with none of --control, --rate and --for: it has a load of its own")
+    if kill and not cdc:
+        raise Misconfigured("--kill goes with --cdc only; `make chaos` kills the processes of other meshes")
     if control and seconds is not None:
         raise Misconfigured("--for does not go with --control: the tour ends with its last step")
     if report is not None and not report.resolve().parent.is_dir():
@@ -107,21 +127,27 @@ def demo(
     numbers: dict[str, Any] | None = None
     interrupted = False
     try:
-        mesh = Mesh(_plan(workspace, trigger, secure, control=control))
-        mesh.prepare()
-        log_to(folder / "logs" / "mesh.log")
-        load_test = LoadTest(workspace, mesh)
-        run = (
-            ControlTour(load_test, rate or 200, TourSteps(partial(errors.print, highlight=False)))
-            if control
-            else Demo(load_test, rate or 500, seconds or 60)
+        plan = Plan(
+            workspace.data, port=workspace.ingest_port, trigger=trigger, secure=secure, env=workspace.secrets
         )
+        tell = partial(errors.print, highlight=False)
+        run: Demo | ControlTour | ChangeDemo
+        if control:
+            tour = LoadTest(workspace, Mesh(with_control_plane(plan)))
+            run = ControlTour(tour, rate or 200, TourSteps(tell))
+        elif cdc:
+            run = ChangeDemo.planned(workspace, plan, tell, kills=kill)
+        else:
+            run = Demo(LoadTest(workspace, Mesh(plan)), rate or 500, seconds or 60)
+        run.load_test.mesh.prepare()
+        log_to(folder / "logs" / "mesh.log")
         numbers = asyncio.run(_run(run, orderly=data is not None))
     except typer.Exit:
         interrupted = True
         raise
     finally:
-        whole = numbers is not None and (tour_is_good if control else is_good)(numbers)
+        good = tour_is_good if control else changes_are_good if cdc else is_good
+        whole = numbers is not None and good(numbers)
         if (
             data is None and not keep and (whole or interrupted)
         ):  # kept after an error, whose message names a log file in it
@@ -132,6 +158,9 @@ def demo(
         print_json(numbers)
     elif control:
         print_table(tour_table(numbers), console)
+    elif cdc:
+        for one in report_tables(numbers):
+            print_table(one, console)
     else:
         _print_report(numbers)
     if folder.exists() and not as_json:
@@ -140,14 +169,7 @@ def demo(
         raise typer.Exit(FAILED)
 
 
-def _plan(workspace: Workspace, trigger: Trigger, secure: bool | None, *, control: bool) -> Plan:
-    plan = Plan(
-        workspace.data, port=workspace.ingest_port, trigger=trigger, secure=secure, env=workspace.secrets
-    )
-    return with_control_plane(plan) if control else plan
-
-
-async def _run(run: Demo | ControlTour, *, orderly: bool) -> dict[str, Any]:
+async def _run(run: Demo | ControlTour | ChangeDemo, *, orderly: bool) -> dict[str, Any]:
     interrupts = Interrupts()
     progress = show_progress(run.load_test) if isinstance(run, Demo) else contextlib.nullcontext()
     with interrupts.handle_signals():
@@ -155,13 +177,13 @@ async def _run(run: Demo | ControlTour, *, orderly: bool) -> dict[str, Any]:
             async with progress:
                 numbers = await interrupts.run(run.run())
             if orderly:
-                await interrupts.run(run.load_test.stop())
+                await interrupts.run(run.stop())
             return numbers
         except Interrupted:
             errors.print("interrupted; ending all processes", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            await run.load_test.kill()
+            await run.kill()
             # Wait for threads that still write into the folder, which is removed next.
             await asyncio.get_running_loop().shutdown_default_executor()
 

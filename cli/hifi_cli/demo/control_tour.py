@@ -134,6 +134,14 @@ class ControlTour:
             {one.summary()["event"] for one in await self._dead_letters()},
         )
 
+    async def kill(self) -> None:
+        """End all processes immediately."""
+        await self.load_test.kill()
+
+    async def stop(self) -> None:
+        """End all processes gracefully."""
+        await self.load_test.stop()
+
     async def _declare(self, control: ControlPlane, pipe: Pipe) -> None:
         with self.steps.step("a pipe is declared through the management API") as seen:
             await asyncio.to_thread(self._put, pipe)
