@@ -96,3 +96,8 @@ async def wait_until_ready(folder: Path, name: str, within_s: float) -> None:
                 await asyncio.sleep(0.25)
     except TimeoutError:
         raise Retryable(f"{name} is not ready within {within_s:.0f} s: " + "; ".join(waiting)) from None
+
+
+def colour_topics(stream: str, colour: str) -> ControlTopics:
+    """Topics on the control plane's Kafka in which observe of one colour gives its verdicts."""
+    return ControlTopics(f"{stream}-{colour}")

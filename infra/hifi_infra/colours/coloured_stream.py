@@ -16,14 +16,16 @@ from typing import IO, Final
 from aiokafka.errors import KafkaError
 
 from hifi import log
-from hifi.control.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState
+from hifi.control.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, other
 from hifi.errors import HifiError, Misconfigured
 from hifi.kafka.admin import create_topics
-from hifi.topics import ControlTopics
+from hifi.settings import StreamSettings, load
+from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.colour_log import ColourLog
-from hifi_infra.colours.colour_mesh import ColourAddress, ColourMesh, wait_until_ready
+from hifi_infra.colours.colour_mesh import ColourAddress, ColourMesh, colour_topics, wait_until_ready
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.haproxy import HAProxy
+from hifi_infra.colours.switch import Switch
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh import running
 from hifi_infra.mesh.running import RunningMesh
@@ -66,11 +68,6 @@ class ColouredPlan:
     def folder(self, colour: str) -> Path:
         """Data folder of a colour."""
         return self.data / colour
-
-
-def colour_topics(stream: str, colour: str) -> ControlTopics:
-    """Topics on the control plane's Kafka in which observe of one colour gives its verdicts."""
-    return ControlTopics(f"{stream}-{colour}")
 
 
 class ColouredStream:
@@ -240,10 +237,32 @@ class ColouredStream:
             if mesh.process.running and not wanted:
                 await mesh.stop()
             elif wanted and not mesh.process.running:
+                if mesh.process.started and self.colours.colours[name].share:
+                    await self._give_requests_away(name)
                 now_s = time.monotonic()
                 if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
                     self._started_s[name] = now_s
                     await mesh.process.start()
+
+    async def _give_requests_away(self, name: str) -> None:
+        """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""
+        switch = Switch(
+            self.cluster.bootstrap,
+            Topics(self.plan.stream, load(StreamSettings).tiers),
+            self._folders,
+            "hifi up",
+        )
+        shares = {name: 0, other(name): WHOLE_SHARE}
+        try:
+            await switch.shift(shares, f"the mesh of {name} has ended", recovery=True)
+        except HifiError as error:
+            logger.warning("colour-lost", colour=name, requests_stay=str(error))
+        else:
+            logger.warning("colour-lost", colour=name, requests_go_to=other(name))
+
+    @property
+    def _folders(self) -> dict[str, Path]:
+        return {name: self.plan.folder(name) for name in NAMES}
 
     async def _note_kafka(self) -> None:
         """Write the addresses of the colours' Kafka into the record where they have changed."""
@@ -267,7 +286,7 @@ class ColouredStream:
             brokers=1,
             url=self.front.url,
             trigger=self.plan.trigger,
-            colours={name: self.plan.folder(name) for name in NAMES},
+            colours=self._folders,
             control_kafka=self.cluster.bootstrap,
         )
         running.write(self.plan.data, state)

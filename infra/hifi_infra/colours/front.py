@@ -37,6 +37,13 @@ class Front(Protocol):
             Retryable: it does not answer.
         """
 
+    async def shares(self) -> dict[str, int]:
+        """The shares in force.
+
+        Raises:
+            Retryable: it does not answer.
+        """
+
     async def stop(self) -> None:
         """Finish the requests that it has, and end."""
 

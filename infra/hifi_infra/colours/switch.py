@@ -21,8 +21,7 @@ from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read_registry
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.colour_log import ColourLog
-from hifi_infra.colours.colour_mesh import wait_until_ready, waits_for
-from hifi_infra.colours.coloured_stream import colour_topics
+from hifi_infra.colours.colour_mesh import colour_topics, wait_until_ready, waits_for
 from hifi_infra.kafka.backlog import read_backlog
 from hifi_infra.mesh import running
 
