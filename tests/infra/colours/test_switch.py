@@ -75,6 +75,7 @@ async def colours(kafka: str, tmp_path: Path) -> AsyncIterator[ColoursUnderTest]
         for name, state in zip(NAMES, (ColourState.LIGHT, ColourState.DARK), strict=True)
     }
     await log.write(Colours(each, "http://127.0.0.1:1", "", 1, "test"))
+    await log.stop()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
