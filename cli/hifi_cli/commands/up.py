@@ -14,11 +14,13 @@ from hifi.lake.reader import reader
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import Format
 from hifi_cli.commands.check import load_checked_pipes
+from hifi_cli.commands.colours.up_colours import refuse_with_colours, up_colours
 from hifi_cli.display.console import console
 from hifi_cli.display.mesh_view import MeshView
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
+from hifi_cli.mesh_state.colour_command import MeshOptions
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Secure, Stream, TriggerOf
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.policy import Policy
@@ -63,6 +65,13 @@ def up(
             "to them.",
         ),
     ] = False,
+    colours: Annotated[
+        bool,
+        typer.Option(
+            "--colours",
+            help="Run two meshes, blue and green, behind one front (HAProxy): `hifi colour` divides the requests.",
+        ),
+    ] = False,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -77,8 +86,8 @@ def up(
         bool,
         typer.Option(
             "--connect",
-            help="Run Kafka Connect with Debezium, too, for pipes with the source `debezium`. The cluster is an own one "
-            "without --secure.",
+            help="Run Kafka Connect with Debezium for pipes with the source `debezium`. Goes with neither --kafka nor "
+            "--secure.",
         ),
     ] = False,
     connect_port: Annotated[
@@ -111,8 +120,27 @@ def up(
       hifi up --pipes pipes/ --autoscale normalize=1-3 --autoscale egest=1-4
       hifi up --pipes pipes/ --control --autoscale egest=1-4
       hifi up --pipes pipes/ --connect
+      hifi up --pipes pipes/ --colours
       hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
     """
+    if colours:
+        not_with = {
+            "--kafka": kafka,
+            "--brokers": brokers,
+            "--secure": secure,
+            "--control": control,
+            "--autoscale": autoscale,
+            "--connect": connect,
+        }
+        refuse_with_colours(not_with)
+        up_colours(
+            data.resolve(),
+            stream or "hifi",
+            port,
+            pipes,
+            MeshOptions(partitions, trigger, tuple(scale or ())),
+        )
+        return
     policies = read_autoscale(autoscale or [])
     plan = Plan(
         data=data.resolve(),

@@ -83,7 +83,9 @@ async def answers_ms(bootstrap: str, topics: Topics) -> dict[str, dict[str, floa
     await consumer.start()
     try:
         counts = await partition_counts(bootstrap, [topics.raw, topics.receipts])
-        partitions = [TopicPartition(name, each) for name, count in counts.items() for each in range(count or 0)]
+        partitions = [
+            TopicPartition(name, each) for name, count in counts.items() for each in range(count or 0)
+        ]
         consumer.assign(partitions)
         await consumer.seek_to_beginning(*partitions)
         ends = await consumer.end_offsets(partitions)
