@@ -16,7 +16,10 @@ _WATCH_S: Final = 5.0
 _SUBJECT: Final = "connector"
 _LONGEST_NAME: Final = 63
 """Of a replication slot and a publication, bytes."""
+_BAD_REQUEST: Final = 400
 _CONFLICT: Final = 409
+_JSON: Final = {"Content-Type": "application/json"}
+"""Kafka Connect wants it of requests without a body, too."""
 
 logger = log.get(__name__)
 
@@ -119,8 +122,10 @@ class Connector:
         if failed is None:
             return None
         logger.error("connector-failed", connector=self.name, trace=failed.get("trace", ""))
-        await self._request("POST", f"/connectors/{self.name}/restart?includeTasks=true&onlyFailed=true")
-        return f"it failed and is restarted: {_cause(failed.get('trace', ''))}"
+        restart = f"/connectors/{self.name}/restart?includeTasks=true&onlyFailed=true"
+        status, answer = await self._request("POST", restart)
+        done = "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_message(answer)})"
+        return f"it failed and {done}: {_cause(failed.get('trace', ''))}"
 
     async def _declare_again(self) -> None:
         try:
@@ -133,7 +138,7 @@ class Connector:
         try:
             async with (
                 aiohttp.ClientSession(timeout=_TIMEOUT) as session,
-                session.request(method, url, json=body) as response,
+                session.request(method, url, json=body, headers=_JSON) as response,
             ):
                 text = await response.read()
                 is_json = response.content_type == "application/json"
