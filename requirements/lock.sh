@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 UV=${UV:-.venv/bin/uv}
 opts=(--quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links)
 ours=(--no-emit-package hifi-libs)
-for p in infra ingest collect normalize enrich egest retrier observe provision scale manage deploy; do ours+=(--no-emit-package "hifi-$p"); done
+for p in infra ingest collect lake normalize enrich egest retrier observe provision scale manage deploy; do ours+=(--no-emit-package "hifi-$p"); done
 "$UV" pip compile "${opts[@]}" requirements/build.in -o requirements/build.lock
 "$UV" pip compile "${opts[@]}" "${ours[@]}" cli/pyproject.toml services/observe/pyproject.toml requirements/dev.in -o requirements/all.lock
 "$UV" pip compile "${opts[@]}" -c requirements/all.lock requirements/bench.in -o requirements/bench.lock

@@ -1,4 +1,4 @@
-"""The pinned jars of Kafka's broker and of Spark's Kafka connector: which ones, and where `make setup` put them.
+"""The pinned jars of Kafka, Kafka Connect, Debezium and Spark's Kafka connector: which ones, and where they are.
 
 `jars.lock` lists them with size and SHA-256. `hifi_infra.java.jars` downloads them and makes the lock.
 """
@@ -44,7 +44,12 @@ def jar_folder() -> Path:
 
 @cache
 def locked_jars(program: str) -> Sequence[Jar]:
-    """The jars of `kafka` (a broker's class path) or `spark` (the connector, without what pyspark brings)."""
+    """The jars of a program.
+
+    Args:
+        program: `kafka` (class path of a broker), `connect` (class path of a worker), `debezium` (its connector,
+            without what a worker has) or `spark` (its Kafka connector, without what pyspark brings).
+    """
     with LOCK.open("rb") as text:
         programs = tomllib.load(text)
     return tuple(
@@ -64,7 +69,7 @@ def is_installed(jar: Jar) -> bool:
 
 
 def installed_jars(program: str) -> list[Path]:
-    """Paths of the jars of `kafka` or `spark`. Downloads nothing.
+    """Paths of the jars of a program, as for `locked_jars`. Downloads nothing.
 
     Raises:
         Misconfigured: a jar is missing.

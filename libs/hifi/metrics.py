@@ -145,3 +145,14 @@ QUERY_RESTARTS = Counter(
     "hifi_enrich_query_restarts_total", "Restarts of the Spark query, by cause.", ["cause"]
 )
 BATCH_SECONDS = Histogram("hifi_enrich_batch_duration_seconds", "Duration of a batch.", buckets=_SECONDS)
+# Lake
+LAKE_ROWS = Counter("hifi_lake_rows_total", "Events that were committed to a table.", ["pipe", "destination"])
+LAKE_COMMIT_SECONDS = Histogram(
+    "hifi_lake_commit_duration_seconds",
+    "Duration of a commit to a table: files, catalog and, with upserts, the merge.",
+    buckets=_SECONDS,
+)
+LAKE_CONFLICTS = Counter(
+    "hifi_lake_conflicts_total", "Commits that failed because others committed to the table first.", ["table"]
+)
+LAKE_RESTARTS = Counter("hifi_lake_query_restarts_total", "Restarts of the Spark query after a failure.")

@@ -106,7 +106,7 @@ def _check_destinations(one: LoadedPipe) -> Iterator[PipeProblem]:
             if isinstance(destination, HttpDestination):
                 _check_requests(destination)
             else:
-                _check_settings(destination)
+                _check_settings(destination, one.pipe)
         except InvalidDestination as error:
             for path, message in error.problems:
                 yield one.problem(("destinations", index, *path), message)
@@ -121,10 +121,12 @@ def _check_requests(destination: HttpDestination) -> None:
     RequestTemplate(destination, headers, None)
 
 
-def _check_settings(destination: ConnectorDestination) -> None:
+def _check_settings(destination: ConnectorDestination, pipe: Pipe) -> None:
     from hifi.pipe.transform import compile_transform
 
-    read_settings(destination)
+    kind, settings = read_settings(destination)
+    if kind.check is not None:
+        kind.check(destination, pipe, settings)
     if destination.transform is not None:
         compile_transform(destination.transform)
 

@@ -207,6 +207,11 @@ class Topics:
         return f"{self.stream}.enrich-leader"
 
     @property
+    def lake_leader(self) -> str:
+        """One partition without records; its consumer group elects the active instance of lake."""
+        return f"{self.stream}.lake-leader"
+
+    @property
     def enrich_warm_up(self) -> str:
         """Synthetic records with which an instance of enrich warms up before it is ready."""
         return f"{self.stream}.enrich-warm-up"
@@ -245,7 +250,7 @@ class Topics:
 
     @property
     def spark_group_prefix(self) -> str:
-        """What the group ids begin with that Spark's Kafka source makes up for enrich. It commits nothing to them."""
+        """What the group ids begin with that Spark's Kafka sources make up. They commit nothing to them."""
         return f"{self.stream}.enrich-spark"
 
     def all(self) -> list[Topic]:
@@ -264,6 +269,7 @@ class Topics:
             Topic(self.minutes, compacted=True),
             Topic(self.alarms),
             Topic(self.enrich_leader, partitions=1),
+            Topic(self.lake_leader, partitions=1),
             Topic(self.enrich_warm_up, retention_ms=WARM_UP_RETENTION_MS),
         ]
 
@@ -325,6 +331,11 @@ class ControlTopics:
         return f"{self.control}.audit"
 
     @property
+    def colours(self) -> str:
+        """Share and state of each colour of the stream, in one record."""
+        return f"{self.control}.colours"
+
+    @property
     def provisioner(self) -> str:
         """Begins the provisioner's transactional ids: what an earlier one writes after a later one began is refused."""
         return f"{self.control}.provisioner"
@@ -351,4 +362,5 @@ class ControlTopics:
             Topic(self.deployments, partitions=1, compacted=True),
             Topic(self.principals, partitions=1, compacted=True),
             Topic(self.audit, partitions=1, retention_ms=FOREVER_MS),
+            Topic(self.colours, partitions=1, compacted=True),
         ]

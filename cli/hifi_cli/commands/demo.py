@@ -4,17 +4,24 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeAlias
 
 import orjson
 import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
+from hifi_cli.demo.cdc.report import is_good as changes_are_good
+from hifi_cli.demo.cdc.report import report_tables
+from hifi_cli.demo.cdc.run import ChangeDemo
+from hifi_cli.demo.colours.colour_report import colours_are_good
+from hifi_cli.demo.colours.colour_tour import ColourTour
 from hifi_cli.demo.control_tour import ControlTour, with_control_plane
-from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.load_test import LoadProcesses, LoadTest
 from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.report import is_good, tables
 from hifi_cli.demo.run import Demo
@@ -31,6 +38,8 @@ from hifi_cli.options import AsJson, Secure, TriggerOf
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, Trigger
 
+_Run: TypeAlias = Demo | ControlTour | ColourTour | ChangeDemo
+
 
 @report_errors
 def demo(
@@ -41,7 +50,7 @@ def demo(
             min=0.1,
             max=20_000,
             metavar="EV_PER_S",
-            help="Events per second. Default: 500, with --control 200.",
+            help="Events per second. Default: 500, with --control 200, with --colours 100.",
         ),
     ] = None,
     seconds: Annotated[
@@ -75,6 +84,25 @@ def demo(
             "and deploy.",
         ),
     ] = False,
+    colours: Annotated[
+        bool,
+        typer.Option(
+            "--colours",
+            help="Take a tour of two colours instead, in about five minutes: shift, drain, sleep, wake, and the loss "
+            "of a colour.",
+        ),
+    ] = False,
+    cdc: Annotated[
+        bool,
+        typer.Option(
+            "--cdc",
+            help="Deliver the changes of a PostgreSQL table instead, to a webhook, a second PostgreSQL and an Iceberg "
+            "table.",
+        ),
+    ] = False,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="With --cdc: kill -9 each process once in the middle.")
+    ] = False,
     keep: Annotated[
         bool,
         typer.Option("--keep", help="Keep the temporary folder with logs, request logs and Kafka's data."),
@@ -91,37 +119,32 @@ def demo(
     hifi.
 
     Exit status: 0 only if every accepted event was delivered with the declared
-    values, and with --control only if every step of the tour did what it should.
+    values, with --control or --colours only if every step of the tour did what
+    it should, and with --cdc only if each change arrived once and both tables
+    equal the source.
 
     Examples:
       hifi demo
       hifi demo --rate 1000 --for 30 --trigger real-time --report demo.json
       hifi demo --control --report tour.json
+      hifi demo --colours --report tour.json
+      hifi demo --cdc --kill
     """
-    if control and seconds is not None:
-        raise Misconfigured("--for does not go with --control: the tour ends with its last step")
-    if report is not None and not report.resolve().parent.is_dir():
-        raise Misconfigured(f"--report {report}: the folder {report.resolve().parent} does not exist")
+    kind = _kind(control=control, colours=colours, cdc=cdc)
+    _refuse(kind, rate, seconds, secure, report, kill=kill)
     folder = data.resolve() if data else Path(tempfile.mkdtemp(prefix="hifi-demo-"))
     workspace = Workspace.at(folder)
     numbers: dict[str, Any] | None = None
     interrupted = False
     try:
-        mesh = Mesh(_plan(workspace, trigger, secure, control=control))
-        mesh.prepare()
         log_to(folder / "logs" / "mesh.log")
-        load_test = LoadTest(workspace, mesh)
-        run = (
-            ControlTour(load_test, rate or 200, TourSteps(partial(errors.print, highlight=False)))
-            if control
-            else Demo(load_test, rate or 500, seconds or 60)
-        )
+        run = _make_run(workspace, rate, seconds, trigger, secure, kind=kind, kill=kill)
         numbers = asyncio.run(_run(run, orderly=data is not None))
     except typer.Exit:
         interrupted = True
         raise
     finally:
-        whole = numbers is not None and (tour_is_good if control else is_good)(numbers)
+        whole = numbers is not None and _KINDS[kind].good(numbers)
         if (
             data is None and not keep and (whole or interrupted)
         ):  # kept after an error, whose message names a log file in it
@@ -130,24 +153,79 @@ def demo(
         report.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
     if as_json:
         print_json(numbers)
-    elif control:
-        print_table(tour_table(numbers), console)
-    else:
-        _print_report(numbers)
+    elif numbers is not None:
+        _KINDS[kind].show(numbers)
     if folder.exists() and not as_json:
         console.print(f"All files are in {folder}.", highlight=False, style="dim")
     if not whole:
         raise typer.Exit(FAILED)
 
 
-def _plan(workspace: Workspace, trigger: Trigger, secure: bool | None, *, control: bool) -> Plan:
+def _kind(**chosen: bool) -> str:
+    """Name of the demo; empty: the one without an option.
+
+    Raises:
+        Misconfigured: more than one was chosen.
+    """
+    names = [name for name, wanted in chosen.items() if wanted]
+    if len(names) > 1:
+        raise Misconfigured(
+            f"{' and '.join(f'--{name}' for name in names)} are different demos: give one of them"
+        )
+    return "".join(names)
+
+
+def _refuse(
+    kind: str,
+    rate: float | None,
+    seconds: float | None,
+    secure: bool | None,
+    report: Path | None,
+    *,
+    kill: bool,
+) -> None:
+    """Refuse options that do not go together, and a report that cannot be written."""
+    if kind and seconds is not None:
+        raise Misconfigured(f"--for does not go with --{kind}, which ends with its last step")
+    if kind == "cdc" and rate is not None:
+        raise Misconfigured("--rate does not go with --cdc, which has a writer of its own")
+    if kind in {"colours", "cdc"} and secure:
+        raise Misconfigured(f"--secure does not go with --{kind}")
+    if kill and kind != "cdc":
+        raise Misconfigured("--kill goes with --cdc only; `make chaos` kills the processes of other meshes")
+    if report is not None and not report.resolve().parent.is_dir():
+        raise Misconfigured(f"--report {report}: the folder {report.resolve().parent} does not exist")
+
+
+def _make_run(
+    workspace: Workspace,
+    rate: float | None,
+    seconds: float | None,
+    trigger: Trigger,
+    secure: bool | None,
+    *,
+    kind: str,
+    kill: bool,
+) -> _Run:
+    tell = partial(errors.print, highlight=False)
+    if kind == "colours":
+        return ColourTour(LoadProcesses(workspace), rate or 100, trigger, TourSteps(tell))
     plan = Plan(
         workspace.data, port=workspace.ingest_port, trigger=trigger, secure=secure, env=workspace.secrets
     )
-    return with_control_plane(plan) if control else plan
+    run: _Run
+    if kind == "cdc":
+        run = ChangeDemo.planned(workspace, plan, tell, kills=kill)
+    elif kind == "control":
+        tour = LoadTest(workspace, Mesh(with_control_plane(plan)))
+        run = ControlTour(tour, rate or 200, TourSteps(tell))
+    else:
+        run = Demo(LoadTest(workspace, Mesh(plan)), rate or 500, seconds or 60)
+    run.load_test.mesh.prepare()
+    return run
 
 
-async def _run(run: Demo | ControlTour, *, orderly: bool) -> dict[str, Any]:
+async def _run(run: _Run, *, orderly: bool) -> dict[str, Any]:
     interrupts = Interrupts()
     progress = show_progress(run.load_test) if isinstance(run, Demo) else contextlib.nullcontext()
     with interrupts.handle_signals():
@@ -155,18 +233,27 @@ async def _run(run: Demo | ControlTour, *, orderly: bool) -> dict[str, Any]:
             async with progress:
                 numbers = await interrupts.run(run.run())
             if orderly:
-                await interrupts.run(run.load_test.stop())
+                await interrupts.run(run.stop())
             return numbers
         except Interrupted:
             errors.print("interrupted; ending all processes", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            await run.load_test.kill()
+            await run.kill()
             # Wait for threads that still write into the folder, which is removed next.
             await asyncio.get_running_loop().shutdown_default_executor()
 
 
-def _print_report(numbers: dict[str, Any]) -> None:
+def _print_tour(title: str, numbers: Mapping[str, Any]) -> None:
+    print_table(tour_table(numbers, title), console)
+
+
+def _print_changes(numbers: Mapping[str, Any]) -> None:
+    for one in report_tables(numbers):
+        print_table(one, console)
+
+
+def _print_report(numbers: Mapping[str, Any]) -> None:
     for one in tables(numbers):
         print_table(one, console)
     for difference in numbers["differences"]:
@@ -182,3 +269,19 @@ def _print_report(numbers: dict[str, Any]) -> None:
             "\n[bold red]Not every event was delivered exactly as declared.[/] See the folder `logs`.",
             highlight=False,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What differs between the demos at their end: whether the report is good, and how it is printed."""
+
+    good: Callable[[Mapping[str, Any]], bool]
+    show: Callable[[Mapping[str, Any]], None]
+
+
+_KINDS: Final = {
+    "": _Kind(is_good, _print_report),
+    "control": _Kind(tour_is_good, partial(_print_tour, "Tour of the control plane")),
+    "colours": _Kind(colours_are_good, partial(_print_tour, "Tour of two colours")),
+    "cdc": _Kind(changes_are_good, _print_changes),
+}

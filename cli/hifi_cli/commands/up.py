@@ -10,17 +10,21 @@ from typing import Annotated
 import typer
 
 from hifi.errors import Misconfigured
+from hifi.lake.reader import reader
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import Format
 from hifi_cli.commands.check import load_checked_pipes
+from hifi_cli.commands.colours.up_colours import refuse_with_colours, up_colours
 from hifi_cli.display.console import console
 from hifi_cli.display.mesh_view import MeshView
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
+from hifi_cli.mesh_state.colour_command import MeshOptions
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Secure, Stream, TriggerOf
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.backlog import due_backlog
 from hifi_infra.mesh import running
 from hifi_infra.mesh.lane_occupancy import lane_occupancy
@@ -61,6 +65,13 @@ def up(
             "to them.",
         ),
     ] = False,
+    colours: Annotated[
+        bool,
+        typer.Option(
+            "--colours",
+            help="Run two meshes, blue and green, behind one front (HAProxy): `hifi colour` divides the requests.",
+        ),
+    ] = False,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -71,6 +82,17 @@ def up(
             show_default="4",
         ),
     ] = None,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect",
+            help="Run Kafka Connect with Debezium for pipes with the source `debezium`. Goes with neither --kafka nor "
+            "--secure.",
+        ),
+    ] = False,
+    connect_port: Annotated[
+        int, typer.Option("--connect-port", min=1, max=65535, help="Port of Kafka Connect, with --connect.")
+    ] = 8083,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of ingest.")] = 8080,
     console_port: Annotated[
         int, typer.Option("--console-port", min=1, max=65535, help="Port of observe, its console and API.")
@@ -97,8 +119,28 @@ def up(
       hifi up --pipes pipes/ --scale observe=0
       hifi up --pipes pipes/ --autoscale normalize=1-3 --autoscale egest=1-4
       hifi up --pipes pipes/ --control --autoscale egest=1-4
+      hifi up --pipes pipes/ --connect
+      hifi up --pipes pipes/ --colours
       hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
     """
+    if colours:
+        not_with = {
+            "--kafka": kafka,
+            "--brokers": brokers,
+            "--secure": secure,
+            "--control": control,
+            "--autoscale": autoscale,
+            "--connect": connect,
+        }
+        refuse_with_colours(not_with)
+        up_colours(
+            data.resolve(),
+            stream or "hifi",
+            port,
+            pipes,
+            MeshOptions(partitions, trigger, tuple(scale or ())),
+        )
+        return
     policies = read_autoscale(autoscale or [])
     plan = Plan(
         data=data.resolve(),
@@ -122,31 +164,44 @@ def up(
         raise Misconfigured(
             "--brokers starts a Kafka cluster and --kafka uses an existing one: give one of them"
         )
+    if connect and (kafka or secure):
+        raise Misconfigured(
+            "--connect goes with neither --kafka nor --secure: run a worker of Kafka Connect yourself, with "
+            "exactly.once.source.support=enabled, and name its URL in the pipe (docs/sources.md)"
+        )
     if kafka and secure:
         raise Misconfigured(
             "--secure starts a secured Kafka cluster and --kafka uses an existing one: for that one set "
             "HIFI_KAFKA_SECURITY_PROTOCOL and the variables beside it"
         )
     found = load_checked_pipes(pipes, trigger, quick=False, passed=plan.data / "checked") if pipes else []
-    if any(pipe.source.kind == "kafka" for pipe in found):
+    if any(pipe.source.kind != "http" for pipe in found):
         plan = replace(plan, scale={"collect": 1} | dict(plan.scale))
+    if any(reader(one) == "lake" for pipe in found for one in pipe.destinations):
+        plan = replace(plan, scale={"lake": 1} | dict(plan.scale))
     mesh = Mesh(plan)
     mesh.prepare()
     log_to(plan.data / "logs" / "mesh.log")
-    asyncio.run(_run(mesh, found, {} if control else policies))
+    asyncio.run(_run(mesh, found, {} if control else policies, connect_port if connect else None))
 
 
-async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) -> None:
+async def _run(
+    mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy], connect_port: int | None
+) -> None:
     interrupts = Interrupts()
     view = MeshView(
         mesh,
         console,
         footer="Ctrl-C stops the mesh. Accepted events are kept and delivered after the next start.",
     )
+    worker: ConnectWorker | None = None
     with interrupts.handle_signals():
         async with view.shown():
             try:
                 await interrupts.run(mesh.start(pipes))
+                if connect_port is not None:
+                    worker = _connect_worker(mesh, connect_port)
+                    await interrupts.run(worker.start())
                 await interrupts.run(mesh.wait_ready())
                 _announce(mesh, pipes)
                 async with _autoscaled(mesh, policies):
@@ -154,8 +209,15 @@ async def _run(mesh: Mesh, pipes: list[Pipe], policies: Mapping[str, Policy]) ->
             except Interrupted:
                 pass
             finally:
+                if worker is not None:
+                    await worker.stop()
                 await _stop(mesh, interrupts)
     console.print("The mesh has stopped.", highlight=False)
+
+
+def _connect_worker(mesh: Mesh, port: int) -> ConnectWorker:
+    assert mesh.cluster is not None
+    return ConnectWorker(mesh.plan.data / "connect", mesh.bootstrap, port, brokers=mesh.cluster.brokers)
 
 
 @contextlib.asynccontextmanager

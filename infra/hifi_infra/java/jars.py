@@ -1,4 +1,4 @@
-"""Downloads the jars of Kafka's broker and of Spark's Kafka connector, and makes their lock file.
+"""Downloads the jars of Kafka's broker, Kafka Connect and Spark's Kafka connector, and makes their lock file.
 
 `python -m hifi_infra.java.jars` downloads what is missing and checks it against `libs/hifi/jars.lock`; with `--lock` it
 first resolves the pins below from the projects' own POMs and writes that file. Both go through jgo, so repositories
@@ -35,6 +35,15 @@ SPARK: Final = (
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     ),
 )
+CONNECT: Final = (
+    (
+        "org.apache.kafka:connect-runtime:4.3.0",
+        "org.apache.kafka:connect-json:4.3.0",
+        "org.apache.kafka:connect-transforms:4.3.0",
+    ),
+    ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
+)
+DEBEZIUM: Final = (("io.debezium:debezium-connector-postgres:3.3.0.Final",),)
 PARALLEL_DOWNLOADS: Final = 4
 STALE_S: Final = 3600
 
@@ -55,6 +64,24 @@ def spark_jars() -> list[Path]:
         Misconfigured: as `kafka_jars`.
     """
     return _installed("spark")
+
+
+def connect_jars() -> list[Path]:
+    """The class path of a worker of Kafka Connect; downloads what is missing.
+
+    Raises:
+        Misconfigured: as `kafka_jars`.
+    """
+    return _installed("connect")
+
+
+def debezium_jars() -> list[Path]:
+    """Debezium's connector for PostgreSQL, without the jars of a worker; downloads what is missing.
+
+    Raises:
+        Misconfigured: as `kafka_jars`.
+    """
+    return _installed("debezium")
 
 
 def _installed(program: str) -> list[Path]:
@@ -146,10 +173,13 @@ def lock() -> str:
         maven = MavenContext(repo_cache=Path(cache_folder), remote_repos=_repositories(), timeout=60)
         kafka = _resolve(KAFKA, maven, ())
         spark = _resolve(SPARK, maven, _artifacts_of_pyspark())
-    names = [jar.file_name for jar in {*kafka, *spark}]
+        connect = _resolve(CONNECT, maven, ())
+        debezium = _resolve(DEBEZIUM, maven, {jar.coordinate.split(":")[1] for jar in connect})
+    programs = {"kafka": kafka, "spark": spark, "connect": connect, "debezium": debezium}
+    names = [jar.file_name for jar in {jar for jars in programs.values() for jar in jars}]
     assert len(names) == len(set(names)), "two artifacts share a file name"
     text = "# Made by `python -m hifi_infra.java.jars --lock` from the pins in that module.\n"
-    for name, jars in (("kafka", kafka), ("spark", spark)):
+    for name, jars in programs.items():
         text += f"\n[{name}]\n"
         text += "".join(
             f'"{jar.coordinate}" = {{ bytes = {jar.size_bytes}, sha256 = "{jar.sha256}" }}\n' for jar in jars

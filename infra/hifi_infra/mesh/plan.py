@@ -15,11 +15,21 @@ from hifi.kafka.security.settings import PREFIX as SECURITY_PREFIX
 from hifi.settings import StreamSettings, load
 from hifi.topics import ControlTopics, Topics
 
-FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "retrier", "observe")
+FLOW: Final = ("ingest", "collect", "normalize", "enrich", "egest", "lake", "retrier", "observe")
 """The services in the order of an event's path; observe is last, since no other needs it and it sees them end."""
 CONTROL: Final = ("provision", "deploy", "scale", "manage")
 """The services of the control plane, which end before those that they change."""
-START_ORDER: Final = ("enrich", "ingest", "collect", "normalize", "egest", "retrier", "observe", *CONTROL)
+START_ORDER: Final = (
+    "enrich",
+    "ingest",
+    "collect",
+    "normalize",
+    "egest",
+    "lake",
+    "retrier",
+    "observe",
+    *CONTROL,
+)
 """Enrich first, since Spark takes longest to start; every service waits for Kafka by itself."""
 MAX_INSTANCES: Final = 64
 
@@ -43,7 +53,7 @@ class Plan:
         trigger: of enrich.
         manage_port: the control plane serves the management API here; 0: on any free port.
         console_port: the first instance of observe serves its console and API here.
-        scale: service to number of instances; default 1, and 0 of collect and observe.
+        scale: service to number of instances; default 1, and 0 of collect, lake and observe.
         control: whether the control plane runs, too.
         bounds: service to its smallest and largest number of instances, for the control plane to scale it.
         python_path: folders with the pipes' own Python functions.
@@ -72,7 +82,7 @@ class Plan:
         """The number of instances of a service."""
         if service in CONTROL:
             return int(self.control)
-        return self.scale.get(service, 0 if service in {"collect", "observe"} else 1)
+        return self.scale.get(service, 0 if service in {"collect", "lake", "observe"} else 1)
 
     @property
     def control_topics(self) -> ControlTopics | None:
@@ -159,7 +169,7 @@ def environment(
         plan: of the mesh.
         spec: the instance.
         bootstrap: Kafka's bootstrap servers.
-        java_home: folder of Java, for enrich.
+        java_home: folder of Java, for enrich and lake.
         security: how the instance connects to Kafka; None: as this process's environment says.
     """
     variables = dict(os.environ) | dict(plan.env)
@@ -194,6 +204,6 @@ def environment(
         )
     if spec.service == "enrich":
         variables["HIFI_ENRICH_TRIGGER"] = plan.trigger
-        if java_home is not None:
-            variables["JAVA_HOME"] = str(java_home)
+    if spec.service in {"enrich", "lake"} and java_home is not None:
+        variables["JAVA_HOME"] = str(java_home)
     return variables | dict(plan.own_env.get(spec.name, {}))

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import orjson
 
 from hifi.errors import Rejected
+from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.strict_model import StrictModel
 
 SettingsT = TypeVar("SettingsT", bound=StrictModel)
@@ -102,7 +103,9 @@ class DestinationKind(Generic[SettingsT]):
         settings: class of the key `settings` of such a destination.
         open: makes the writer. It runs on the event loop when a pipe is declared or a secret has changed, so it reads
             secrets and makes no connection; the first write does. It raises `Misconfigured` for a missing secret.
+        check: raises `Misconfigured` if the settings do not fit the rest of the declaration; None: they always do.
     """
 
     settings: type[SettingsT]
     open: Callable[[SettingsT, WriterContext], DestinationWriter]
+    check: Callable[[ConnectorDestination, Pipe, SettingsT], None] | None = None

@@ -24,6 +24,10 @@ class ActionKind(StrEnum):
     ROLL_BACK = "roll-back"
     PAUSE = "pause"
     """Lets a pipe take no new events, or take them again, as a person declared."""
+    SHIFT = "shift"
+    """Changes the shares of the colours for maintenance, or puts a colour to sleep."""
+    RECOVER = "recover"
+    """Wakes a colour, or shifts requests away from one that is broken; only a person asks for it."""
 
 
 class ActionState(StrEnum):

@@ -71,6 +71,11 @@ def target(topics: Topics, letter: DeadLetter) -> str:
         "egest": topics.retry_out,
         "retrier": topics.retry_out,
     }
+    if service == "lake":
+        raise Rejected(
+            "not-replayable",
+            f"{letter.id} has no key for its table: correct the event at its source and send it again",
+        )
     if service not in inputs:
         raise Rejected("not-replayable", f"{letter.id} does not say which service refused it")
     return inputs[service]

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from hifi.errors import Misconfigured
+from hifi.lake.reader import reader
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
 from hifi.pipe.model import ConnectorDestination, Pipe
@@ -24,6 +25,11 @@ def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
     for name, lookup in pipe.enrich.lookups.items():
         if lookup.file is not None and (reason := limits.refuse_lookup(lookup.file)):
             yield ("enrich", "lookups", name, "file"), reason
+    for index, destination in enumerate(pipe.destinations):
+        if isinstance(destination, ConnectorDestination) and reader(destination) == "lake":
+            warehouse = str(destination.settings.get("warehouse", ""))
+            if reason := limits.refuse_warehouse(warehouse):
+                yield ("destinations", index, "settings", "warehouse"), reason
 
 
 def functions(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:

@@ -25,6 +25,11 @@ def _split(text: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(part for part in map(str, parts) if part)
 
 
+def _split_commas(text: str | Iterable[str]) -> tuple[str, ...]:
+    parts = text.split(",") if isinstance(text, str) else text
+    return tuple(part.strip() for part in parts if part.strip())
+
+
 Folders = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 
 
@@ -51,6 +56,12 @@ class PipeLimits(BaseSettings):
     lookup_folders: Folders = Field(
         default=(),
         description="Folders with the files that pipes may name as lookups, separated by `:`. Default: any folder.",
+    )
+
+    lake_warehouses: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
+        default=(),
+        description="Warehouses that pipes may name for lake tables, folders or S3 URLs, and what is below them, "
+        "separated by commas. Default: any.",
     )
 
     def refuse_variable(self, name: str) -> str | None:
@@ -86,6 +97,15 @@ class PipeLimits(BaseSettings):
             return f"{what}: it is a credential of hifi; name another file"
         return _outside(file, self.lookup_folders, what, "LOOKUP_FOLDERS")
 
+    def refuse_warehouse(self, warehouse: str) -> str | None:
+        """Why a pipe may not name this folder or S3 URL as the warehouse of a table; None: it may."""
+        if not self.lake_warehouses or any(_within(warehouse, allowed) for allowed in self.lake_warehouses):
+            return None
+        return (
+            f"the warehouse {warehouse} is not allowed: {PREFIX}LAKE_WAREHOUSES allows "
+            f"{', '.join(self.lake_warehouses)}"
+        )
+
 
 def pipe_limits() -> PipeLimits:
     """The limits of this process, from its environment.
@@ -94,6 +114,14 @@ def pipe_limits() -> PipeLimits:
         Misconfigured: a value is wrong.
     """
     return load(PipeLimits)
+
+
+def _within(warehouse: str, allowed: str) -> bool:
+    """Whether a warehouse is an allowed one or below it, symbolic links and `..` resolved."""
+    if "://" in warehouse or "://" in allowed:
+        below = f"{warehouse}/".startswith(f"{allowed.rstrip('/')}/")
+        return below and ".." not in warehouse.split("/")
+    return Path(warehouse).resolve().is_relative_to(Path(allowed).resolve())
 
 
 def _outside(file: Path, folders: tuple[Path, ...], what: str, setting: str) -> str | None:

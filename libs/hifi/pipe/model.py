@@ -289,6 +289,15 @@ class BreakerPolicy(StrictModel):
     )
 
 
+class Slo(StrictModel):
+    """Service level objective. A minute that misses it counts as unavailable."""
+
+    p95: Seconds = Field(
+        1, gt=0, description="95 % of the deliveries of a minute succeed within this time from acceptance."
+    )
+    loss: int = Field(0, ge=0, description="Lost events per minute that are tolerated.")
+
+
 class Destination(StrictModel):
     """What destinations of all kinds have. Each event that matches `when` is one delivery."""
 
@@ -299,6 +308,9 @@ class Destination(StrictModel):
     transform: str | None = Field(
         None,
         description="JMESPath expression from the data to the data that is sent. Data and result may have 2 MiB.",
+    )
+    slo: Slo | None = Field(
+        None, description="Service level objective of this destination; default: the pipe's."
     )
     concurrency: int = Field(
         16, ge=1, le=1000, description="Largest number of requests in flight, per instance of egest."
@@ -360,15 +372,6 @@ DeclaredDestination = Annotated[
     | Annotated[ConnectorDestination, Tag("ConnectorDestination")],
     Discriminator(_destination_class),
 ]
-
-
-class Slo(StrictModel):
-    """Service level objective. A minute that misses it counts as unavailable."""
-
-    p95: Seconds = Field(
-        1, gt=0, description="95 % of the deliveries of a minute succeed within this time from acceptance."
-    )
-    loss: int = Field(0, ge=0, description="Lost events per minute that are tolerated.")
 
 
 class Pipe(StrictModel):

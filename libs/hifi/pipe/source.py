@@ -1,8 +1,9 @@
-"""The declaration of a pipe's source: who may send events over HTTP, or which topic of a Kafka cluster has them."""
+"""The declaration of a pipe's source: who may send events over HTTP, or which topic or database has them."""
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
@@ -72,8 +73,8 @@ class HttpSource(StrictModel):
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
-class KafkaSource(StrictModel):
-    """A topic of any Kafka cluster, from its first record on. Each record is an event, in JSON; collect reads it."""
+class TopicSource(StrictModel):
+    """What the sources that collect reads from a Kafka topic have in common."""
 
     # What only senders over HTTP need.
     keys: ClassVar[Sequence[WriteKey]] = ()
@@ -83,9 +84,23 @@ class KafkaSource(StrictModel):
     quota: ClassVar[None] = None
     mask: ClassVar[None] = None
 
-    kind: Literal["kafka"] = Field(description="Kind of the source.")
     bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Topic with the events.")
+    security: KafkaSecurity = Field(
+        KafkaSecurity(),
+        description="Security of the connections: the keys are those of `HIFI_KAFKA_SECURITY_…` in lower case.",
+    )
+
+    @model_validator(mode="after")
+    def _files_are_allowed(self) -> Self:
+        pipe_limits().check_files(self.security)
+        return self
+
+
+class KafkaSource(TopicSource):
+    """A topic of any Kafka cluster, from its first record on. Each record is an event, in JSON; collect reads it."""
+
+    kind: Literal["kafka"] = Field(description="Kind of the source.")
     type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of the events.")
     deleted_type: str = Field(
         "hifi.deleted",
@@ -97,24 +112,66 @@ class KafkaSource(StrictModel):
         description="Field of the data whose events keep their order; default: the record's key, and the event's id if"
         " the record has none.",
     )
-    security: KafkaSecurity = Field(
-        KafkaSecurity(),
-        description="Security of the connections: the keys are those of `HIFI_KAFKA_SECURITY_…` in lower case.",
+
+
+TableName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_$]{0,62}\.[A-Za-z_][A-Za-z0-9_$]{0,62}$")
+]
+
+
+class SourceDatabase(StrictModel):
+    """The PostgreSQL database whose log is read, as Kafka Connect reaches it."""
+
+    host: str = Field(min_length=1, description="Host name or address.")
+    port: int = Field(5432, ge=1, le=65535, description="Port.")
+    name: str = Field(min_length=1, description="Name of the database.")
+    user: str = Field(min_length=1, description="User with the right REPLICATION, and SELECT on the tables.")
+    password_file: Path = Field(
+        description="Absolute path of the file with the password on the hosts of Kafka Connect, which reads it;"
+        " hifi does not."
+    )
+    sslmode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
+        "prefer", description="TLS of the connection, as for libpq."
     )
 
     @model_validator(mode="after")
-    def _files_are_allowed(self) -> "KafkaSource":
-        pipe_limits().check_files(self.security)
+    def _password_is_found(self) -> Self:
+        if not self.password_file.is_absolute():
+            raise ValueError(f"password_file: {self.password_file} is not an absolute path")
+        if reason := pipe_limits().refuse_secret_file(self.password_file):
+            raise ValueError(reason)
         return self
+
+
+class DebeziumSource(TopicSource):
+    """The changes of tables of a PostgreSQL database, by Debezium in Kafka Connect. collect declares the connector."""
+
+    kind: Literal["debezium"] = Field(description="Kind of the source.")
+    connect: str = Field(
+        pattern=r"^https?://[^/?#\s]+$",
+        description="URL of the REST API of Kafka Connect, which has Debezium's connector for PostgreSQL and"
+        " `exactly.once.source.support=enabled`, and uses the cluster `bootstrap`.",
+    )
+    database: SourceDatabase = Field(description="The database.")
+    tables: list[TableName] = Field(
+        min_length=1, description="Tables as `SCHEMA.TABLE`, each with a primary key."
+    )
+    type: str = Field("hifi.change", min_length=1, description="CloudEvents `type` of the events.")
+    settings: dict[str, str] = Field(
+        {},
+        description="Further settings of the connector, such as `snapshot.mode`; not those that hifi sets.",
+    )
 
 
 def _source_class(declared: Any) -> str:
     """The class of a declared source, by its kind."""
     kind = declared.get("kind", "http") if isinstance(declared, dict) else getattr(declared, "kind", "http")
-    return "KafkaSource" if kind == "kafka" else "HttpSource"
+    return {"kafka": "KafkaSource", "debezium": "DebeziumSource"}.get(kind, "HttpSource")
 
 
 DeclaredSource = Annotated[
-    Annotated[HttpSource, Tag("HttpSource")] | Annotated[KafkaSource, Tag("KafkaSource")],
+    Annotated[HttpSource, Tag("HttpSource")]
+    | Annotated[KafkaSource, Tag("KafkaSource")]
+    | Annotated[DebeziumSource, Tag("DebeziumSource")],
     Discriminator(_source_class),
 ]

@@ -1,6 +1,9 @@
 """An event that was read from a source, before it has an identity."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from aiokafka import ConsumerRecord
 
 from hifi.event import REFUSED, Headers
 
@@ -17,6 +20,10 @@ class SourceEvent(NamedTuple):
     """Attributes as record headers."""
     time_us: int | None
     """The event's own time, microseconds since 1970 UTC; None: it has none."""
+
+
+EventReader: TypeAlias = Callable[[ConsumerRecord], SourceEvent]
+"""Makes the event of a record of a topic; one that cannot be read is marked as refused."""
 
 
 def refused(event: SourceEvent, reason: str, detail: str) -> SourceEvent:

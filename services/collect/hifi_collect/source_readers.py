@@ -2,20 +2,27 @@
 
 import asyncio
 import contextlib
+from typing import Final, TypeAlias
 
 from hifi import log
-from hifi.errors import Misconfigured
+from hifi.errors import Misconfigured, Retryable
 from hifi.health import Health
 from hifi.kafka.clients import connect
 from hifi.kafka.topic_identity import TopicIdentity, topic_identity
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.source import KafkaSource
+from hifi.pipe.source import DebeziumSource, KafkaSource
 from hifi.service import Service
+from hifi_collect.debezium.changes import ChangeReader
+from hifi_collect.debezium.connector import Connector
+from hifi_collect.kafka.records import RecordReader
 from hifi_collect.kafka.topic_reader import KafkaTopicReader
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 
 logger = log.get(__name__)
+
+_Source: TypeAlias = KafkaSource | DebeziumSource
+_CONNECT_S: Final = 1.0
 
 
 class _ReaderHealth(Health):
@@ -49,7 +56,7 @@ class _ReaderHealth(Health):
 class _RunningReader(Service):
     """One reader, as the service that its consumer belongs to."""
 
-    def __init__(self, service: Service, settings: CollectSettings, pipe: str, source: KafkaSource) -> None:
+    def __init__(self, service: Service, settings: CollectSettings, pipe: str, source: _Source) -> None:
         super().__init__(service.name, settings)
         self.reader_health = self.health = _ReaderHealth(service.health, pipe)
         self.source = source
@@ -93,11 +100,11 @@ class SourceReaders:
             await self._service.unless_stopped(self._changed.wait())
         await self._adjust({})
 
-    def _declared(self) -> dict[str, KafkaSource]:
+    def _declared(self) -> dict[str, _Source]:
         pipes = [published.pipe for published in self._registry.all() if not published.paused]
-        return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, KafkaSource)}
+        return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, _Source)}
 
-    async def _adjust(self, declared: dict[str, KafkaSource]) -> None:
+    async def _adjust(self, declared: dict[str, _Source]) -> None:
         ending = {name: one for name, one in self._running.items() if declared.get(name) != one.source}
         await asyncio.gather(*(one.end() for one in ending.values()))
         for name in ending:
@@ -123,6 +130,24 @@ class SourceReaders:
                 await _pause(reader, self._settings.collect_retry_s)
 
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
+        if not isinstance(reader.source, DebeziumSource):
+            await self._read_topic(reader, pipe)
+            return
+        connector = Connector(self._settings.stream, pipe, reader.source)
+        while not reader.stopping.is_set():
+            try:
+                await connector.declare()
+                break
+            except Retryable as error:
+                reader.health.warn("connector", str(error))
+                await _pause(reader, _CONNECT_S)
+        watching = asyncio.create_task(connector.watch(reader.health))
+        try:
+            await self._read_topic(reader, pipe)
+        finally:
+            watching.cancel()
+
+    async def _read_topic(self, reader: _RunningReader, pipe: str) -> None:
         source, health = reader.source, reader.health
         found: list[TopicIdentity] = []
 
@@ -134,8 +159,14 @@ class SourceReaders:
         if await reader.unless_stopped(asking):
             health.warn("topic", None)
             health.warn("settings", None)
+            cluster, max_bytes = found[0].cluster, self._settings.collect_max_event_bytes
+            events = (
+                ChangeReader(source, cluster, max_bytes)
+                if isinstance(source, DebeziumSource)
+                else RecordReader(source, cluster, max_bytes)
+            )
             topic = KafkaTopicReader(
-                reader, self._settings, pipe, source, found[0].cluster, self._registry, self._writer
+                reader, self._settings, pipe, source, cluster, events, self._registry, self._writer
             )
             await topic.run()
 

@@ -279,6 +279,14 @@ class DeliveryIntake:
                 self._complete_earlier(known.recorded, event, name)
             else:
                 lane = self._lanes.get(event.pipe, name) if name else None
+                if (
+                    lane is None
+                    and known.partition.source == ENRICHED
+                    and self._lanes.read_elsewhere(event.pipe, name)
+                ):
+                    event.delivery_completed()
+                    del destinations[0]
+                    continue
                 if refusal is None and lane is not None and not lane.fits(event):
                     return lane
                 self._give_delivery(Delivery(event, name, event.earlier), lane, refusal)

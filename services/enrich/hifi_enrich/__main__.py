@@ -3,13 +3,13 @@
 normalized > Spark, with pipes and lookups > enriched, dead-letter
 """
 
+from hifi.leadership.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi.sql.spark_session import scratch_folder
 from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.settings import EnrichSettings
-from hifi_enrich.supervision.leader_election import LeaderElection
 from hifi_enrich.supervision.supervisor import Supervisor
 
 
@@ -20,7 +20,7 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
         registry = PipeRegistry(settings.kafka, topics, service.health)
         tables = LookupTables(scratch)
         engine = SparkEngine(settings, topics, registry, tables, scratch)
-        election = LeaderElection(settings, topics)
+        election = LeaderElection(settings, topics.group("enrich-leader"), topics.enrich_leader)
         supervisor = Supervisor(service, settings, topics, registry, engine, election)
         tables.on_change(supervisor.lookups_changed)
         try:

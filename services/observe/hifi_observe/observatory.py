@@ -18,6 +18,7 @@ from hifi.errors import HifiError
 from hifi.health import Health
 from hifi.kafka.admin import topic_names
 from hifi.kafka.producer import Producer
+from hifi.lake.reader import reader
 from hifi.pipe.model import Pipe
 from hifi.pipe.owner import Owner
 from hifi.pipe.registry import PipeRegistry
@@ -35,7 +36,7 @@ from hifi_observe.kafka.topic_reader import TopicReader
 from hifi_observe.live import figures
 from hifi_observe.live.recent_series import RecentSeries
 from hifi_observe.live.revision_counts import RevisionCounts
-from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.availability import DestinationLimits, SloLimits
 from hifi_observe.minutes.merger import MinuteMerger
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.open_minute import OpenMinuteReporter
@@ -125,7 +126,16 @@ class Observatory:
         return {known.pipe.pipe: self._limits(known.pipe) for known in self.registry.all()}
 
     def _limits(self, pipe: Pipe) -> SloLimits:
-        return SloLimits(round(pipe.slo.p95 * 1e6), pipe.slo.loss, self.settings.observe_heartbeat_gap_s)
+        return SloLimits(
+            round(pipe.slo.p95 * 1e6),
+            pipe.slo.loss,
+            self.settings.observe_heartbeat_gap_s,
+            destinations={
+                one.name: DestinationLimits(round(one.slo.p95 * 1e6), one.slo.loss)
+                for one in pipe.destinations
+                if one.slo is not None
+            },
+        )
 
     def _rolling(self) -> list[str]:
         """The pipes whose outcomes provision judges."""
@@ -144,6 +154,14 @@ class Observatory:
         return {
             known.pipe.pipe: {one.name for one in known.pipe.destinations} for known in self.registry.all()
         }
+
+    def _lake_destinations(self) -> frozenset[tuple[str, str]]:
+        return frozenset(
+            (known.pipe.pipe, one.name)
+            for known in self.registry.in_use()
+            for one in known.pipe.destinations
+            if reader(one) == "lake"
+        )
 
     def verdicts(self) -> list[Verdict]:
         """The newest verdict on every scope, by scope."""
@@ -254,7 +272,7 @@ class Observatory:
         assert self.publisher is not None
         retry_topics = await topic_names(self.settings.kafka, self.topics.retry_in_prefix)
         topics = self.topics.with_removed_tiers(retry_topics)
-        self.reader = TopicReader(self.settings, topics, self.publisher, self.traces)
+        self.reader = TopicReader(self.settings, topics, self.publisher, self.traces, self._lake_destinations)
         running = asyncio.create_task(self.reader.run())
         joined = asyncio.create_task(self.reader.joined.wait())
         await asyncio.wait({running, joined}, return_when=asyncio.FIRST_COMPLETED)

@@ -15,6 +15,8 @@ from hifi import event
 from hifi.event import Record
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
+from hifi.leadership.group_offsets import GroupOffsets
+from hifi.leadership.leader_election import LeaderElection
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, publish, stream_record
 from hifi.pipe.revision import pipe_record
@@ -22,9 +24,7 @@ from hifi.service import Service
 from hifi.topics import Topics
 from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.query.engine import SparkEngine
-from hifi_enrich.query.group_offsets import GroupOffsets
 from hifi_enrich.settings import EnrichSettings
-from hifi_enrich.supervision.leader_election import LeaderElection
 from hifi_enrich.supervision.supervisor import Supervisor
 
 PARTITIONS = 2
@@ -134,7 +134,9 @@ class EnrichInstance:
         folder.mkdir(exist_ok=True)
         self.tables = LookupTables(folder)
         self.engine = SparkEngine(self.settings, stream.topics, self.registry, self.tables, folder)
-        self.election = LeaderElection(self.settings, stream.topics)
+        self.election = LeaderElection(
+            self.settings, stream.topics.group("enrich-leader"), stream.topics.enrich_leader
+        )
         self.supervisor = Supervisor(
             self.service, self.settings, stream.topics, self.registry, self.engine, self.election
         )

@@ -15,10 +15,10 @@ from spark_bench import make_headers, make_pipe
 
 from hifi import event
 from hifi.event import Record
+from hifi.leadership.group_offsets import GroupOffsets
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import deletion_record, pipe_record
 from hifi_enrich.query import kafka_io
-from hifi_enrich.query.group_offsets import GroupOffsets
 
 pytestmark = pytest.mark.timeout(300)
 PIPE = make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}, derive={"double": "n * 2"})

@@ -220,6 +220,12 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             writes=[topics.receipts, topics.dead_letter, topics.parked, topics.destinations, retries],
             groups=[topics.group("egest")],
         ),
+        "lake": Access(
+            # After an interruption it writes the receipts that are missing.
+            reads=[topics.enriched, topics.pipes, topics.lake_leader, topics.receipts],
+            writes=[topics.receipts, topics.dead_letter],
+            groups=[topics.group("lake"), topics.group("lake-leader"), topics.spark_group_prefix + ANY],
+        ),
         "retrier": Access(
             reads=[retries, topics.parked, topics.destinations],
             writes=[topics.retry_out, topics.dead_letter, topics.destinations],

@@ -1,6 +1,5 @@
 """Records of a source topic as events. Pure."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import orjson
@@ -9,8 +8,8 @@ from aiokafka import ConsumerRecord
 from hifi.event import CONTENT_TYPE
 from hifi.pipe.source import KafkaSource
 from hifi_collect.source_event import SourceEvent, refused
+from hifi_collect.timestamps import rfc3339
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _JSON: Final = b"application/json"
 _MAX_KEY_BYTES: Final = 64 * 1024
 
@@ -37,14 +36,14 @@ class RecordReader:
         self._partition_key = None if source.partition_key is None else source.partition_key.split(".")
         self._max_bytes = max_bytes
 
-    def event(self, record: ConsumerRecord) -> SourceEvent:
+    def __call__(self, record: ConsumerRecord) -> SourceEvent:
         """The event of a record; one that cannot be read is marked as refused."""
         identifier = f"{self._id}/{record.partition}/{record.offset}".encode()
         attributes = self._attributes_of_deletion if record.value is None else self._attributes
         headers = [*attributes, ("ce_id", identifier)]
         time_us = record.timestamp * 1000 if record.timestamp is not None and record.timestamp >= 0 else None
         if time_us is not None:
-            headers.append(("ce_time", _rfc3339(record.timestamp)))
+            headers.append(("ce_time", rfc3339(record.timestamp)))
         event = SourceEvent(record.offset, record.key or identifier, record.value, headers, time_us)
         if len(record.key or b"") > _MAX_KEY_BYTES:
             detail = f"the key has {len(record.key)} bytes; the limit is {_MAX_KEY_BYTES}"
@@ -89,8 +88,3 @@ def _deletion(event: SourceEvent, key: bytes | None) -> SourceEvent:
         return event._replace(data=orjson.dumps({"key": key.decode(), "deleted": True}))
     except UnicodeDecodeError:
         return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
-
-
-def _rfc3339(time_ms: int) -> bytes:
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z").encode()

@@ -21,13 +21,12 @@ from hifi.errors import Fenced
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.source import KafkaSource
+from hifi.pipe.source import TopicSource
 from hifi.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
-from hifi_collect.kafka.records import RecordReader
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
-from hifi_collect.source_event import SourceEvent, refused
+from hifi_collect.source_event import EventReader, SourceEvent, refused
 
 _RUN_BYTES: Final = 8
 _RETRY_S: Final = 0.5
@@ -52,8 +51,9 @@ class KafkaTopicReader:
         service: Service,
         settings: CollectSettings,
         pipe: str,
-        source: KafkaSource,
+        source: TopicSource,
         cluster: str,
+        events: EventReader,
         registry: PipeRegistry,
         writer: RawWriter,
     ) -> None:
@@ -65,6 +65,7 @@ class KafkaTopicReader:
             pipe: name.
             source: as the pipe declares it.
             cluster: id of the source's cluster.
+            events: makes events of the topic's records.
             registry: has the pipe.
             writer: to `raw`.
         """
@@ -74,7 +75,7 @@ class KafkaTopicReader:
         self._cluster = cluster
         self._registry = registry
         self._writer = writer
-        self._records = RecordReader(source, cluster, settings.collect_max_event_bytes)
+        self._event = events
         self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
         self._consumer = Consumer(
             service,
@@ -95,7 +96,7 @@ class KafkaTopicReader:
 
     async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Write the records of a batch, and complete them when Kafka has acknowledged them."""
-        await self._write(assigned, batch, [self._records.event(record) for record in batch])
+        await self._write(assigned, batch, [self._event(record) for record in batch])
 
     async def _handle_poison(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception

@@ -8,6 +8,7 @@ from typing import Final
 
 from hifi import log
 from hifi.clock import monotonic_s
+from hifi.lake.reader import declared_destination, reader
 from hifi.pipe.model import Destination
 from hifi.pipe.registry import PipeRegistry
 from hifi_egest.delivery.partition import SourcePartition
@@ -41,6 +42,8 @@ class Lanes:
         self._resources = resources
         self._rate_share = rate_share
         self._lanes: dict[tuple[str, bytes], Lane] = {}
+        self._elsewhere: set[tuple[str, bytes]] = set()
+        """Pipe and destination of deliveries that another service reads."""
         self._cpu = CpuSaturation()
         self._with_capacity: list[Lane] = []
         self._capacity_checked_s = -math.inf
@@ -65,9 +68,13 @@ class Lanes:
     def get(self, pipe: str, destination: bytes) -> Lane | None:
         """The lane of a destination; None if the pipe or the destination was deleted."""
         lane = self._lanes.get((pipe, destination))
-        if lane is None:
+        if lane is None and (pipe, destination) not in self._elsewhere:
             lane = self._open(pipe, destination.decode("utf-8", "replace"))
         return lane
+
+    def read_elsewhere(self, pipe: str, destination: bytes) -> bool:
+        """Whether another service delivers to a destination for which `get` just found no lane."""
+        return (pipe, destination) in self._elsewhere
 
     def may_wait(self, lane: Lane) -> bool:
         """Whether a delivery that does not fit in a lane waits, rather than going to the retrier."""
@@ -86,15 +93,6 @@ class Lanes:
         for lane in self._lanes.values():
             lane.revoke(partition)
 
-    def _declared(self, pipe: str, destination: str) -> Destination | None:
-        """As the current revision declares it, else as another one that is in use does."""
-        declared = (
-            known.pipe.destination(destination)
-            for known in self._registry.in_use()
-            if known.pipe.pipe == pipe
-        )
-        return next((one for one in declared if one is not None), None)
-
     def _other_revisions(self, pipe: str, destination: str) -> dict[int, Destination]:
         """Revision to the destination as other revisions than the current one declare it."""
         others = (one for one in self._registry.in_use() if one.pipe.pipe == pipe and not one.current)
@@ -102,8 +100,11 @@ class Lanes:
         return {revision: one for revision, one in found.items() if one is not None}
 
     def _open(self, pipe: str, destination: str) -> Lane | None:
-        declared = self._declared(pipe, destination)
+        declared = declared_destination(self._registry, pipe, destination)
         if declared is None:
+            return None
+        if reader(declared) != "egest":
+            self._elsewhere.add((pipe, destination.encode()))
             return None
         lane = Lane(pipe, declared, self._resources, self._rate_share())
         lane.revisions.replace(self._other_revisions(pipe, destination), declared)
@@ -120,9 +121,10 @@ class Lanes:
                 logger.exception("lanes-update-failed")
 
     async def _reconcile(self) -> None:
+        self._elsewhere.clear()
         for (pipe, name), lane in list(self._lanes.items()):
-            declared = self._declared(pipe, name.decode())
-            if declared is not None:
+            declared = declared_destination(self._registry, pipe, name.decode())
+            if declared is not None and reader(declared) == "egest":
                 await lane.replace(declared)
                 others = self._other_revisions(pipe, name.decode())
                 await stop_senders(lane.revisions.replace(others, declared))

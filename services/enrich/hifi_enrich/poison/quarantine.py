@@ -12,12 +12,12 @@ from hifi.dead_letters.record import dead_letter
 from hifi.errors import Rejected, Retryable
 from hifi.kafka.producer import Producer
 from hifi.kafka.security import client_options
+from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
+from hifi.sql.kafka_connector import PartitionOffsets
 from hifi.topics import Topics
 from hifi_enrich.plan.dataframe import newer_version
 from hifi_enrich.poison.notes import trial_note, unfinished_trial
 from hifi_enrich.poison.search import OffsetRange, write_around_poison
-from hifi_enrich.query.group_offsets import GroupOffsets, StartOffsets
-from hifi_enrich.query.kafka_io import PartitionOffsets
 from hifi_enrich.settings import EnrichSettings
 
 WriteRange = Callable[[PartitionOffsets, PartitionOffsets], Awaitable[None]]

@@ -18,10 +18,12 @@ from pyspark.sql import functions as F
 from hifi import log
 from hifi.clock import monotonic_s
 from hifi.kafka.producer import Producer
+from hifi.leadership.group_offsets import GroupOffsets
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
 from hifi.sql.catalyst import Catalyst, JavaObject
+from hifi.sql.kafka_connector import PartitionOffsets, write_records
 from hifi.sql.spark_session import stop_spark
 from hifi.topics import Topics
 from hifi_enrich.lookup.table import LookupTable
@@ -30,8 +32,7 @@ from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import UdfLimits
-from hifi_enrich.query.group_offsets import GroupOffsets
-from hifi_enrich.query.kafka_io import PartitionOffsets, read_range, read_stream, write_records
+from hifi_enrich.query.kafka_io import read_range, read_stream
 from hifi_enrich.query.query_run import BATCH_INTERVAL_MS, QueryRun
 from hifi_enrich.query.warm_up import (
     REAL_TIME_BATCH_MS,

@@ -9,6 +9,8 @@ from aiokafka.errors import KafkaError
 from hifi import log, metrics
 from hifi.backoff import backoff_s
 from hifi.errors import HifiError, Retryable
+from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
+from hifi.leadership.leader_election import LeaderElection
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
@@ -16,11 +18,9 @@ from hifi_enrich.plan.dataframe import newer_version
 from hifi_enrich.poison.notes import crash_note, crashes, unfinished_trial
 from hifi_enrich.poison.quarantine import PoisonQuarantine, is_kafka_failure
 from hifi_enrich.query.engine import SparkEngine
-from hifi_enrich.query.group_offsets import GroupOffsets, StartOffsets
 from hifi_enrich.query.query_run import FinishedBatch
 from hifi_enrich.query.written_records import skip_written
 from hifi_enrich.settings import EnrichSettings
-from hifi_enrich.supervision.leader_election import LeaderElection
 from hifi_enrich.supervision.plan_updater import PlanUpdater
 from hifi_enrich.supervision.run_monitor import RunMonitor, RunResult, StopReason
 from hifi_enrich.supervision.status import QueryStatus

@@ -6,9 +6,9 @@ from typing import Final
 
 from hifi import log
 from hifi.clock import monotonic_s
+from hifi.leadership.group_offsets import GroupOffsets
+from hifi.leadership.leader_election import LeaderElection
 from hifi_enrich.query.engine import SparkEngine
-from hifi_enrich.query.group_offsets import GroupOffsets
-from hifi_enrich.supervision.leader_election import LeaderElection
 from hifi_enrich.supervision.plan_updater import PlanUpdater
 from hifi_enrich.supervision.query_runner import QueryRunner
 from hifi_enrich.supervision.status import QueryStatus

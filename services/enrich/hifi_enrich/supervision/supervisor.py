@@ -3,13 +3,13 @@
 import asyncio
 
 from hifi import log
+from hifi.leadership.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service
 from hifi.topics import Topics
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.query.warm_up import WARM_UP_TIMEOUT_S
 from hifi_enrich.settings import EnrichSettings
-from hifi_enrich.supervision.leader_election import LeaderElection
 from hifi_enrich.supervision.plan_updater import PlanUpdater
 from hifi_enrich.supervision.query_runner import QueryRunner
 from hifi_enrich.supervision.standby import Standby

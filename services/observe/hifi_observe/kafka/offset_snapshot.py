@@ -10,7 +10,7 @@ from hifi.clock import now_us
 from hifi.kafka.security import client_options
 from hifi.topics import Topics
 from hifi_observe.ledger import stage
-from hifi_observe.ledger.closing import OffsetSnapshot
+from hifi_observe.ledger.closing import LakeRead, OffsetSnapshot
 
 
 def read_topics(topics: Topics) -> list[str]:
@@ -40,8 +40,15 @@ class OffsetSnapshotReader:
         """Disconnect."""
         await self._admin.close()
 
-    async def snapshots(self, consumer: Any, partitions: Iterable[int]) -> dict[int, OffsetSnapshot]:
+    async def snapshots(
+        self, consumer: Any, partitions: Iterable[int], lake: frozenset[tuple[str, str]] = frozenset()
+    ) -> dict[int, OffsetSnapshot]:
         """Read one snapshot for each partition number.
+
+        Args:
+            consumer: started.
+            partitions: numbers.
+            lake: pipe and name of the destinations that the service lake delivers to.
 
         Raises:
             aiokafka.errors.KafkaError: Kafka did not answer.
@@ -60,6 +67,10 @@ class OffsetSnapshotReader:
                 name = tp.topic.removeprefix(self._topics.stream + ".")
                 if stage.READERS.get(stage.kind_of(name)) == service:
                     committed[name, tp.partition] = found.offset
+        in_lake: dict[int, int] = {}
+        if lake:
+            found = await self._admin.list_consumer_group_offsets(self._topics.group("lake"))
+            in_lake = {tp.partition: max(0, one.offset) for tp, one in found.items()}
         ends = await consumer.end_offsets(
             [self.tp(name, partition) for name in self._names for partition in partitions]
         )
@@ -73,6 +84,7 @@ class OffsetSnapshotReader:
                     if number == partition and offset >= 0
                 },
                 {name: ends[self.tp(name, partition)] for name in self._names},
+                LakeRead(in_lake.get(partition, 0), lake) if lake else None,
             )
             for partition in partitions
         }

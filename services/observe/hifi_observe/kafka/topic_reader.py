@@ -1,6 +1,7 @@
 """Read every topic of the partition numbers that this instance observes into their ledgers."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -51,7 +52,17 @@ class TopicReader:
         topics: Topics,
         publisher: Publisher,
         traces: EventTracer | None = None,
+        lake: Callable[[], frozenset[tuple[str, str]]] = frozenset,
     ) -> None:
+        """Read nothing yet.
+
+        Args:
+            settings: of the service.
+            topics: of the stream.
+            publisher: of minutes that close.
+            traces: gets the records, too.
+            lake: returns pipe and name of the destinations that the service lake delivers to.
+        """
         self.ledgers: dict[int, PartitionLedger] = {}
         self.answered_s = monotonic_s()
         """When Kafka last answered, monotonic clock."""
@@ -61,6 +72,7 @@ class TopicReader:
         self._rules: ClosingRules = settings.rules
         self._publisher = publisher
         self._traces = traces
+        self._lake = lake
         self._snapshots = OffsetSnapshotReader(settings.kafka, topics)
         self._membership = PartitionMembership(settings, topics, self._changed)
         self._consumer = bare_consumer(settings)
@@ -167,7 +179,7 @@ class TopicReader:
             async with self._lock:
                 due = [partition for partition, ledger in self.ledgers.items() if not ledger.busy]
                 if due:
-                    taken = await self._snapshots.snapshots(self._consumer, due)
+                    taken = await self._snapshots.snapshots(self._consumer, due, self._lake())
                     self.answered_s = monotonic_s()
                     for partition, snapshot in taken.items():
                         self.ledgers[partition].begin(snapshot)

@@ -61,7 +61,13 @@ class _Chunk:
 class Backlog:
     """A queue in offset order; records leave it when the service commits past them."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "") -> None:
+        """Make an empty queue.
+
+        Args:
+            kind: of the stages that are marked as passed; empty: as they were read.
+        """
+        self._kind = kind
         self._chunks: deque[_Chunk] = deque()
         self.committed = -1
         """The offset that the service committed last; -1: none yet."""
@@ -104,7 +110,8 @@ class Backlog:
                 by_group.setdefault(number, []).append(sequence)
             for number, sequences in by_group.items():
                 pipe_minute, stage, epoch = chunk.groups[number]
-                pipe_minute.pass_by(stage, epoch, sequences)
+                passed_stage = stage._replace(kind=self._kind) if self._kind else stage
+                pipe_minute.pass_by(passed_stage, epoch, sequences)
                 self._held[pipe_minute.pipe, stage.destination] -= len(sequences)
             chunk.start = end
             if end < len(chunk.offsets):

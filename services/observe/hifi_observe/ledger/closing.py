@@ -43,6 +43,16 @@ class ClosingRules:
 
 
 @dataclass(frozen=True, slots=True)
+class LakeRead:
+    """What the service lake reads of `enriched`, beside egest."""
+
+    committed: int
+    """Its committed offset; 0: none yet."""
+    destinations: frozenset[tuple[str, str]]
+    """Pipe and name of the destinations that it delivers to."""
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetSnapshot:
     """Kafka's offsets for one partition number, read in the order of the fields."""
 
@@ -54,6 +64,8 @@ class OffsetSnapshot:
     """Topic to the committed offset of the service that reads it."""
     ends: Mapping[str, int]
     """Topic to its end offset."""
+    lake: LakeRead | None = None
+    """What the service lake reads; None: no pipe has a table."""
 
     def reached(self, positions: Mapping[str, int]) -> bool:
         """Whether every topic was read up to the ends."""
@@ -73,14 +85,20 @@ class MinuteResult:
     """Events in `raw` whose epoch ended without its closing ack report."""
 
 
-def inspect_minute(pipe_minute: PipeMinute, pending: hops.Pending) -> MinuteResult:
+def inspect_minute(
+    pipe_minute: PipeMinute, pending: hops.Pending, lake: hops.LakeDestinations
+) -> MinuteResult:
     """The state of a minute as it is now, without closing it; losses are final only if the minute is closed."""
     counts = pipe_minute.frozen + hops.counts(pipe_minute)
-    return MinuteResult(pipe_minute, counts, hops.unresolved(pipe_minute, pending))
+    return MinuteResult(pipe_minute, counts, hops.unresolved(pipe_minute, pending, lake))
 
 
 def close_minute(
-    pipe_minute: PipeMinute, pending: hops.Pending, ingest: IngestActivity, counted: Mapping[str, int]
+    pipe_minute: PipeMinute,
+    pending: hops.Pending,
+    ingest: IngestActivity,
+    counted: Mapping[str, int],
+    lake: hops.LakeDestinations = frozenset(),
 ) -> MinuteResult:
     """Close a minute, or amend a closed one: freeze its counts and keep only the unresolved identities.
 
@@ -89,8 +107,9 @@ def close_minute(
         pending: identities whose records the reading service has not committed past.
         ingest: ack reports of the partition.
         counted: topic to the next offset that is not counted yet.
+        lake: pipe and name of the destinations that the service lake delivers to.
     """
-    unresolved = hops.unresolved(pipe_minute, pending)
+    unresolved = hops.unresolved(pipe_minute, pending, lake)
     now = hops.counts(pipe_minute)
     result = MinuteResult(pipe_minute, pipe_minute.frozen + now, unresolved)
     if pipe_minute.open:

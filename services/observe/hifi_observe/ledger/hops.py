@@ -8,7 +8,7 @@ were read (see `closing`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from hifi_observe.ledger.id_set import IdSet, union
@@ -16,6 +16,7 @@ from hifi_observe.ledger.pipe_minute import Count, PipeMinute
 from hifi_observe.ledger.stage import (
     ACCEPTED,
     ENRICHED,
+    LAKE,
     NORMALIZED,
     PARKED,
     RAW,
@@ -26,6 +27,8 @@ from hifi_observe.ledger.stage import (
 
 FINAL = ("delivered", "filtered", "duplicate", "dead-delivery")
 """Stages that end a delivery. The receipt `dead-letter` does not: the dead letter itself must exist."""
+LakeDestinations = Collection[tuple[str, str]]
+"""Pipe and name of the destinations whose deliveries the service lake reads from `enriched`, and not egest."""
 Pending = Callable[[PipeMinute, EventStage], IdSet]
 """Returns the identities whose records of a stage the reading service has not committed past."""
 
@@ -46,10 +49,12 @@ def destinations(pipe_minute: PipeMinute) -> list[str]:
     return sorted({stage.destination for stage in pipe_minute.seen if stage.kind in kinds})
 
 
-def unresolved(pipe_minute: PipeMinute, pending: Pending) -> list[Unresolved]:
+def unresolved(
+    pipe_minute: PipeMinute, pending: Pending, lake: LakeDestinations = frozenset()
+) -> list[Unresolved]:
     """Events and deliveries without an end: one entry for each hop, destination and state."""
     found: dict[tuple[str, str, str], Unresolved] = {}
-    for one in _unresolved(pipe_minute, pending):
+    for one in _unresolved(pipe_minute, pending, lake):
         if one.ids:
             found.setdefault(_key(one), Unresolved(*_key(one), IdSet())).ids.update(one.ids)
     return list(found.values())
@@ -76,7 +81,7 @@ def unread(pipe_minute: PipeMinute) -> IdSet:
     return behind
 
 
-def _unresolved(pipe_minute: PipeMinute, pending: Pending) -> Iterator[Unresolved]:
+def _unresolved(pipe_minute: PipeMinute, pending: Pending, lake: LakeDestinations) -> Iterator[Unresolved]:
     seen = _Sets(pipe_minute.seen)
     yield Unresolved("ingest", "", "lost", seen[ACCEPTED] - seen[RAW])
     refused = seen["dead-event", "egest"]
@@ -98,9 +103,8 @@ def _unresolved(pipe_minute: PipeMinute, pending: Pending) -> Iterator[Unresolve
         later = union(
             seen[kind, name, retry_pass] for retry_pass in retry_passes for kind in (RETRY_IN, RETRY_OUT)
         )
-        yield from _split(
-            pipe_minute, pending, "egest", name, EventStage(ENRICHED), seen["wanted", name] - final - later
-        )
+        read = EventStage(LAKE if (pipe_minute.pipe, name) in lake else ENRICHED)
+        yield from _split(pipe_minute, pending, "egest", name, read, seen["wanted", name] - final - later)
         onward = IdSet()
         """Identities seen in any later retry pass."""
         for retry_pass in reversed(retry_passes):

@@ -12,6 +12,7 @@ from hifi_observe.ledger import ack_report, durations, stage
 from hifi_observe.ledger.backlog import Backlog
 from hifi_observe.ledger.closing import (
     ClosingRules,
+    LakeRead,
     MinuteResult,
     OffsetSnapshot,
     close_minute,
@@ -61,6 +62,8 @@ class PartitionLedger:
         self._through: dict[str, int] = {}
         """Topic to the offset up to which closed minutes were published."""
         self._snapshot: OffsetSnapshot | None = None
+        self._lake: LakeRead | None = None
+        self._lake_backlog = Backlog(stage.LAKE)
         self._transit = durations.Transit()
 
     @classmethod
@@ -102,6 +105,9 @@ class PartitionLedger:
         self._snapshot = snapshot
         for topic, committed in snapshot.committed.items():
             self._backlog(topic).commit(committed)
+        self._lake = snapshot.lake
+        if snapshot.lake is not None:
+            self._lake_backlog.commit(snapshot.lake.committed)
         self._apply_ack_reports()
 
     @property
@@ -131,7 +137,11 @@ class PartitionLedger:
         results = []
         for key, pipe_minute in list(self.pipe_minutes.items()):
             if (pipe_minute.open and pipe_minute.minute <= self.closed_minute) or pipe_minute.dirty:
-                results.append(close_minute(pipe_minute, self.pending, self.ingest, self._counted()))
+                results.append(
+                    close_minute(
+                        pipe_minute, self.pending, self.ingest, self._counted(), self._lake_destinations
+                    )
+                )
             if self.rules.forgettable(pipe_minute, taken_us):
                 del self.pipe_minutes[key]
         self._through = self._counted()
@@ -145,7 +155,7 @@ class PartitionLedger:
             if pipe_minute.open:
                 for topic, first in pipe_minute.firsts.items():
                     points[topic] = min(first, points.get(topic, first))
-        for topic, backlog in self.backlogs.items():
+        for topic, backlog in [*self.backlogs.items(), (stage.ENRICHED, self._lake_backlog)]:
             if backlog.head is not None:
                 points[topic] = min(backlog.head, points.get(topic, backlog.head))
         first_report = self.ingest.first_offset(self.closed_minute)
@@ -155,6 +165,8 @@ class PartitionLedger:
 
     def pending(self, pipe_minute: PipeMinute, at: EventStage) -> IdSet:
         """Identities of a minute whose records of a stage are not committed past."""
+        if at.kind == stage.LAKE:
+            return self._lake_backlog.holding(pipe_minute, EventStage(stage.ENRICHED))
         return union(
             backlog.holding(pipe_minute, at)
             for topic, backlog in self.backlogs.items()
@@ -163,7 +175,7 @@ class PartitionLedger:
 
     def look(self, pipe_minute: PipeMinute) -> MinuteResult:
         """The state of a minute as it is now, without closing it."""
-        return inspect_minute(pipe_minute, self.pending)
+        return inspect_minute(pipe_minute, self.pending, self._lake_destinations)
 
     def take(self, topic: str, records: Sequence[ConsumedRecord]) -> None:
         """Add records of a topic (named without the stream), in offset order."""
@@ -188,6 +200,9 @@ class PartitionLedger:
         """Group the records, then apply whole groups."""
         backlog = self._backlog(topic) if kind in stage.READERS else None
         committed = backlog.committed if backlog is not None else 0
+        lake = self._lake if kind == stage.ENRICHED else None
+        if lake is not None:
+            committed = min(committed, self._lake_backlog.committed)
         batch = group_records(kind, records, committed)
         if batch.foreign:
             self.foreign[topic] += batch.foreign
@@ -196,6 +211,8 @@ class PartitionLedger:
         columns = batch.columns.without_discarded()
         if backlog is not None:
             backlog.put(columns)
+            if lake is not None:
+                self._lake_backlog.put(columns)
         elif kind == stage.RECEIPTS:
             self._apply_receipts(columns)
         elif kind == stage.DEAD_LETTER:
@@ -225,11 +242,29 @@ class PartitionLedger:
         for group in shown:
             self._show(pipe_minute, group)
         for group, sequences in passed:
-            pipe_minute.pass_by(group.stages[0], group.epoch, sequences)
+            self._pass_by(kind, pipe_minute, group, sequences)
         for revision, groups in _by_revision(shown).items():
-            lags = durations.measure(kind, pipe_minute, groups, self._transit)
-            if lags:
-                self.live.lags(records.pipe, revision, lags)
+            self._measure(kind, pipe_minute, revision, groups)
+
+    def _measure(
+        self, kind: str, pipe_minute: PipeMinute, revision: int, groups: Sequence[RecordGroup]
+    ) -> None:
+        """Measure groups of one revision; what lake delivers says nothing about the other lags of this moment."""
+        lake = self._lake_destinations
+        in_lake = (
+            [one for one in groups if (pipe_minute.pipe, one.stages[0].destination) in lake] if lake else []
+        )
+        others = [one for one in groups if one not in in_lake] if in_lake else groups
+        if in_lake:
+            durations.measure(kind, pipe_minute, in_lake, self._transit)
+        lags = durations.measure(kind, pipe_minute, others, self._transit) if others else []
+        if lags:
+            self.live.lags(pipe_minute.pipe, revision, lags)
+
+    def _pass_by(self, kind: str, pipe_minute: PipeMinute, group: RecordGroup, sequences: list[int]) -> None:
+        pipe_minute.pass_by(group.stages[0], group.epoch, sequences)
+        if kind == stage.ENRICHED and self._lake is not None:
+            pipe_minute.pass_by(EventStage(stage.LAKE), group.epoch, sequences)
 
     def _show(self, pipe_minute: PipeMinute, group: RecordGroup) -> None:
         if group.watched:
@@ -296,6 +331,10 @@ class PartitionLedger:
             pipe_minute.open = False
         self.pipe_minutes[key] = pipe_minute
         return pipe_minute
+
+    @property
+    def _lake_destinations(self) -> frozenset[tuple[str, str]]:
+        return frozenset() if self._lake is None else self._lake.destinations
 
     def _counted(self) -> dict[str, int]:
         """Topic to the next offset that is not in the pipe minutes yet."""

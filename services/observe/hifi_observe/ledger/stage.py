@@ -25,6 +25,8 @@ READERS: Final = {
     RETRY_IN: "retrier",
 }
 """Kind of topic to the service that reads it. No service reads the other kinds."""
+LAKE: Final = "enriched/lake"
+"""Stands for `enriched` as the service lake reads it, where its commits count instead of egest's."""
 WRITERS: Final = {RAW: "ingest", NORMALIZED: "normalize", ENRICHED: "enrich", RETRY_OUT: "retrier"}
 """Kind of topic to the only service that writes it."""
 

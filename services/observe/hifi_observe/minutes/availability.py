@@ -6,7 +6,7 @@ unknown, not up. Dead letters do not make a minute down: they are counted separa
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,14 @@ from hifi_observe.ledger.sketch import Sketch
 
 UP, DOWN, UNKNOWN = "up", "down", "unknown"
 DAY_MINUTES, WEEK_MINUTES, MONTH_MINUTES = 1440, 7 * 1440, 30 * 1440
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationLimits:
+    """Limits of a destination with an SLO of its own."""
+
+    p95_us: int
+    loss: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,8 @@ class SloLimits:
     """Longest allowed gap in ingest's heartbeat, which is written every second."""
     failed_share: float = 0.01
     """Largest allowed share of 5xx among ingest's answers."""
+    destinations: Mapping[str, DestinationLimits] = field(default_factory=dict)
+    """Destinations with an SLO of their own; the limits above are for all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +74,51 @@ class Judgement:
     causes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedDeliveries:
+    """The deliveries of a minute that have one SLO."""
+
+    lags: Sketch
+    """Accepted time to 2xx of every delivery."""
+    undelivered: int = 0
+    """Events and deliveries without an outcome."""
+    lost: int = 0
+    """How many of them are lost."""
+
+    def p95_us(self, age_us: int) -> int:
+        """Their p95; those without an outcome count with this age. Microseconds."""
+        with_waiting = self.lags.copy()
+        with_waiting.add_many(age_us, self.undelivered)
+        return round(with_waiting.quantile_us(0.95))
+
+
 def judge(
-    lags: Sketch, undelivered: int, age_us: int, lost: int, limits: SloLimits, intake: IngestHealth
+    deliveries: JudgedDeliveries,
+    age_us: int,
+    limits: SloLimits,
+    intake: IngestHealth,
+    own: Sequence[tuple[JudgedDeliveries, DestinationLimits]] = (),
 ) -> Judgement:
     """Judge a minute.
 
     Args:
-        lags: accepted time to 2xx of every delivery.
-        undelivered: events and deliveries without an outcome.
-        age_us: age of the youngest of them, microseconds.
-        lost: how many of them are lost.
+        deliveries: those with the SLO of the pipe.
+        age_us: age of the youngest event of the minute, microseconds.
         limits: of the pipe.
         intake: health of ingest in the minute.
+        own: of each destination with an SLO of its own.
     """
-    with_waiting = lags.copy()
-    with_waiting.add_many(age_us, undelivered)
-    p95_us = round(with_waiting.quantile_us(0.95))
+    p95_us = deliveries.p95_us(age_us)
     causes = []
-    if lost > limits.loss:
+    if deliveries.lost > limits.loss or any(one.lost > its.loss for one, its in own):
         causes.append("loss")
-    if p95_us > limits.p95_us:
+    if p95_us > limits.p95_us or any(one.p95_us(age_us) > its.p95_us for one, its in own):
         causes.append("lag")
     if not intake.within(limits):
         causes.append("ingest")
     if causes:
         return Judgement(DOWN, p95_us, causes)
-    if intake.gap_s is None and not len(lags):
+    if intake.gap_s is None and not len(deliveries.lags) and not any(len(one.lags) for one, _ in own):
         return Judgement(UNKNOWN, p95_us)
     return Judgement(UP, p95_us)
 

@@ -1,9 +1,9 @@
 """Merge a minute of a pipe over its partitions: what the console, the API and the command line show. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.ledger.id_set import IdSet
@@ -11,10 +11,11 @@ from hifi_observe.ledger.pipe_minute import Count, PipeMinute
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.ledger.stage import EventStage
 from hifi_observe.ledger.watch_counts import WatchCounts
-from hifi_observe.minutes.availability import IngestHealth, Judgement, SloLimits, judge
+from hifi_observe.minutes.availability import IngestHealth, JudgedDeliveries, Judgement, SloLimits, judge
 
 LISTED = 100_000
 """Lost identities listed for a minute and partition; further ones are only counted."""
+_END: Final = "end.accepted/"
 _OUTPUT = {"ingest": "raw", "normalize": "normalized", "enrich": "enriched"}
 
 
@@ -124,7 +125,7 @@ def merge(
     hops = [_hop(hop, destination, counts, left, copies) for hop, destination in _rows(counts, left)]
     destinations = [_destination(name, counts, left, copies) for name in _names(counts)]
     lost = sum(number for (_, _, state), number in left.items() if state == "lost")
-    judgement = _judge(minute, at_us, left, sketches, lost, limits, intake)
+    judgement = _judge(minute, at_us, left, sketches, limits, intake)
     return {
         "pipe": pipe,
         "minute": minute,
@@ -183,17 +184,23 @@ def _judge(
     at_us: int,
     left: Counter[tuple[str, str, str]],
     sketches: Mapping[str, Sketch],
-    lost: int,
     limits: SloLimits,
     intake: IngestHealth,
 ) -> Judgement:
-    lags = Sketch()
-    for name, sketch in sketches.items():
-        if name.startswith("end.accepted/"):
-            lags.merge(sketch)
-    undelivered = sum(left.values())
+    def of(destinations: Callable[[str], bool]) -> JudgedDeliveries:
+        lags = Sketch()
+        for name, sketch in sketches.items():
+            if name.startswith(_END) and destinations(name.removeprefix(_END)):
+                lags.merge(sketch)
+        states = Counter[str]()
+        for (_, name, state), number in left.items():
+            if destinations(name):
+                states[state] += number
+        return JudgedDeliveries(lags, states.total(), states["lost"])
+
     age_us = max(0, at_us - (minute + 1) * 60_000_000)
-    return judge(lags, undelivered, age_us, lost, limits, intake)
+    own = [(of(name.__eq__), its) for name, its in limits.destinations.items()]
+    return judge(of(lambda name: name not in limits.destinations), age_us, limits, intake, own)
 
 
 def _rows(counts: Mapping[Count, int], left: Mapping[tuple[str, str, str], int]) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 
 from hifi import event
-from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
+from hifi_observe.ledger.closing import ClosingRules, LakeRead, MinuteResult, OffsetSnapshot
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.stage import EventStage
@@ -192,3 +192,27 @@ def test_a_copy_of_an_event_that_came_to_its_end_is_a_copy_after_closing_too() -
     assert (result.pipe_minute.copies[EventStage("raw")], result.pipe_minute.late) == (1, 1)
     assert result.counts["ingest", "", "in"] == 2
     assert told(result) == {("normalize", "in_flight"): 1}
+
+
+def test_deliveries_to_tables_are_judged_by_the_commits_of_lake() -> None:
+    made = ledger()
+    tables = frozenset({("flights", "lake")})
+
+    def look(in_lake: int) -> dict[tuple[str, str], int]:
+        at = {"raw": 9, "normalized": 9, "enriched": 2}
+        ends = dict(made.positions)
+        made.begin(OffsetSnapshot(CLOSED_US, 0, at, ends, LakeRead(in_lake, tables)))
+        made.settle()
+        unresolved = made.look(made.pipe_minutes["flights", MINUTE]).unresolved
+        return {(one.destination, one.state): len(one.ids) for one in unresolved if one.hop == "egest"}
+
+    made.begin(OffsetSnapshot(0, 0, {}, {}, LakeRead(0, tables)))
+    made.drop_snapshot()
+    for name in ("raw", "normalized"):
+        made.take(name, [row(0, 0), row(1, 1)])
+    made.take("enriched", [row(0, 0, to=b"web,lake"), row(1, 1, to=b"web,lake")])
+    made.take("receipts", [row(0, 0, destination=b"web", outcome=b"delivered")])
+    assert look(0) == {("web", "lost"): 1, ("lake", "in_flight"): 2}
+    assert look(1) == {("web", "lost"): 1, ("lake", "lost"): 1, ("lake", "in_flight"): 1}
+    made.take("receipts", [row(1, 0, destination=b"lake", outcome=b"delivered")])
+    assert look(2) == {("web", "lost"): 1, ("lake", "lost"): 1}

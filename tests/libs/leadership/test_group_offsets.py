@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_enrich.query.group_offsets import starting_offsets
+from hifi.leadership.group_offsets import starting_offsets
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.none() | st.integers(0, 120))

@@ -1,4 +1,4 @@
-"""Reads and commits the offsets of the group `<stream>.enrich`, the only state that enrich keeps."""
+"""Reads and commits the offsets of a Spark query in a consumer group, as the other services have theirs."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Elects the instance that runs the query: the one to which a group assigns `<stream>.enrich-leader`, one partition."""
+"""Elects the instance that runs the query: the one to which a group assigns the only partition of a topic."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,7 @@ from aiokafka.errors import KafkaError
 from hifi import log
 from hifi.kafka.clients import group_consumer
 from hifi.settings import ServiceSettings
-from hifi.topics import Topics
 
-_GROUP: Final = "enrich-leader"
 _RETRY_S: Final = 1.0
 _HAND_OVER_TIMEOUT_S: Final = 20.0
 _HEARTBEAT_MS: Final = 300
@@ -25,9 +23,17 @@ logger = log.get(__name__)
 class LeaderElection:
     """Takes part in the election until it is stopped."""
 
-    def __init__(self, settings: ServiceSettings, topics: Topics) -> None:
+    def __init__(self, settings: ServiceSettings, group: str, topic: str) -> None:
+        """Take no part yet; `start` joins.
+
+        Args:
+            settings: of the service.
+            group: consumer group of its instances, only for the election.
+            topic: with one partition.
+        """
         self._settings = settings
-        self._topics = topics
+        self._group = group
+        self._topic = topic
         self._task: asyncio.Task[None] | None = None
         self.decided = asyncio.Event()
         """Set after the first decision of the group."""
@@ -74,10 +80,8 @@ class LeaderElection:
             await asyncio.sleep(_RETRY_S)
 
     async def _be_member(self) -> None:
-        consumer = group_consumer(
-            self._settings, self._topics.group(_GROUP), heartbeat_interval_ms=_HEARTBEAT_MS
-        )
-        consumer.subscribe([self._topics.enrich_leader], listener=_LeadershipListener(self))
+        consumer = group_consumer(self._settings, self._group, heartbeat_interval_ms=_HEARTBEAT_MS)
+        consumer.subscribe([self._topic], listener=_LeadershipListener(self))
         try:
             await consumer.start()
             while True:

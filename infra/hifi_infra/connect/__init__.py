@@ -1,0 +1,1 @@
+"""Kafka Connect with Debezium, for the changes of databases."""

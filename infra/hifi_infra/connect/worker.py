@@ -1,0 +1,125 @@
+"""One worker of Kafka Connect as a child process, with Debezium's connector for PostgreSQL and exactly-once sources."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from hifi.errors import Retryable
+from hifi_infra.java.jars import connect_jars, debezium_jars
+from hifi_infra.java.jdk import find_java
+from hifi_infra.java.kafka_command import LOG4J
+from hifi_infra.mesh.health_probe import get
+from hifi_infra.process.process import Process
+
+CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
+_START_S: Final = 180.0
+_POLL_S: Final = 0.5
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+
+class ConnectWorker:
+    """Runs a worker. Its connectors and their positions are kept in topics of the Kafka cluster."""
+
+    def __init__(self, folder: Path, bootstrap: str, port: int, *, brokers: int = 1) -> None:
+        """Nothing is started yet.
+
+        Args:
+            folder: for its settings and its log.
+            bootstrap: bootstrap servers of a Kafka cluster without security.
+            port: of the REST API, on this machine only.
+            brokers: of the cluster, which bounds the copies of the worker's topics.
+        """
+        self.url: Final = f"http://127.0.0.1:{port}"
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self._port = port
+        self._copies = min(brokers, 3)
+        self.process: Process | None = None
+
+    async def start(self) -> None:
+        """Start the worker, and return when it knows the connector.
+
+        Raises:
+            Misconfigured: Java or a jar is missing and cannot be installed.
+            Retryable: it ends, or is not ready in time; the message has the end of its log.
+        """
+        self.process = await asyncio.to_thread(self._process)
+        await self.process.start()
+        await self.wait_ready()
+
+    async def wait_ready(self) -> None:
+        """Return when the worker answers and knows the connector.
+
+        Raises:
+            Retryable: as `start`.
+        """
+        process, end_s = self.process, time.monotonic() + _START_S
+        assert process is not None
+        while not await self._knows_connector():
+            if not process.running or time.monotonic() > end_s:
+                why = "is not ready in time" if process.running else "has ended"
+                raise Retryable(f"Kafka Connect {why}; end of its log {process.log}:\n{process.tail(5)}")
+            await asyncio.sleep(_POLL_S)
+
+    async def stop(self) -> None:
+        """End the worker; its connectors go on when it is started again."""
+        if self.process is not None:
+            await self.process.kill()
+
+    async def _knows_connector(self) -> bool:
+        try:  # the port is open some seconds before the plugins are known
+            status, body = await get(self._port, "/connector-plugins")
+        except OSError:
+            return False
+        return status == 200 and any(one["class"] == CONNECTOR for one in orjson.loads(body))
+
+    def _process(self) -> Process:
+        plugin = self._folder / "plugins" / "debezium-postgres"
+        plugin.mkdir(parents=True, exist_ok=True)
+        for jar in debezium_jars():
+            link = plugin / jar.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(jar)
+        properties = self._folder / "worker.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings(plugin).items()))
+        java = find_java()
+        command = [
+            str(java.executable),
+            "-Xmx512m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-Dlog4j2.configurationFile={LOG4J}",
+            "-cp",
+            os.pathsep.join(map(str, connect_jars())),
+            "org.apache.kafka.connect.cli.ConnectDistributed",
+            str(properties),
+        ]
+        return Process("Kafka Connect", command, log=self._folder / "connect.log")
+
+    def _settings(self, plugin: Path) -> dict[str, str]:
+        copies = str(self._copies)
+        return {
+            "bootstrap.servers": self._bootstrap,
+            "group.id": "hifi-connect",
+            "config.storage.topic": "hifi-connect.configs",
+            "config.storage.replication.factor": copies,
+            "offset.storage.topic": "hifi-connect.offsets",
+            "offset.storage.replication.factor": copies,
+            "offset.storage.partitions": "5",
+            "status.storage.topic": "hifi-connect.status",
+            "status.storage.replication.factor": copies,
+            "exactly.once.source.support": "enabled",
+            "key.converter": _JSON,
+            "value.converter": _JSON,
+            "listeners": self.url,
+            "plugin.path": str(plugin.parent),
+            "plugin.discovery": "only_scan",
+            # Passwords of databases stay in files of this host.
+            "config.providers": "dir",
+            "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+        }

@@ -1,0 +1,1 @@
+"""PostgreSQL servers for demonstrations and tests."""

@@ -1,0 +1,21 @@
+"""Which service reads the deliveries of a destination from `enriched`: its kind decides."""
+
+from typing import Final, Literal, TypeAlias
+
+from hifi.pipe.model import ConnectorDestination, Destination
+from hifi.pipe.registry import PipeRegistry
+
+Reader: TypeAlias = Literal["egest", "lake"]
+KIND: Final = "iceberg"
+"""The kind of destinations that the service lake reads."""
+
+
+def reader(destination: Destination) -> Reader:
+    """The service that delivers the events of a destination."""
+    return "lake" if isinstance(destination, ConnectorDestination) and destination.kind == KIND else "egest"
+
+
+def declared_destination(registry: PipeRegistry, pipe: str, name: str) -> Destination | None:
+    """A destination as the current revision of its pipe declares it, else as another one that is in use does."""
+    declared = (known.pipe.destination(name) for known in registry.in_use() if known.pipe.pipe == pipe)
+    return next((one for one in declared if one is not None), None)

@@ -1,0 +1,1 @@
+"""One active instance of a service with a Spark query: which one, and the offsets at which its query starts."""

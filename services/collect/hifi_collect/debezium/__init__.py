@@ -1,0 +1,1 @@
+"""Changes of databases, by Debezium in Kafka Connect."""

@@ -1,0 +1,1 @@
+"""The service lake: writes events to Apache Iceberg tables."""

@@ -1,0 +1,1 @@
+"""What happens with the events of one micro-batch."""

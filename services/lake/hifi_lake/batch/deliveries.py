@@ -1,0 +1,81 @@
+"""The deliveries of a batch: one row for each event and table, parsed from the records of `enriched` with Spark SQL."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from hifi import event
+from hifi.sql.generator import literal
+from hifi_lake.table.progress import TableProgress
+
+WORK: Final = "work"
+"""Column with what identifies copies of a delivery: the event's identity, and the number of its replay."""
+_PARSED: Final = {
+    "identity": f"if(headers[0].key = '{event.IDENTITY}', split(cast(headers[0].value as string), ';'), null)",
+    "hop": f"if(headers[1].key = '{event.HOP}', split(cast(headers[1].value as string), ';'), null)",
+    "pipe": "identity[1]",
+    "barrier": "cast(identity[3] as bigint)",
+    "accepted_us": "cast(identity[4] as bigint)",
+    "seq": "identity[6]",
+    "raw": "coalesce(cast(hop[1] as bigint), -1)",
+    "replay": f"nullif(cast(filter(headers, h -> h.key = '{event.REPLAY}')[0].value as string), '0')",
+    "refused_by": f"cast(filter(headers, h -> h.key = '{event.SERVICE}')[0].value as string)",
+    WORK: "if(replay is null, seq, concat(seq, '~', replay))",
+    # A replay that re-entered at enrich has its old offset in `raw`: only its identity tells whether it is a copy.
+    "ranked": "raw >= 0 and (replay is null or coalesce(refused_by, '') != 'enrich')",
+}
+_KEPT: Final = (
+    *("partition", "offset", "key", "value", "headers"),
+    *("pipe", "accepted_us", "seq", "raw", WORK, "ranked", "destination"),
+)
+
+
+def parse(records: DataFrame) -> DataFrame:
+    """The columns that records of `enriched` have for a person who reads them; null where one is malformed."""
+    for name, expression in _PARSED.items():
+        records = records.withColumn(name, sql.expr(expression))
+    return records
+
+
+def deliveries(parsed: DataFrame, tables: Iterable[tuple[str, str]]) -> DataFrame:
+    """One row for each event and destination among `tables`, pairs of pipe and destination."""
+    known = ", ".join(literal(f"{pipe}/{destination}") for pipe, destination in tables)
+    wanted = (
+        f"filter(array_distinct(split(hop[2], ',')), one -> concat(pipe, '/', one) in ({known or 'null'}))"
+    )
+    return parsed.withColumn("destination", sql.expr(f"explode({wanted})")).select(*_KEPT)
+
+
+def without_copies(rows: DataFrame, progress: TableProgress) -> DataFrame:
+    """The first copies among the deliveries of one table.
+
+    Args:
+        rows: of one table.
+        progress: that the table had before the batch.
+    """
+    new = rows.filter(beyond(progress))
+    repeated = new.groupBy(WORK).agg(sql.min("offset").alias("first"), sql.count("*").alias("copies"))
+    firsts = [tuple(one) for one in repeated.filter("copies > 1").select(WORK, "first").collect()]
+    if not firsts:
+        return new
+    names = f"`{WORK}` string, first bigint"
+    known = sql.broadcast(rows.sparkSession.createDataFrame(firsts, names))
+    return new.join(known, WORK, "left").filter("first is null or offset = first").drop("first")
+
+
+def beyond(progress: TableProgress) -> str:
+    """SQL of whether a delivery is beyond the progress of its table: not decided yet, and no copy of a row."""
+    offsets = {partition: one.next for partition, one in progress.partitions.items()}
+    raws = {partition: one.raw for partition, one in progress.partitions.items()}
+    accepted = {partition: one.accepted_us for partition, one in progress.partitions.items()}
+    first = f"not ranked or raw > {_by_partition(raws, -1)} or accepted_us > {_by_partition(accepted, -1)}"
+    return f"offset >= {_by_partition(offsets, 0)} and ({first})"
+
+
+def _by_partition(values: Mapping[int, int], default: int) -> str:
+    if not values:
+        return f"{default}L"
+    cases = " ".join(f"when {partition} then {value}L" for partition, value in sorted(values.items()))
+    return f"case partition {cases} else {default}L end"

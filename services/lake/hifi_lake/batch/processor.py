@@ -1,0 +1,183 @@
+"""One micro-batch: its deliveries to the tables, then their receipts, then the offsets of the group.
+
+Data and progress of a table are committed together, receipts after that, the offsets of the group last. Whenever the
+service is killed, the next run reads the batch again from the offsets of the group: what a table has already is not
+written again, and what has a receipt gets no other one.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
+
+from hifi import log
+from hifi.clock import now_us
+from hifi.errors import Fenced, Retryable
+from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
+from hifi.sql.generator import literal
+from hifi.sql.kafka_connector import write_records
+from hifi.topics import Topics
+from hifi_lake.batch import outcomes
+from hifi_lake.batch.deliveries import deliveries, parse
+from hifi_lake.batch.table_rows import REFUSAL
+from hifi_lake.batch.table_writer import TableWriter
+from hifi_lake.query.stream import LakeStream, Recorded, TableName
+from hifi_lake.settings import LakeSettings
+
+_MAINTENANCE_BATCHES: Final = 20
+"""Batches with rows after which a table is maintained."""
+
+logger = log.get(__name__)
+
+
+class BatchProcessor:
+    """Handles the batches of one run of the query, in their order."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: LakeSettings,
+        topics: Topics,
+        stream: LakeStream,
+        scratch: Path,
+    ) -> None:
+        """Open no table yet.
+
+        Args:
+            spark: session.
+            settings: of the service.
+            topics: of the stream.
+            stream: for pipes, receipts and offsets.
+            scratch: folder for temporary files.
+        """
+        self._spark = spark
+        self._settings = settings
+        self._topics = topics
+        self._stream = stream
+        self._scratch = scratch
+        self._writers: dict[TableName, TableWriter] = {}
+        self._batches: dict[TableName, int] = {}
+        self._recorded: list[Recorded] | None = None
+
+    def process(
+        self, records: DataFrame, start: StartOffsets, end: Mapping[int, int], offsets: GroupOffsets
+    ) -> None:
+        """Handle a batch.
+
+        Args:
+            records: of `enriched`.
+            start: where the batch starts; in the first batch of a run with the notes of the last commit.
+            end: partition to the offset after its last record.
+            offsets: of the group.
+
+        Raises:
+            Fenced: another instance has taken over.
+            Retryable: repeat the batch; those tables that could be written have it.
+        """
+        self._stream.require_leadership()
+        if self._recorded is None:
+            floors = {partition: int(note) for partition, note in start.notes.items() if note.isdigit()}
+            self._recorded = self._stream.recorded(floors)
+        fetched_us = now_us()
+        found = self._deliveries(records)
+        failed: dict[TableName, str] = {}
+        try:
+            for row in found.groupBy("pipe", "destination").count().collect():
+                name = (row.pipe, row.destination)
+                mine = found.filter(
+                    f"pipe = {literal(row.pipe)} and destination = {literal(row.destination)}"
+                )
+                try:
+                    self._process_table(name, mine, start.offsets, end, fetched_us)
+                except Fenced:
+                    raise
+                except Exception as error:  # of the catalog, the warehouse or Spark: other tables go on
+                    logger.exception("table-failed", pipe=name[0], destination=name[1])
+                    self._writers.pop(name, None)
+                    failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
+        finally:
+            found.unpersist()
+        for name in self._stream.names():
+            self._stream.warn(name, failed.get(name))
+        if failed:
+            raise Retryable("; ".join(f"{'/'.join(name)}: {why}" for name, why in failed.items()))
+        self._recorded = []
+        floors = self._stream.receipts_end()
+        self._stream.commit(offsets, end, {partition: str(floor) for partition, floor in floors.items()})
+
+    def maintain(self) -> None:
+        """Compact the tables that have had many batches, and expire their snapshots.
+
+        A failure is logged: the next maintenance does it.
+        """
+        for name, batches in self._batches.items():
+            writer = self._writers.get(name)
+            if batches >= _MAINTENANCE_BATCHES and writer is not None:
+                self._batches[name] = 0
+                try:
+                    writer.maintain()
+                except Fenced:
+                    raise
+                except Exception:
+                    logger.exception("maintenance-failed", pipe=name[0], destination=name[1])
+                    self._writers.pop(name)
+
+    def _deliveries(self, records: DataFrame) -> DataFrame:
+        """The deliveries to tables, cached, with the pipes that the events need."""
+        while True:
+            names = self._stream.names()
+            seen = Observation()
+            parsed = parse(records).observe(seen, sql.max("barrier").alias("barrier"))
+            found = deliveries(parsed, sorted(names)).persist(StorageLevel.MEMORY_AND_DISK)
+            found.count()
+            self._stream.require_version(int(seen.get.get("barrier") or -1))
+            if names == self._stream.names():
+                return found
+            found.unpersist()
+
+    def _process_table(
+        self,
+        name: TableName,
+        mine: DataFrame,
+        start: Mapping[int, int],
+        end: Mapping[int, int],
+        fetched_us: int,
+    ) -> None:
+        writer = self._table_writer(name)
+        rows = writer.first_copies(mine, start).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            self._stream.require_leadership()
+            sent_us = now_us()
+            writer.commit(rows, end)
+            answered_us = now_us()
+            left = self._without_receipt(rows, name)
+            refused = left.filter(f"`{REFUSAL}` is not null")
+            dead = outcomes.dead_letters(refused, fetched_us)
+            done = outcomes.receipts(left.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us)
+            self._write(dead, self._topics.dead_letter)
+            self._write(done.unionByName(outcomes.refusals(refused, fetched_us)), self._topics.receipts)
+        finally:
+            rows.unpersist()
+        self._batches[name] = self._batches.get(name, 0) + 1
+
+    def _table_writer(self, name: TableName) -> TableWriter:
+        """The writer of a table as it is declared now."""
+        declared = self._stream.table(name)
+        known = self._writers.get(name)
+        if known is None or known.declared != declared:
+            known = TableWriter(declared, self._settings, self._spark, self._scratch)
+            self._writers[name] = known
+        return known
+
+    def _without_receipt(self, rows: DataFrame, name: TableName) -> DataFrame:
+        places = [one[2:] for one in self._recorded or [] if one[:2] == name]
+        if not places:
+            return rows
+        written = self._spark.createDataFrame(places, "partition int, offset bigint")
+        return rows.join(sql.broadcast(written), ["partition", "offset"], "left_anti")
+
+    def _write(self, records: DataFrame, topic: str) -> None:
+        write_records(records.withColumn("topic", sql.lit(topic)), self._settings)

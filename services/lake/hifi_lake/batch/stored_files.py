@@ -1,0 +1,78 @@
+"""The data files of a table, read and written with Spark."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from hifi.lake.iceberg import ACCEPTED, DAY
+from hifi_lake.table.catalog import spark_types
+from hifi_lake.table.commits import TableCommits
+from hifi_lake.table.file_store import FileStore
+
+_TASK_ROWS: Final = 200_000
+"""Rows from which on another task writes a part of them."""
+
+
+class StoredFiles:
+    """The data files of one table."""
+
+    def __init__(self, spark: SparkSession, commits: TableCommits, store: FileStore, file_rows: int) -> None:
+        """Read and write nothing yet.
+
+        Args:
+            spark: session.
+            commits: of the table.
+            store: of its files.
+            file_rows: maximum number of rows of a new file.
+        """
+        self._spark = spark
+        self._commits = commits
+        self._store = store
+        self._file_rows = file_rows
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """All columns that the table has, and their Spark SQL types."""
+        return spark_types(self._commits.table)
+
+    def matching(self, condition: BooleanExpression) -> list[DataFile]:
+        """The files that may have rows for which a condition is true, as the statistics in the catalog say."""
+        return [task.file for task in self._commits.table.scan(row_filter=condition).plan_files()]
+
+    def read(self, files: Sequence[DataFile]) -> DataFrame:
+        """The rows of files, with all columns of the table; columns that a file does not have are null."""
+        schema = ", ".join(f"`{name}` {kind}" for name, kind in self.types.items())
+        if not files:
+            return self._spark.createDataFrame([], schema)
+        return self._spark.read.schema(schema).parquet(
+            *self._store.readable([one.file_path for one in files])
+        )
+
+    @staticmethod
+    def name_of(file: DataFile) -> str:
+        """Its name without folders, which Spark has made unique."""
+        return str(file.file_path).rpartition("/")[2]
+
+    def write(self, rows: DataFrame, count: int) -> list[str]:
+        """Write rows to new files, each of one partition of the table.
+
+        Args:
+            rows: with the columns of the table.
+            count: about how many they are.
+
+        Returns:
+            URLs of the files.
+        """
+        parallel = min(self._spark.sparkContext.defaultParallelism, math.ceil(count / _TASK_ROWS))
+        tasks = max(1, parallel, math.ceil(count / self._file_rows))
+        writer = rows.coalesce(tasks).write
+        if self._commits.table.spec().fields:
+            writer = rows.withColumn(DAY, sql.to_date(ACCEPTED)).coalesce(tasks).write.partitionBy(DAY)
+        folder = self._store.new_folder()
+        writer.option("maxRecordsPerFile", self._file_rows).parquet(folder)
+        return self._store.publish(folder)

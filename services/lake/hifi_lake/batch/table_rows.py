@@ -1,0 +1,69 @@
+"""The rows of a table that deliveries become, as Spark SQL."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from hifi.event import CE_PREFIX
+from hifi.lake.iceberg import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
+from hifi.sql.generator import literal
+
+ROW: Final = "row"
+"""Column with the columns of the table, a struct."""
+DELETES: Final = "deletes"
+"""Column of whether the event deletes the row of its key."""
+REFUSAL: Final = "refusal"
+"""Column of why the event is no row of the table; null: it is one."""
+NO_KEY: Final = "no-key"
+NOT_JSON: Final = "not-json"
+_DATA: Final = "hifi data"
+_TEXT: Final = "cast(value as string)"
+
+
+def with_rows(deliveries: DataFrame, declared: LakeTable) -> DataFrame:
+    """Deliveries of a table with the columns `ROW`, `DELETES` and `REFUSAL`.
+
+    A value that does not fit its type is null, as in `enrich.fields`.
+    """
+    schema = ", ".join(f"`{name}` string" for name in declared.columns) or "`none` string"
+    parsed = deliveries.withColumn(_DATA, sql.expr(f"from_json({_TEXT}, {literal(schema)})"))
+    columns = {name: f"cast(`{_DATA}`.`{name}` as {kind.value})" for name, kind in declared.columns.items()}
+    for name, attribute in declared.settings.attributes.items():
+        header = literal(CE_PREFIX + attribute)
+        columns[name] = f"cast(filter(headers, h -> h.key = {header})[0].value as string)"
+    columns |= {ACCEPTED: "timestamp_micros(accepted_us)", SEQ: "seq", PARTITION: "partition", OFFSET: "raw"}
+    row = ", ".join(f"{expression} as `{name}`" for name, expression in columns.items())
+    return (
+        parsed.withColumn(ROW, sql.expr(f"struct({row})"))
+        .withColumn(DELETES, sql.expr(_deletes(declared.settings.delete_when)))
+        .withColumn(REFUSAL, sql.expr(_refusal(declared)))
+        .drop(_DATA)
+    )
+
+
+def _refusal(declared: LakeTable) -> str:
+    tests = [f"when not coalesce(startswith(ltrim(' \\t\\r\\n', {_TEXT}), '{{'), false) then '{NOT_JSON}'"]
+    if declared.settings.key:
+        missing = " or ".join(f"{ROW}.`{name}` is null" for name in declared.settings.key)
+        tests.append(f"when {missing} then '{NO_KEY}'")
+    return f"case {' '.join(tests)} end"
+
+
+def _deletes(delete_when: Mapping[str, Any]) -> str:
+    """SQL of whether all fields have the values; JSON texts are compared, so `1` is not `"1"`."""
+    if not delete_when:
+        return "false"
+    tests = []
+    for path, value in delete_when.items():
+        found = literal("$" + "".join(f"['{part}']" for part in path.split(".")))
+        text = f"to_json(try_variant_get(try_parse_json({_TEXT}), {found}))"
+        wanted = literal(orjson.dumps(value).decode())
+        tests.append(
+            f"{text} is not distinct from {wanted}"
+            if value is not None
+            else f"coalesce({text}, 'null') = 'null'"
+        )
+    return f"coalesce({' and '.join(tests)}, false)"

@@ -1,0 +1,158 @@
+"""Writes the deliveries of one table: Spark writes the files, the driver commits them."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from pyiceberg.expressions import AlwaysTrue, In
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sql
+
+from hifi import log, metrics
+from hifi.clock import monotonic_s
+from hifi.lake.iceberg import SEQ, LakeTable
+from hifi_lake.batch.deliveries import beyond, without_copies
+from hifi_lake.batch.merge import affected_files, merged, newest_by_key
+from hifi_lake.batch.stored_files import StoredFiles
+from hifi_lake.batch.table_rows import REFUSAL, ROW, with_rows
+from hifi_lake.settings import LakeSettings
+from hifi_lake.table.catalog import open_table
+from hifi_lake.table.commits import TableCommits
+from hifi_lake.table.file_store import FileStore
+from hifi_lake.table.progress import TableProgress
+
+logger = log.get(__name__)
+
+
+class TableWriter:
+    """Writes one table, as long as no other instance takes it over."""
+
+    def __init__(
+        self, declared: LakeTable, settings: LakeSettings, spark: SparkSession, scratch: Path
+    ) -> None:
+        """Open the table, take it over, and delete the files that a killed instance left behind.
+
+        Args:
+            declared: the table.
+            settings: of the service.
+            spark: session.
+            scratch: folder for temporary files.
+
+        Raises:
+            Misconfigured: see `open_table`.
+            Retryable: others commit all the time.
+        """
+        self.declared: Final = declared
+        self._settings = settings
+        writer = uuid4().hex
+        self._commits: Final = TableCommits(open_table(declared), writer, settings.lake_commit_attempts)
+        self._store = FileStore(self._commits.table, writer, scratch)
+        self._files = StoredFiles(spark, self._commits, self._store, settings.lake_file_rows)
+        deleted = self._store.delete_unreferenced()
+        logger.info("table-taken-over", table=self._commits.name, deleted_files=deleted)
+
+    @property
+    def progress(self) -> TableProgress:
+        """How far the table is."""
+        return self._commits.progress
+
+    def first_copies(self, deliveries: DataFrame, start: Mapping[int, int]) -> DataFrame:
+        """The first copies among the deliveries of the table, with the columns of `with_rows`.
+
+        Those that the table has already are among them: their receipts may be missing.
+
+        Args:
+            deliveries: of the table.
+            start: partition to the offset of the first record of the batch.
+        """
+        first = without_copies(deliveries, self._commits.progress_at(start))
+        rows = with_rows(first, self.declared)
+        new = sql.expr(beyond(self.progress))
+        replayed = [str(one.seq) for one in rows.filter(new & ~sql.col("ranked")).select("seq").collect()]
+        known = self._known(replayed) if replayed else []
+        return rows.filter(~(new & sql.col("seq").isin(known))) if known else rows
+
+    def commit(self, rows: DataFrame, end: Mapping[int, int]) -> None:
+        """Commit the rows that the table does not have yet.
+
+        Args:
+            rows: as `first_copies` returns them.
+            end: partition to the offset after the last record of the batch.
+
+        Raises:
+            Fenced: another instance writes the table.
+            Retryable: repeat the batch.
+        """
+        started_s = monotonic_s()
+        new = rows.filter(f"`{REFUSAL}` is null").filter(beyond(self.progress))
+        counted = _count(new)
+        total = sum(one.rows for one in counted)
+        if not total:
+            return
+        tops = {one.partition: (one.raw, one.accepted_us) for one in counted}
+        progress = self.progress.advanced(end, tops)
+        if self.declared.settings.mode == "append":
+            self._commits.append(self._files.write(new.select(f"{ROW}.*"), total), progress)
+        else:
+            self._merge(new, total, progress)
+        seconds = monotonic_s() - started_s
+        metrics.LAKE_COMMIT_SECONDS.observe(seconds)
+        metrics.LAKE_ROWS.labels(self.declared.pipe, self.declared.destination).inc(total)
+        logger.info("table-committed", table=self._commits.name, events=total, seconds=round(seconds, 3))
+
+    def maintain(self) -> None:
+        """Replace many small files of a partition by few, and delete old snapshots with their files.
+
+        Raises:
+            Fenced, Retryable: as `commit`.
+        """
+        settings = self._settings
+        small = [
+            one
+            for one in self._files.matching(AlwaysTrue())
+            if one.record_count < settings.lake_file_rows / 2
+        ]
+        small.sort(key=lambda one: repr(one.partition))
+        for _, members in groupby(small, key=lambda one: repr(one.partition)):
+            files = list(members)
+            if len(files) >= settings.lake_compact_files:
+                count = sum(one.record_count for one in files)
+                self._commits.replace(files, self._files.write(self._files.read(files), count), self.progress)
+                logger.info("table-compacted", table=self._commits.name, files=len(files), rows=count)
+        expired = self._commits.expire(settings.lake_keep_snapshots, settings.lake_keep_snapshots_s)
+        if expired:
+            deleted = self._store.delete_unreferenced()
+            logger.info(
+                "snapshots-expired", table=self._commits.name, snapshots=expired, deleted_files=deleted
+            )
+
+    def _merge(self, new: DataFrame, total: int, progress: TableProgress) -> None:
+        newest = newest_by_key(new, self.declared, self._files.types).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            old = affected_files(newest, self.declared, self._files)
+            rows = merged(newest, self._files.read(old), self.declared)
+            made = self._files.write(rows, total + sum(one.record_count for one in old))
+            self._commits.replace(old, made, progress)
+        finally:
+            newest.unpersist()
+
+    def _known(self, replayed: Sequence[str]) -> list[str]:
+        """Identities of replayed events that the table has: their offset in `raw` does not tell copies."""
+        scan = self._commits.table.scan(row_filter=In(SEQ, literals=set(replayed)), selected_fields=(SEQ,))
+        return [str(one) for one in scan.to_arrow()[SEQ].to_pylist()]
+
+
+def _count(new: DataFrame) -> list[Row]:
+    """Number of rows of each partition, with their highest offset in `raw` and newest accepted time."""
+    return (
+        new.groupBy("partition")
+        .agg(
+            sql.max(sql.expr("if(ranked, raw, -1)")).alias("raw"),
+            sql.max("accepted_us").alias("accepted_us"),
+            sql.count("*").alias("rows"),
+        )
+        .collect()
+    )

@@ -1,0 +1,1 @@
+"""The streaming query: start, supervision and end."""

@@ -1,0 +1,52 @@
+"""The Spark session of lake."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from hifi.jars import installed_jars
+from hifi.kafka.security import security_of
+from hifi.sql.spark_session import GENERATED, start_spark, task_slots
+from hifi_lake.settings import LakeSettings
+
+_CONF: Final = {
+    **GENERATED,
+    # Iceberg's statistics and types: Spark's default, INT96, has no statistics.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.fieldId.write.enabled": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # Files become part of a table by its commit, so a folder needs no marker of its own.
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # Plans and logs show the options of sources and sinks, which hold Kafka's credentials.
+    "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|password|secret",
+}
+
+
+def start_session(settings: LakeSettings, scratch: Path) -> SparkSession:
+    """Start Spark in this process. Blocks for some seconds.
+
+    Args:
+        settings: of the service.
+        scratch: folder for temporary files.
+    """
+    jars = installed_jars("spark")
+    conf = {
+        **_CONF,
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
+        "spark.driver.memory": settings.lake_driver_memory,
+    }
+    if task_slots(settings.lake_master) is None:
+        conf["spark.jars"] = ",".join(map(str, jars))
+    token_url = security_of(settings.kafka).token_url
+    # Kafka's client fetches access tokens only from the endpoints that this property names.
+    options = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_url}" if token_url else ""
+    return start_spark(
+        settings.lake_master,
+        f"hifi-lake-{settings.stream}",
+        scratch,
+        {**conf, **settings.lake_conf},
+        options,
+    )

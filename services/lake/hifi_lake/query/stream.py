@@ -1,0 +1,170 @@
+"""What the batches of the query need of the stream: tables, pipes, receipts and offsets.
+
+The batches run in a thread of Spark's; the stream is reached through the event loop of the service.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from aiokafka import TopicPartition
+
+from hifi import event, log
+from hifi.errors import Fenced, NotAnEvent, Retryable
+from hifi.health import Health
+from hifi.kafka.clients import topic_consumer
+from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.lake.iceberg import LakeTable, lake_table
+from hifi.lake.reader import reader
+from hifi.leadership.group_offsets import GroupOffsets
+from hifi.leadership.leader_election import LeaderElection
+from hifi.pipe.model import ConnectorDestination
+from hifi.pipe.registry import PipeRegistry
+from hifi.topics import Topics
+
+T = TypeVar("T")
+TableName = tuple[str, str]
+"""Pipe and destination."""
+Recorded = tuple[str, str, int, int]
+"""Pipe, destination, partition, and offset in `enriched` of a delivery that has a receipt."""
+_VERSION_TIMEOUT_S: Final = 30.0
+_CALL_TIMEOUT_S: Final = 120.0
+
+logger = log.get(__name__)
+
+
+class LakeStream:
+    """Calls from the thread of a batch. Make it on the event loop."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: Topics,
+        registry: PipeRegistry,
+        election: LeaderElection,
+        health: Health,
+    ) -> None:
+        """Connect nothing yet.
+
+        Args:
+            bootstrap: of Kafka.
+            topics: of the stream.
+            registry: of the pipes, started.
+            election: says whether this instance may still write.
+            health: shows tables whose declaration is wrong, and versions of the pipes that do not arrive.
+        """
+        self._bootstrap = bootstrap
+        self._topics = topics
+        self._registry = registry
+        self._election = election
+        self._health = health
+        self._loop = asyncio.get_running_loop()
+        self._known: dict[TableName, LakeTable] = {}
+
+    def names(self) -> set[TableName]:
+        """Every table that a pipe in use declares, or declared since this instance started.
+
+        A table that is no longer declared still gets the events that were routed to it before.
+        """
+        declared = {
+            (known.pipe.pipe, one.name)
+            for known in self._registry.in_use()
+            for one in known.pipe.destinations
+            if reader(one) == "lake"
+        }
+        return declared | self._known.keys()
+
+    def table(self, name: TableName) -> LakeTable:
+        """A table as the current revision of its pipe declares it, else as it was declared last.
+
+        Raises:
+            Misconfigured: the declaration is wrong.
+        """
+        pipe, destination = name
+        for known in self._registry.in_use():
+            one = known.pipe.destination(destination) if known.pipe.pipe == pipe else None
+            if isinstance(one, ConnectorDestination) and reader(one) == "lake":
+                self._known[name] = lake_table(known.pipe, one)
+                break
+        return self._known[name]
+
+    def require_version(self, version: int) -> None:
+        """Wait for a version of the pipes.
+
+        Raises:
+            Retryable: it does not arrive.
+        """
+        if version > self._registry.version and not self._call(
+            self._registry.wait_for_version(version, _VERSION_TIMEOUT_S)
+        ):
+            raise Retryable(f"version {version} of the pipes has not arrived")
+
+    def require_leadership(self) -> None:
+        """Raise Fenced unless this instance leads."""
+        if not self._election.leading.is_set():
+            raise Fenced("another instance of lake leads now")
+
+    def receipts_end(self) -> dict[int, int]:
+        """Partition to the end offset of `receipts`."""
+
+        async def read() -> dict[int, int]:
+            async with topic_consumer(self._bootstrap) as consumer:
+                ends = await consumer.end_offsets(self._receipts())
+                return {part.partition: offset for part, offset in ends.items()}
+
+        return self._call(read())
+
+    def recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
+        """The deliveries of tables that have a receipt.
+
+        Args:
+            floors: partition to the offset in `receipts` from which on to read; default: all.
+        """
+
+        async def read() -> list[Recorded]:
+            found: list[Recorded] = []
+            names = self.names()
+            async with topic_consumer(self._bootstrap) as consumer:
+                ranges = await offset_ranges(consumer, self._receipts())
+                ranges = {
+                    part: range(max(kept.start, floors.get(part.partition, 0)), kept.stop)
+                    for part, kept in ranges.items()
+                }
+                async for records in read_ranges(consumer, ranges):
+                    for record in records:
+                        one = _recorded(record)
+                        if one is not None and one[:2] in names:
+                            found.append(one)
+            return found
+
+        return self._call(read())
+
+    def commit(self, offsets: GroupOffsets, end: Mapping[int, int], notes: Mapping[int, str]) -> None:
+        """Commit the offsets of the group, with notes by partition."""
+        self.require_leadership()
+        self._call(offsets.commit(end, notes))
+
+    def warn(self, name: TableName, reason: str | None) -> None:
+        """Show on /readyz why a table cannot be written; None: it can."""
+        self._loop.call_soon_threadsafe(self._health.warn, "/".join(name), reason)
+
+    def _receipts(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(self._topics.receipts, number) for number in range(self._registry.partitions or 1)
+        ]
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_TIMEOUT_S)
+
+
+def _recorded(record: Any) -> Recorded | None:
+    """What a receipt is for; None: for no delivery of a record of `enriched`."""
+    try:
+        pipe = event.identity(record.headers).pipe
+    except NotAnEvent:
+        return None
+    found = event.fields(record.headers)
+    source, _, offset = found.get(event.SOURCE, b"").partition(b":")
+    if source != b"enriched" or not offset.isdigit():
+        return None
+    return pipe, found.get(event.DESTINATION, b"").decode(), record.partition, int(offset)

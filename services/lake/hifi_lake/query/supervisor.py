@@ -1,0 +1,181 @@
+"""Keeps the query running while this instance leads, and starts it again after a failure."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aiokafka.errors import KafkaError
+from pyspark.sql import DataFrame, SparkSession
+
+from hifi import log, metrics
+from hifi.backoff import backoff_s
+from hifi.errors import HifiError, Retryable
+from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
+from hifi.leadership.leader_election import LeaderElection
+from hifi.service import Service
+from hifi_lake.batch.processor import BatchProcessor
+from hifi_lake.query.lake_query import LakeQuery
+from hifi_lake.query.stream import LakeStream
+from hifi_lake.settings import LakeSettings
+
+_CONDITION: Final = "query"
+_BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_POLL_S: Final = 0.1
+
+logger = log.get(__name__)
+
+
+class SparkExited(HifiError):
+    """Spark's JVM has exited: this process cannot continue, a new one can."""
+
+
+class Supervisor:
+    """Runs the query again and again while this instance leads."""
+
+    def __init__(
+        self,
+        service: Service,
+        settings: LakeSettings,
+        spark: SparkSession,
+        stream: LakeStream,
+        election: LeaderElection,
+        partitions: int,
+        scratch: Path,
+    ) -> None:
+        """Run nothing yet.
+
+        Args:
+            service: that runs.
+            settings: of it.
+            spark: session.
+            stream: for pipes, receipts and offsets.
+            election: not started.
+            partitions: of the stream.
+            scratch: folder for temporary files.
+        """
+        self._service = service
+        self._settings = settings
+        self._spark = spark
+        self._stream = stream
+        self._election = election
+        self._partitions = partitions
+        self._scratch = scratch
+        self._runs = 0
+        self._finished = 0
+        """Batches that were finished in all runs."""
+
+    async def run(self) -> None:
+        """Run until the service stops.
+
+        Raises:
+            SparkExited: Spark's JVM has exited.
+        """
+        self._service.health.block(_CONDITION, "waiting for the group that elects the leader")
+        self._election.start()
+        try:
+            await self._service.unless_stopped(self._election.decided.wait())
+            while not self._service.stopping.is_set():
+                if self._election.leading.is_set():
+                    await self._lead()
+                else:
+                    self._service.health.unblock(_CONDITION)
+                    self._service.health.state = "standby"
+                    await self._service.unless_stopped(self._election.leading.wait())
+        finally:
+            await self._election.stop()
+
+    def _leading(self) -> bool:
+        return self._election.leading.is_set() and not self._service.stopping.is_set()
+
+    async def _lead(self) -> None:
+        self._election.query_stopped.clear()
+        failures = 0
+        try:
+            while self._leading():
+                finished = self._finished
+                why = await self._run_once()
+                self._raise_if_spark_exited()
+                failures = 0 if self._finished > finished else failures
+                if why is not None and self._leading():
+                    metrics.LAKE_RESTARTS.inc()
+                    logger.error("query-failed", error=why[:2000], failures=failures + 1)
+                    self._service.health.block(
+                        _CONDITION, f"the query failed and is started again: {why[:300]}"
+                    )
+                    await self._pause(backoff_s(failures, _BACKOFF_S))
+                    failures += 1
+        finally:
+            self._election.query_stopped.set()
+
+    async def _run_once(self) -> str | None:
+        """Run the query until it fails or must stop; returns why it failed."""
+        topics = self._settings.topics
+        offsets = GroupOffsets(self._settings.kafka, topics.group("lake"), topics.enriched, self._partitions)
+        try:
+            async with offsets:
+                return await self._run_query(offsets, await offsets.start())
+        except (KafkaError, OSError, TimeoutError, Retryable) as error:
+            return repr(error)
+
+    async def _run_query(self, offsets: GroupOffsets, start: StartOffsets) -> str | None:
+        self._runs += 1
+        processor = BatchProcessor(
+            self._spark, self._settings, self._settings.topics, self._stream, self._scratch
+        )
+
+        def handle(records: DataFrame, begin: StartOffsets, end: Mapping[int, int]) -> None:
+            processor.process(records, begin, end, offsets)
+            self._finished += 1
+            processor.maintain()
+
+        checkpoint = self._scratch / f"checkpoint-{self._runs}"
+        try:
+            query = await asyncio.to_thread(
+                LakeQuery,
+                self._spark,
+                self._settings,
+                self._settings.topics.enriched,
+                start,
+                checkpoint,
+                handle,
+            )
+        except Exception as error:  # noqa: BLE001 - Spark's errors, and any other that the end of the JVM causes
+            return str(error)
+        self._service.health.unblock(_CONDITION)
+        self._service.health.state = "running"
+        logger.info("query-started", offsets={str(part): offset for part, offset in start.offsets.items()})
+        try:
+            while self._leading() and await asyncio.to_thread(lambda: query.active):
+                await self._pause(_POLL_S)
+            await self._wait_idle(query)
+            return await asyncio.to_thread(query.error)
+        except Exception as error:  # noqa: BLE001 - as above
+            return str(error)
+        finally:
+            self._raise_if_spark_exited()
+            await asyncio.to_thread(query.stop)
+
+    async def _wait_idle(self, query: LakeQuery) -> None:
+        """Let the batch that runs end, within the time to drain; none after a lost election."""
+        deadline_s = asyncio.get_running_loop().time() + max(1.0, self._settings.drain_s - 8)
+        while self._election.leading.is_set() and asyncio.get_running_loop().time() < deadline_s:
+            if await asyncio.to_thread(lambda: query.idle or not query.active):
+                return
+            await asyncio.sleep(_POLL_S)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than this instance leads."""
+        stopping = asyncio.ensure_future(self._service.stopping.wait())
+        lost = asyncio.ensure_future(self._election.not_leading.wait())
+        try:
+            await asyncio.wait({stopping, lost}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            lost.cancel()
+
+    def _raise_if_spark_exited(self) -> None:
+        gateway = self._spark.sparkContext._gateway  # noqa: SLF001 - the only access to the process
+        process = getattr(gateway, "proc", None)
+        if process is not None and process.poll() is not None:
+            raise SparkExited("Spark's JVM has exited; the process must be restarted")

@@ -1,0 +1,1 @@
+"""Iceberg tables: catalog, commits and maintenance."""

@@ -1,0 +1,164 @@
+"""The service lake on a real Kafka and Spark: each event becomes one row and gets one receipt."""
+
+import time
+from pathlib import Path
+
+import duckdb
+import orjson
+import pytest
+from lake_stream import LakeStream, order
+from pyiceberg.exceptions import CommitFailedException
+
+from hifi.event import Record
+
+pytestmark = pytest.mark.timeout(300)
+FIELDS = {"id": "int", "total": "double"}
+
+
+async def test_each_event_is_one_row_with_one_receipt_also_when_enrich_wrote_it_twice(
+    kafka: str, tmp_path: Path
+) -> None:
+    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    records = [stream.record(number, order(number, number / 2)) for number in range(20)]
+    not_json = stream.record(20, b"plain text")
+    stream.start()
+    try:
+        await stream.enrich([*records, not_json, *records[5:15]])
+        await stream.until(lambda rows: rows.num_rows >= 20)
+        await stream.until_receipts(21)
+        # A new column, and copies after the commit.
+        await stream.declare(FIELDS | {"note": "string"})
+        later = [stream.record(21, b'{"id":21,"total":"wrong","note":"new"}'), *records]
+        await stream.enrich([*later, stream.record(22, order(22, 0))])
+        await stream.until(lambda rows: rows.num_rows >= 22)
+        receipts = await stream.until_receipts(23)
+    finally:
+        stream.stop()
+    rows = stream.rows().to_pylist()
+    assert sorted((row["id"], row["total"], row["note"]) for row in rows) == [
+        *((number, number / 2, None) for number in range(20)),
+        (21, None, "new"),
+        (22, 0.0, None),
+    ]
+    assert receipts == {
+        **{(number, "delivered"): 1 for number in [*range(20), 21, 22]},
+        (20, "dead-letter"): 1,
+    }
+    orders = stream.table().scan().to_arrow()
+    assert duckdb.sql("select count(*), sum(total), count(distinct hifi_seq) from orders").fetchall() == [
+        (22, 95.0, 22)
+    ]
+    assert orders.num_rows == 22
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("point", ["before the commit", "before the receipts", "before the offsets"])
+async def test_a_killed_service_leaves_each_event_as_one_row_with_one_receipt(
+    kafka: str, tmp_path: Path, point: str
+) -> None:
+    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    records = [stream.record(number, order(number, 1)) for number in range(30)]
+    await stream.enrich([*records[:20], *records[5:10]])
+    stream.start(kill_at=point)
+    await stream.killed()
+    in_table = stream.rows().num_rows
+    assert in_table == (0 if point == "before the commit" else 20)
+    await stream.enrich([*records[10:], *records])
+    stream.start()
+    try:
+        await stream.until(lambda rows: rows.num_rows >= 30)
+        receipts = await stream.until_receipts(30)
+        await stream.until_caught_up()
+    finally:
+        stream.stop()
+    rows = stream.rows()
+    assert sorted(rows["id"].to_pylist()) == list(range(30))
+    assert await stream.receipts() == receipts == {(number, "delivered"): 1 for number in range(30)}
+    assert stream.unreferenced_files() == []
+
+
+@pytest.mark.more
+async def test_rows_are_merged_by_position_and_deleted(kafka: str, tmp_path: Path) -> None:
+    settings = {"mode": "upsert", "key": ["id"], "delete_when": {"op": "d"}, "attributes": {"event": "id"}}
+    stream = await LakeStream(kafka, tmp_path, **settings).create(FIELDS)
+
+    numbers = iter(range(100))
+
+    def change(row: int, total: float, op: str = "u") -> tuple[int, Record]:
+        data = orjson.dumps({"id": row, "total": total, "op": op})
+        return stream.record(next(numbers), data, row=row)
+
+    stream.start(lake_compact_files=2)
+    try:
+        # Within a batch and over several: the last one counts.
+        first = [change(row, 1) for row in range(12)]
+        await stream.enrich([*first, change(0, 2), change(1, 0, "d"), change(2, 0, "d"), change(2, 3)])
+        await stream.until_receipts(16)
+        await stream.enrich([change(3, 4), change(4, 0, "d"), change(1, 5), change(12, 6)])
+        await stream.until_receipts(20)
+        # A replay that re-entered at enrich has its old position: it changes nothing, and is no copy.
+        data = orjson.dumps({"id": 3, "total": 99, "op": "u"})
+        old = stream.record(50, data, row=3, raw=0, hifi_replay=b"1", hifi_service=b"enrich")
+        no_key = stream.record(51, b'{"total":1,"op":"u"}')
+        await stream.enrich([old, no_key, *first])
+        receipts = await stream.until_receipts(22)
+        await stream.until_caught_up()
+    finally:
+        stream.stop()
+    rows = stream.rows().to_pylist()
+    assert {row["id"]: row["total"] for row in rows} == {
+        **dict.fromkeys(range(5, 12), 1.0), 0: 2.0, 1: 5.0, 2: 3.0, 3: 4.0, 12: 6.0
+    }  # fmt: skip
+    assert len(rows) == 12
+    assert {row["event"] for row in rows if row["id"] in (0, 1, 3, 5)} == {"12", "18", "16", "5"}
+    assert receipts[51, "dead-letter"] == 1
+    assert receipts.total() == 22
+
+
+@pytest.mark.more
+async def test_commits_of_others_are_no_obstacle(kafka: str, tmp_path: Path) -> None:
+    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    stream.start()
+    try:
+        await stream.enrich([stream.record(0, order(0, 1))])
+        await stream.until(lambda rows: rows.num_rows == 1)
+        table = stream.table()
+        row = table.scan().to_arrow()
+        sent = 1
+        for at in range(8):  # another writer appends rows while lake commits
+            await stream.enrich([stream.record(sent + one, order(sent + one, 1)) for one in range(4)])
+            sent += 4
+            for attempt in range(50):
+                try:
+                    stream.table().append(row.set_column(0, row.schema.field(0), [[-1 - at]]))
+                    break
+                except CommitFailedException:
+                    assert attempt < 49
+        await stream.until(lambda rows: rows.num_rows >= sent + 8)
+        receipts = await stream.until_receipts(sent)
+    finally:
+        stream.stop()
+    assert sorted(stream.rows()["id"].to_pylist()) == [*range(-8, 0), *range(sent)]
+    assert receipts == {(number, "delivered"): 1 for number in range(sent)}
+
+
+@pytest.mark.more
+async def test_small_files_become_few_and_old_snapshots_expire(kafka: str, tmp_path: Path) -> None:
+    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    stream.start(lake_compact_files=5, lake_keep_snapshots=10, lake_keep_snapshots_s=0)
+    try:
+        sent = 0
+        end_s = time.monotonic() + 200
+        while not any("snapshots-expired" in line for line in stream.log_lines()):
+            assert time.monotonic() < end_s, stream.log_lines()[-20:]
+            await stream.enrich([stream.record(sent, order(sent, 1))])
+            sent += 1
+            await stream.until_receipts(sent)
+        await stream.until_caught_up()
+    finally:
+        stream.stop()
+    table = stream.table()
+    assert sorted(stream.rows()["id"].to_pylist()) == list(range(sent))
+    assert len(list(table.scan().plan_files())) < sent / 2
+    assert len(table.snapshots()) < sent
+    assert stream.unreferenced_files() == []
