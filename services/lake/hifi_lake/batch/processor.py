@@ -24,8 +24,8 @@ from hifi_lake.batch import outcomes
 from hifi_lake.batch.deliveries import deliveries, parse
 from hifi_lake.batch.table_rows import REFUSAL
 from hifi_lake.batch.table_writer import TableWriter
-from hifi_lake.query.stream import LakeStream, Recorded, TableName
 from hifi_lake.settings import LakeSettings
+from hifi_lake.stream import LakeStream, Recorded, TableName
 
 _MAINTENANCE_BATCHES: Final = 20
 """Batches with rows after which a table is maintained."""
