@@ -15,10 +15,10 @@ from hifi.health import Health
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.lake.iceberg import LakeTable, lake_table
-from hifi.lake.reader import reader
 from hifi.leadership.group_offsets import GroupOffsets
 from hifi.leadership.leader_election import LeaderElection
 from hifi.pipe.model import ConnectorDestination
+from hifi.pipe.readers.reader import reader
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
 
