@@ -97,7 +97,8 @@ class BatchProcessor:
                 except Exception as error:  # of the catalog, the warehouse or Spark: other tables go on
                     logger.exception("table-failed", pipe=name[0], destination=name[1])
                     self._writers.pop(name, None)
-                    failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
+                    line = str(error).partition("\n")[0][:300]
+                    failed[name] = f"{type(error).__name__}: {line}"
         finally:
             found.unpersist()
         for name in self._stream.names():
@@ -105,7 +106,7 @@ class BatchProcessor:
         if failed:
             raise Retryable("; ".join(f"{'/'.join(name)}: {why}" for name, why in failed.items()))
         self._recorded = []
-        floors = self._stream.receipts_end()
+        floors = self._stream.receipts_end()  # the next run looks for receipts of later batches from here on
         self._stream.commit(offsets, end, {partition: str(floor) for partition, floor in floors.items()})
 
     def maintain(self) -> None:
