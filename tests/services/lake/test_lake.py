@@ -118,7 +118,7 @@ async def test_rows_are_merged_by_position_and_deleted(kafka: str, tmp_path: Pat
 
 @pytest.mark.more
 async def test_commits_of_others_are_no_obstacle(kafka: str, tmp_path: Path) -> None:
-    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    stream = await LakeStream(kafka, tmp_path, partition="none").create(FIELDS)
     stream.start()
     try:
         await stream.enrich([stream.record(0, order(0, 1))])
