@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import TopicPartition
 
-from hifi import event, log
+from hifi import event
 from hifi.errors import Fenced, NotAnEvent, Retryable
 from hifi.health import Health
 from hifi.kafka.clients import topic_consumer
@@ -29,8 +29,6 @@ Recorded = tuple[str, str, int, int]
 """Pipe, destination, partition, and offset in `enriched` of a delivery that has a receipt."""
 _VERSION_TIMEOUT_S: Final = 30.0
 _CALL_TIMEOUT_S: Final = 120.0
-
-logger = log.get(__name__)
 
 
 class LakeStream:
