@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from hifi.errors import Misconfigured
-from hifi.lake.reader import reader
 from hifi.pipe.model import Pipe
+from hifi.pipe.readers.reader import reader
 from hifi.pipe.source import Format
 from hifi_cli.commands.check import load_checked_pipes
 from hifi_cli.commands.colours.up_colours import refuse_with_colours, up_colours

@@ -1,1 +1,1 @@
-"""Declaration of lake destinations: what the pipe check, the command line and the service lake share."""
+"""Declaration of Iceberg tables: what the pipe check and the service lake share."""

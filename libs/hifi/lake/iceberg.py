@@ -11,7 +11,7 @@ from hifi.errors import Misconfigured
 from hifi.pipe.model import ConnectorDestination, Pipe, SqlType
 from hifi.pipe.secret import Secret
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import FieldName, FieldPath
+from hifi.units import FieldName
 
 ACCEPTED: Final = "hifi_accepted"
 """Column with the time at which the event was accepted; the table is partitioned by its day."""
@@ -27,6 +27,7 @@ OWN_COLUMNS: Final = (ACCEPTED, SEQ, PARTITION, OFFSET, DAY)
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 Column = Annotated[str, StringConstraints(pattern=f"^{_NAME}$")]
+DataPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 
 
 class IcebergSettings(StrictModel):
@@ -55,7 +56,7 @@ class IcebergSettings(StrictModel):
     key: list[Column] = Field(
         default=[], description="With `upsert`: columns that identify a row. They must not be null."
     )
-    delete_when: dict[FieldPath, Any] = Field(
+    delete_when: dict[DataPath, Any] = Field(
         default={},
         description="With `upsert`: fields and the values that they all have in an event that deletes the row, such as "
         "`{op: d}`.",

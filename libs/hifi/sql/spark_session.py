@@ -13,6 +13,7 @@ from typing import Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from hifi.errors import HifiError
 from hifi.process.user_code import public_variables
 
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
@@ -141,6 +142,22 @@ def _public_variables() -> Iterator[None]:
         yield
     finally:
         os.environ.update(hidden)
+
+
+class SparkExited(HifiError):
+    """Spark's JVM has exited: this process cannot continue, a new one can."""
+
+
+def has_exited(spark: SparkSession) -> bool:
+    """Whether Spark's JVM has exited, so that nothing works in this process any more."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - the only access to the process
+    return gateway.proc is not None and gateway.proc.poll() is not None
+
+
+def raise_if_exited(spark: SparkSession) -> None:
+    """Raise SparkExited if Spark's JVM has exited."""
+    if has_exited(spark):
+        raise SparkExited("Spark's JVM has exited; the process must be restarted")
 
 
 def stop_spark(spark: SparkSession, timeout_s: float = 10) -> None:

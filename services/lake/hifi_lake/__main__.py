@@ -10,9 +10,9 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi.sql.spark_session import scratch_folder, stop_spark
 from hifi_lake.query.session import start_session
-from hifi_lake.query.stream import LakeStream
-from hifi_lake.query.supervisor import Supervisor
+from hifi_lake.query.supervisor import QuerySupervisor
 from hifi_lake.settings import LakeSettings
+from hifi_lake.stream import LakeStream
 
 
 async def lake(service: Service, settings: LakeSettings) -> None:
@@ -29,7 +29,9 @@ async def lake(service: Service, settings: LakeSettings) -> None:
                 stream = LakeStream(settings.kafka, topics, registry, election, service.health)
                 partitions = registry.partitions or 1
                 try:
-                    await Supervisor(service, settings, spark, stream, election, partitions, scratch).run()
+                    await QuerySupervisor(
+                        service, settings, spark, stream, election, partitions, scratch
+                    ).run()
                 finally:
                     await asyncio.to_thread(stop_spark, spark)
         finally:

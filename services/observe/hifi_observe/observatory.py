@@ -18,9 +18,9 @@ from hifi.errors import HifiError
 from hifi.health import Health
 from hifi.kafka.admin import topic_names
 from hifi.kafka.producer import Producer
-from hifi.lake.reader import reader
 from hifi.pipe.model import Pipe
 from hifi.pipe.owner import Owner
+from hifi.pipe.readers.reader import reader
 from hifi.pipe.registry import PipeRegistry
 from hifi_observe import metrics
 from hifi_observe.alarms import conditions, gauges

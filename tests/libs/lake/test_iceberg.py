@@ -7,10 +7,10 @@ import pytest
 
 from hifi.connectors.installed import InvalidDestination, read_settings
 from hifi.errors import Misconfigured
-from hifi.lake.reader import reader
 from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.pipe.readers.reader import reader
 
 
 def pipe(settings: dict[str, Any], **enrich: Any) -> Pipe:

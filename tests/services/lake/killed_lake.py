@@ -9,7 +9,7 @@ from typing import Any
 
 from hifi_lake.__main__ import main
 from hifi_lake.batch import outcomes
-from hifi_lake.query.stream import LakeStream
+from hifi_lake.stream import LakeStream
 from hifi_lake.table.commits import TableCommits
 
 POINTS: dict[str, tuple[Any, str]] = {

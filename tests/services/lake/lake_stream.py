@@ -200,7 +200,7 @@ class LakeStream:
         """Data files that no snapshot of the table refers to."""
         table = self.table()
         known = set(table.inspect.all_files()["file_path"].to_pylist())
-        found = (path.as_uri() for path in (self.warehouse / "shop/orders/data").rglob("*.parquet"))
+        found = (f"file://{path}" for path in (self.warehouse / "shop/orders/data").rglob("*.parquet"))
         return [url for url in found if url not in known]
 
 

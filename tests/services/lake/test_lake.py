@@ -5,6 +5,7 @@ from pathlib import Path
 
 import duckdb
 import orjson
+import pyarrow as pa
 import pytest
 from lake_stream import LakeStream, order
 from pyiceberg.exceptions import CommitFailedException
@@ -117,7 +118,7 @@ async def test_rows_are_merged_by_position_and_deleted(kafka: str, tmp_path: Pat
 
 @pytest.mark.more
 async def test_commits_of_others_are_no_obstacle(kafka: str, tmp_path: Path) -> None:
-    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    stream = await LakeStream(kafka, tmp_path, partition="none").create(FIELDS)
     stream.start()
     try:
         await stream.enrich([stream.record(0, order(0, 1))])
@@ -128,9 +129,10 @@ async def test_commits_of_others_are_no_obstacle(kafka: str, tmp_path: Path) -> 
         for at in range(8):  # another writer appends rows while lake commits
             await stream.enrich([stream.record(sent + one, order(sent + one, 1)) for one in range(4)])
             sent += 4
+            other = row.set_column(0, row.schema.field(0), pa.array([-1 - at], row.schema.field(0).type))
             for attempt in range(50):
                 try:
-                    stream.table().append(row.set_column(0, row.schema.field(0), [[-1 - at]]))
+                    stream.table().append(other)
                     break
                 except CommitFailedException:
                     assert attempt < 49

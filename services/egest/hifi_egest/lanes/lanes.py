@@ -8,8 +8,8 @@ from typing import Final
 
 from hifi import log
 from hifi.clock import monotonic_s
-from hifi.lake.reader import declared_destination, reader
 from hifi.pipe.model import Destination
+from hifi.pipe.readers.reader import declared_destination, reader
 from hifi.pipe.registry import PipeRegistry
 from hifi_egest.delivery.partition import SourcePartition
 from hifi_egest.lanes.cpu_saturation import CpuSaturation

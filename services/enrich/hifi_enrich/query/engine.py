@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -24,7 +24,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
 from hifi.sql.catalyst import Catalyst, JavaObject
 from hifi.sql.kafka_connector import PartitionOffsets, write_records
-from hifi.sql.spark_session import stop_spark
+from hifi.sql.spark_session import has_exited, stop_spark
 from hifi.topics import Topics
 from hifi_enrich.lookup.table import LookupTable
 from hifi_enrich.lookup.tables import LookupTables, lookups
@@ -240,8 +240,7 @@ class SparkEngine:
 
     def has_exited(self) -> bool:
         """Whether Spark's JVM has exited, so that nothing works in this process any more."""
-        gateway: Any = self._session.sparkContext._gateway  # noqa: SLF001
-        return gateway.proc is not None and gateway.proc.poll() is not None
+        return has_exited(self._session)
 
     def _make_plan(self, pipes: Sequence[PipeVersion], inputs: PlanInputs) -> QueryPlan:
         tables, replaced = self._tables.broadcast(self._catalyst, inputs.tables)

@@ -8,11 +8,12 @@ from aiokafka.errors import KafkaError
 
 from hifi import log, metrics
 from hifi.backoff import backoff_s
-from hifi.errors import HifiError, Retryable
+from hifi.errors import Retryable
 from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
 from hifi.leadership.leader_election import LeaderElection
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.registry import PipeRegistry
+from hifi.sql.spark_session import SparkExited
 from hifi.topics import Topics
 from hifi_enrich.plan.dataframe import newer_version
 from hifi_enrich.poison.notes import crash_note, crashes, unfinished_trial
@@ -31,10 +32,6 @@ _BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 _VERSION_TIMEOUT_S: Final = 30.0
 
 logger = log.get(__name__)
-
-
-class SparkExited(HifiError):
-    """Spark's JVM has exited: this process cannot continue, a new one can."""
 
 
 class QueryRunner:

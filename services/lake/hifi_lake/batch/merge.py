@@ -83,4 +83,4 @@ def _key_range(newest: DataFrame, declared: LakeTable) -> BooleanExpression:
         return AlwaysTrue()
     column = f"{ROW}.`{name}`"
     least, most = newest.agg(sql.min(column), sql.max(column)).collect()[0]
-    return And(GreaterThanOrEqual(name, value=least), LessThanOrEqual(name, value=most))
+    return And(GreaterThanOrEqual(term=name, value=least), LessThanOrEqual(term=name, value=most))

@@ -24,8 +24,8 @@ from hifi_lake.batch import outcomes
 from hifi_lake.batch.deliveries import deliveries, parse
 from hifi_lake.batch.table_rows import REFUSAL
 from hifi_lake.batch.table_writer import TableWriter
-from hifi_lake.query.stream import LakeStream, Recorded, TableName
 from hifi_lake.settings import LakeSettings
+from hifi_lake.stream import LakeStream, Recorded, TableName
 
 _MAINTENANCE_BATCHES: Final = 20
 """Batches with rows after which a table is maintained."""
@@ -97,7 +97,8 @@ class BatchProcessor:
                 except Exception as error:  # of the catalog, the warehouse or Spark: other tables go on
                     logger.exception("table-failed", pipe=name[0], destination=name[1])
                     self._writers.pop(name, None)
-                    failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"
+                    line = str(error).partition("\n")[0][:300]
+                    failed[name] = f"{type(error).__name__}: {line}"
         finally:
             found.unpersist()
         for name in self._stream.names():
@@ -105,7 +106,7 @@ class BatchProcessor:
         if failed:
             raise Retryable("; ".join(f"{'/'.join(name)}: {why}" for name, why in failed.items()))
         self._recorded = []
-        floors = self._stream.receipts_end()
+        floors = self._stream.receipts_end()  # the next run looks for receipts of later batches from here on
         self._stream.commit(offsets, end, {partition: str(floor) for partition, floor in floors.items()})
 
     def maintain(self) -> None:
@@ -147,20 +148,17 @@ class BatchProcessor:
         fetched_us: int,
     ) -> None:
         writer = self._table_writer(name)
-        rows = writer.first_copies(mine, start).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            self._stream.require_leadership()
-            sent_us = now_us()
-            writer.commit(rows, end)
-            answered_us = now_us()
-            left = self._without_receipt(rows, name)
-            refused = left.filter(f"`{REFUSAL}` is not null")
-            dead = outcomes.dead_letters(refused, fetched_us)
-            done = outcomes.receipts(left.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us)
-            self._write(dead, self._topics.dead_letter)
-            self._write(done.unionByName(outcomes.refusals(refused, fetched_us)), self._topics.receipts)
-        finally:
-            rows.unpersist()
+        rows = writer.first_copies(mine, start)
+        self._stream.require_leadership()
+        sent_us = now_us()
+        writer.commit(rows, end)
+        answered_us = now_us()
+        left = self._without_receipt(rows, name)
+        refused = left.filter(f"`{REFUSAL}` is not null")
+        dead = outcomes.dead_letters(refused, fetched_us)
+        done = outcomes.receipts(left.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us)
+        self._write(dead, self._topics.dead_letter)
+        self._write(done.unionByName(outcomes.refusals(refused, fetched_us)), self._topics.receipts)
         self._batches[name] = self._batches.get(name, 0) + 1
 
     def _table_writer(self, name: TableName) -> TableWriter:

@@ -9,6 +9,7 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from hifi.errors import Misconfigured
 from hifi.lake.iceberg import ACCEPTED, DAY
 from hifi_lake.table.catalog import spark_types
 from hifi_lake.table.commits import TableCommits
@@ -41,8 +42,18 @@ class StoredFiles:
         return spark_types(self._commits.table)
 
     def matching(self, condition: BooleanExpression) -> list[DataFile]:
-        """The files that may have rows for which a condition is true, as the statistics in the catalog say."""
-        return [task.file for task in self._commits.table.scan(row_filter=condition).plan_files()]
+        """The files that may have rows for which a condition is true, as the statistics in the catalog say.
+
+        Raises:
+            Misconfigured: another writer has deleted rows of them by delete files, which Spark does not read here.
+        """
+        tasks = list(self._commits.table.scan(row_filter=condition).plan_files())
+        if any(task.delete_files for task in tasks):
+            raise Misconfigured(
+                f"the table {self._commits.name} has delete files of another writer, so its data files cannot be "
+                "written again here: let that writer compact the table"
+            )
+        return [task.file for task in tasks]
 
     def read(self, files: Sequence[DataFile]) -> DataFrame:
         """The rows of files, with all columns of the table; columns that a file does not have are null."""

@@ -141,7 +141,9 @@ class TableWriter:
 
     def _known(self, replayed: Sequence[str]) -> list[str]:
         """Identities of replayed events that the table has: their offset in `raw` does not tell copies."""
-        scan = self._commits.table.scan(row_filter=In(SEQ, literals=set(replayed)), selected_fields=(SEQ,))
+        scan = self._commits.table.scan(
+            row_filter=In(term=SEQ, literals=set(replayed)), selected_fields=(SEQ,)
+        )
         return [str(one) for one in scan.to_arrow()[SEQ].to_pylist()]
 
 

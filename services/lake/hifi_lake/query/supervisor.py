@@ -10,14 +10,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hifi import log, metrics
 from hifi.backoff import backoff_s
-from hifi.errors import HifiError, Retryable
+from hifi.errors import Retryable
 from hifi.leadership.group_offsets import GroupOffsets, StartOffsets
 from hifi.leadership.leader_election import LeaderElection
 from hifi.service import Service
+from hifi.sql.spark_session import raise_if_exited
 from hifi_lake.batch.processor import BatchProcessor
 from hifi_lake.query.lake_query import LakeQuery
-from hifi_lake.query.stream import LakeStream
 from hifi_lake.settings import LakeSettings
+from hifi_lake.stream import LakeStream
 
 _CONDITION: Final = "query"
 _BACKOFF_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -26,11 +27,7 @@ _POLL_S: Final = 0.1
 logger = log.get(__name__)
 
 
-class SparkExited(HifiError):
-    """Spark's JVM has exited: this process cannot continue, a new one can."""
-
-
-class Supervisor:
+class QuerySupervisor:
     """Runs the query again and again while this instance leads."""
 
     def __init__(
@@ -95,7 +92,7 @@ class Supervisor:
             while self._leading():
                 finished = self._finished
                 why = await self._run_once()
-                self._raise_if_spark_exited()
+                raise_if_exited(self._spark)
                 failures = 0 if self._finished > finished else failures
                 if why is not None and self._leading():
                     metrics.LAKE_RESTARTS.inc()
@@ -153,7 +150,7 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - as above
             return str(error)
         finally:
-            self._raise_if_spark_exited()
+            raise_if_exited(self._spark)
             await asyncio.to_thread(query.stop)
 
     async def _wait_idle(self, query: LakeQuery) -> None:
@@ -173,9 +170,3 @@ class Supervisor:
         finally:
             stopping.cancel()
             lost.cancel()
-
-    def _raise_if_spark_exited(self) -> None:
-        gateway = self._spark.sparkContext._gateway  # noqa: SLF001 - the only access to the process
-        process = getattr(gateway, "proc", None)
-        if process is not None and process.poll() is not None:
-            raise SparkExited("Spark's JVM has exited; the process must be restarted")

@@ -17,7 +17,7 @@ from hifi_observe.kafka.ledger_recovery import load_ledger
 from hifi_observe.kafka.membership import PartitionMembership
 from hifi_observe.kafka.offset_snapshot import OffsetSnapshotReader, read_topics
 from hifi_observe.kafka.publisher import Publisher
-from hifi_observe.ledger.closing import ClosingRules
+from hifi_observe.ledger.closing import ClosingRules, LakeRead
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
@@ -121,6 +121,8 @@ class TopicReader:
                 self.ledgers[partition] = await load_ledger(
                     self._settings, self._topics, self._publisher.partitions, self._rules, partition
                 )
+                if tables := self._lake():
+                    self.ledgers[partition].lake = LakeRead(0, tables)
             await self._assign(added)
             if self._traces is not None:
                 self._traces.keep(self.ledgers)

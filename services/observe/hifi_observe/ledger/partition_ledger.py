@@ -62,7 +62,8 @@ class PartitionLedger:
         self._through: dict[str, int] = {}
         """Topic to the offset up to which closed minutes were published."""
         self._snapshot: OffsetSnapshot | None = None
-        self._lake: LakeRead | None = None
+        self.lake: LakeRead | None = None
+        """What the service lake reads, as the newest snapshot says; None: no pipe has a table."""
         self._lake_backlog = Backlog(stage.LAKE)
         self._transit = durations.Transit()
 
@@ -105,7 +106,7 @@ class PartitionLedger:
         self._snapshot = snapshot
         for topic, committed in snapshot.committed.items():
             self._backlog(topic).commit(committed)
-        self._lake = snapshot.lake
+        self.lake = snapshot.lake
         if snapshot.lake is not None:
             self._lake_backlog.commit(snapshot.lake.committed)
         self._apply_ack_reports()
@@ -200,7 +201,7 @@ class PartitionLedger:
         """Group the records, then apply whole groups."""
         backlog = self._backlog(topic) if kind in stage.READERS else None
         committed = backlog.committed if backlog is not None else 0
-        lake = self._lake if kind == stage.ENRICHED else None
+        lake = self.lake if kind == stage.ENRICHED else None
         if lake is not None:
             committed = min(committed, self._lake_backlog.committed)
         batch = group_records(kind, records, committed)
@@ -263,7 +264,7 @@ class PartitionLedger:
 
     def _pass_by(self, kind: str, pipe_minute: PipeMinute, group: RecordGroup, sequences: list[int]) -> None:
         pipe_minute.pass_by(group.stages[0], group.epoch, sequences)
-        if kind == stage.ENRICHED and self._lake is not None:
+        if kind == stage.ENRICHED and self.lake is not None:
             pipe_minute.pass_by(EventStage(stage.LAKE), group.epoch, sequences)
 
     def _show(self, pipe_minute: PipeMinute, group: RecordGroup) -> None:
@@ -334,7 +335,7 @@ class PartitionLedger:
 
     @property
     def _lake_destinations(self) -> frozenset[tuple[str, str]]:
-        return frozenset() if self._lake is None else self._lake.destinations
+        return frozenset() if self.lake is None else self.lake.destinations
 
     def _counted(self) -> dict[str, int]:
         """Topic to the next offset that is not in the pipe minutes yet."""

@@ -206,8 +206,7 @@ def test_deliveries_to_tables_are_judged_by_the_commits_of_lake() -> None:
         unresolved = made.look(made.pipe_minutes["flights", MINUTE]).unresolved
         return {(one.destination, one.state): len(one.ids) for one in unresolved if one.hop == "egest"}
 
-    made.begin(OffsetSnapshot(0, 0, {}, {}, LakeRead(0, tables)))
-    made.drop_snapshot()
+    made.lake = LakeRead(0, tables)
     for name in ("raw", "normalized"):
         made.take(name, [row(0, 0), row(1, 1)])
     made.take("enriched", [row(0, 0, to=b"web,lake"), row(1, 1, to=b"web,lake")])

@@ -9,16 +9,16 @@ from typing import Any, Final, TypeVar
 
 from aiokafka import TopicPartition
 
-from hifi import event, log
+from hifi import event
 from hifi.errors import Fenced, NotAnEvent, Retryable
 from hifi.health import Health
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.lake.iceberg import LakeTable, lake_table
-from hifi.lake.reader import reader
 from hifi.leadership.group_offsets import GroupOffsets
 from hifi.leadership.leader_election import LeaderElection
 from hifi.pipe.model import ConnectorDestination
+from hifi.pipe.readers.reader import reader
 from hifi.pipe.registry import PipeRegistry
 from hifi.topics import Topics
 
@@ -29,8 +29,6 @@ Recorded = tuple[str, str, int, int]
 """Pipe, destination, partition, and offset in `enriched` of a delivery that has a receipt."""
 _VERSION_TIMEOUT_S: Final = 30.0
 _CALL_TIMEOUT_S: Final = 120.0
-
-logger = log.get(__name__)
 
 
 class LakeStream:
@@ -106,13 +104,7 @@ class LakeStream:
 
     def receipts_end(self) -> dict[int, int]:
         """Partition to the end offset of `receipts`."""
-
-        async def read() -> dict[int, int]:
-            async with topic_consumer(self._bootstrap) as consumer:
-                ends = await consumer.end_offsets(self._receipts())
-                return {part.partition: offset for part, offset in ends.items()}
-
-        return self._call(read())
+        return self._call(self._receipts_end())
 
     def recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
         """The deliveries of tables that have a receipt.
@@ -120,24 +112,7 @@ class LakeStream:
         Args:
             floors: partition to the offset in `receipts` from which on to read; default: all.
         """
-
-        async def read() -> list[Recorded]:
-            found: list[Recorded] = []
-            names = self.names()
-            async with topic_consumer(self._bootstrap) as consumer:
-                ranges = await offset_ranges(consumer, self._receipts())
-                ranges = {
-                    part: range(max(kept.start, floors.get(part.partition, 0)), kept.stop)
-                    for part, kept in ranges.items()
-                }
-                async for records in read_ranges(consumer, ranges):
-                    for record in records:
-                        one = _recorded(record)
-                        if one is not None and one[:2] in names:
-                            found.append(one)
-            return found
-
-        return self._call(read())
+        return self._call(self._read_recorded(floors))
 
     def commit(self, offsets: GroupOffsets, end: Mapping[int, int], notes: Mapping[int, str]) -> None:
         """Commit the offsets of the group, with notes by partition."""
@@ -147,6 +122,25 @@ class LakeStream:
     def warn(self, name: TableName, reason: str | None) -> None:
         """Show on /readyz why a table cannot be written; None: it can."""
         self._loop.call_soon_threadsafe(self._health.warn, "/".join(name), reason)
+
+    async def _receipts_end(self) -> dict[int, int]:
+        async with topic_consumer(self._bootstrap) as consumer:
+            ends = await consumer.end_offsets(self._receipts())
+        return {part.partition: offset for part, offset in ends.items()}
+
+    async def _read_recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
+        found: list[Recorded] = []
+        names = self.names()
+        async with topic_consumer(self._bootstrap) as consumer:
+            kept = await offset_ranges(consumer, self._receipts())
+            ranges = {
+                part: range(max(offsets.start, floors.get(part.partition, 0)), offsets.stop)
+                for part, offsets in kept.items()
+            }
+            async for records in read_ranges(consumer, ranges):
+                receipts = (_recorded(record) for record in records)
+                found += [one for one in receipts if one is not None and one[:2] in names]
+        return found
 
     def _receipts(self) -> list[TopicPartition]:
         return [

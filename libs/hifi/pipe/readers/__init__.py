@@ -1,0 +1,1 @@
+"""Which service delivers the events of a destination."""
