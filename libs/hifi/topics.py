@@ -325,6 +325,11 @@ class ControlTopics:
         return f"{self.control}.audit"
 
     @property
+    def colours(self) -> str:
+        """Share and state of each colour of the stream, in one record."""
+        return f"{self.control}.colours"
+
+    @property
     def provisioner(self) -> str:
         """Begins the provisioner's transactional ids: what an earlier one writes after a later one began is refused."""
         return f"{self.control}.provisioner"
@@ -351,4 +356,5 @@ class ControlTopics:
             Topic(self.deployments, partitions=1, compacted=True),
             Topic(self.principals, partitions=1, compacted=True),
             Topic(self.audit, partitions=1, retention_ms=FOREVER_MS),
+            Topic(self.colours, partitions=1, compacted=True),
         ]

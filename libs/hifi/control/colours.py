@@ -1,0 +1,154 @@
+"""Which colour of a stream gets which share of the requests, and what each colour is meant to do. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from hifi.errors import Misconfigured
+from hifi.event import Record
+
+WHOLE_SHARE: Final = 10_000
+"""All requests; shares are counted in 1/10,000."""
+NAMES: Final = ("blue", "green")
+_KEY: Final = b"colours"
+_VERSION: Final = 1
+
+
+class ColourState(StrEnum):
+    """What a colour is meant to do."""
+
+    LIGHT = "light"
+    """It gets a share of the requests."""
+    DARK = "dark"
+    """It runs and gets none, unless the other colour refuses connections."""
+    DRAINING = "draining"
+    """As dark, and somebody waits until all its events have an outcome."""
+    ASLEEP = "asleep"
+    """No process of it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """One colour.
+
+    Attributes:
+        share: of the requests, in 1/10,000.
+        state: what it is meant to do.
+        ingest: URLs of its ingest.
+        observe: URL of its observe.
+        kafka: bootstrap servers of its Kafka; empty until it has started for the first time.
+    """
+
+    share: int
+    state: ColourState
+    ingest: tuple[str, ...]
+    observe: str
+    kafka: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """Both colours and the front before them.
+
+    Attributes:
+        colours: name to colour; the shares add up to 10,000.
+        url: of the front, which accepts events.
+        stats: where the front's figures are read: the path of HAProxy's runtime socket.
+        at_ms: when it was decided, milliseconds since 1970 UTC.
+        by: who decided it, for people.
+    """
+
+    colours: Mapping[str, Colour]
+    url: str
+    stats: str
+    at_ms: int
+    by: str
+
+    def with_shares(self, shares: Mapping[str, int], at_ms: int, by: str) -> "Colours":
+        """These colours with other shares; a colour with a share is light, one that loses its share is dark.
+
+        Raises:
+            Misconfigured: the shares do not add up to 10,000, or a colour that is asleep would get requests.
+        """
+        if sum(shares.values()) != WHOLE_SHARE or any(share < 0 for share in shares.values()):
+            raise Misconfigured(f"the shares {dict(shares)} do not add up to {WHOLE_SHARE:,}")
+        changed = {}
+        for name, one in self.colours.items():
+            share = shares[name]
+            if share and one.state is ColourState.ASLEEP:
+                raise Misconfigured(f"{name} is asleep: wake it first with `hifi colour wake {name}`")
+            state = ColourState.LIGHT if share else one.state
+            state = ColourState.DARK if not share and state is ColourState.LIGHT else state
+            changed[name] = replace(one, share=share, state=state)
+        return replace(self, colours=changed, at_ms=at_ms, by=by)
+
+    def with_state(self, name: str, state: ColourState, at_ms: int, by: str) -> "Colours":
+        """These colours with another state of a colour that gets no requests.
+
+        Raises:
+            Misconfigured: the colour gets requests.
+        """
+        one = self.colours[name]
+        if one.share:
+            raise Misconfigured(
+                f"{name} gets {one.share / 100:g} % of the requests: shift them to the other colour first, with "
+                f"`hifi colour shift {other(name)}`"
+            )
+        return replace(
+            self, colours={**self.colours, name: replace(one, state=state)}, at_ms=at_ms, by=by
+        )
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Name to share in 1/10,000."""
+        return {name: one.share for name, one in self.colours.items()}
+
+    def record(self) -> Record:
+        """The record for the topic `colours`."""
+        return Record(_KEY, orjson.dumps(self.json()), [])
+
+    def json(self) -> dict[str, Any]:
+        """The value of the record."""
+        colours = {
+            name: {
+                "share": one.share,
+                "state": one.state.value,
+                "ingest": list(one.ingest),
+                "observe": one.observe,
+                "kafka": one.kafka,
+            }
+            for name, one in self.colours.items()
+        }
+        front = {"url": self.url, "stats": self.stats}
+        return {"version": _VERSION, "colours": colours, "front": front, "at": self.at_ms, "by": self.by}
+
+
+def decode(value: bytes | None) -> Colours:
+    """The colours from the value of a record.
+
+    Raises:
+        ValueError: it is not a record of colours, or one of a later version.
+    """
+    try:
+        body = orjson.loads(value or b"")
+        if body["version"] != _VERSION:
+            raise ValueError(f"version {body['version']}, known is {_VERSION}")
+        colours = {
+            str(name): Colour(
+                int(one["share"]), ColourState(one["state"]), tuple(one["ingest"]), one["observe"], one["kafka"]
+            )
+            for name, one in body["colours"].items()
+        }
+        if sum(one.share for one in colours.values()) != WHOLE_SHARE:
+            raise ValueError(f"the shares do not add up to {WHOLE_SHARE:,}")
+        return Colours(colours, body["front"]["url"], body["front"]["stats"], int(body["at"]), str(body["by"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"not a record of colours: {error}") from None
+
+
+def other(name: str) -> str:
+    """The other colour."""
+    return NAMES[1 - NAMES.index(name)]
