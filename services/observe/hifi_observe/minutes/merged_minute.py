@@ -11,7 +11,7 @@ from hifi_observe.ledger.pipe_minute import Count, PipeMinute
 from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.ledger.stage import EventStage
 from hifi_observe.ledger.watch_counts import WatchCounts
-from hifi_observe.minutes.availability import IngestHealth, Judgement, SloLimits, judge
+from hifi_observe.minutes.availability import IngestHealth, SloLimits, judge
 
 LISTED = 100_000
 """Lost identities listed for a minute and partition; further ones are only counted."""
@@ -95,7 +95,13 @@ def load_pipe_minute(dumped: Mapping[str, Any]) -> PipeMinute:
 
 
 def merge(
-    pipe: str, minute: int, parts: Iterable[MinuteShare], limits: SloLimits, intake: IngestHealth
+    pipe: str,
+    minute: int,
+    parts: Iterable[MinuteShare],
+    limits: SloLimits,
+    intake: IngestHealth,
+    *,
+    keep_lags: bool = False,
 ) -> dict[str, Any]:
     """The merged minute as JSON.
 
@@ -105,6 +111,8 @@ def merge(
         parts: one for each partition that saw events of it.
         limits: of the pipe's SLO.
         intake: health of ingest in the minute.
+        keep_lags: whether `lag_sketch` has the distribution of all deliveries' lags, which can be merged with that of
+            another colour.
     """
     parts = list(parts)
     counts: Counter[Count] = Counter()
@@ -124,7 +132,9 @@ def merge(
     hops = [_hop(hop, destination, counts, left, copies) for hop, destination in _rows(counts, left)]
     destinations = [_destination(name, counts, left, copies) for name in _names(counts)]
     lost = sum(number for (_, _, state), number in left.items() if state == "lost")
-    judgement = _judge(minute, at_us, left, sketches, lost, limits, intake)
+    lags = _end_to_end(sketches)
+    age_us = max(0, at_us - (minute + 1) * 60_000_000)
+    judgement = judge(lags, sum(left.values()), age_us, lost, limits, intake)
     return {
         "pipe": pipe,
         "minute": minute,
@@ -149,6 +159,7 @@ def merge(
         "hops": hops,
         "destinations": destinations,
         "lags": {name: summary(sketch) for name, sketch in sorted(sketches.items()) if len(sketch)},
+        "lag_sketch": lags.dump() if keep_lags else None,
         "watched": watched.dump(),
         "lost_ids": [
             {
@@ -177,22 +188,13 @@ def summary(sketch: Sketch) -> dict[str, float]:
     }
 
 
-def _judge(
-    minute: int,
-    at_us: int,
-    left: Counter[tuple[str, str, str]],
-    sketches: Mapping[str, Sketch],
-    lost: int,
-    limits: SloLimits,
-    intake: IngestHealth,
-) -> Judgement:
+def _end_to_end(sketches: Mapping[str, Sketch]) -> Sketch:
+    """Lags of all deliveries, from accepted time to 2xx."""
     lags = Sketch()
     for name, sketch in sketches.items():
         if name.startswith("end.accepted/"):
             lags.merge(sketch)
-    undelivered = sum(left.values())
-    age_us = max(0, at_us - (minute + 1) * 60_000_000)
-    return judge(lags, undelivered, age_us, lost, limits, intake)
+    return lags
 
 
 def _rows(counts: Mapping[Count, int], left: Mapping[tuple[str, str, str], int]) -> list[tuple[str, str]]:

@@ -1,0 +1,146 @@
+"""Two streams as colours on a real Kafka, each with an observe: API, command line, and console in a browser."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import async_playwright
+
+from hifi.clock import now_us
+from hifi.control.colours import Colour, Colours, ColourState
+from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
+from hifi.topics import ControlTopics
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from stream_double import Stream, new_stream, pipe
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+WITHIN_S = 120
+pytestmark = pytest.mark.timeout(300)
+
+
+class Both:
+    """Blue and green, each with its observe."""
+
+    def __init__(self, kafka: str, control: ControlTopics, blue: Stream, green: Stream) -> None:
+        self.kafka, self.control = kafka, control
+        self.blue, self.green = blue, green
+        self.minute = now_us() // 60_000_000 - 3
+
+    async def tell(self, blue_url: str, green_url: str) -> None:
+        """Write the record of the colours."""
+        light = Colour(7500, ColourState.LIGHT, (), blue_url)
+        other = Colour(2500, ColourState.LIGHT, (), green_url)
+        told = Colours({"blue": light, "green": other}, "http://127.0.0.1:9", "", 1, "test")
+        producer = Producer(self.kafka, "test")
+        await producer.start()
+        await producer.send_and_wait(self.control.colours, 0, [told.record()])
+        await producer.stop()
+
+
+@pytest.fixture
+async def both(kafka: str) -> AsyncIterator[Both]:
+    control = ControlTopics(f"c{secrets.token_hex(4)}")
+    await create_topics(kafka, control, partitions=1, replication=1)
+    async with new_stream(kafka, pipe()) as blue, new_stream(kafka, pipe()) as green:
+        yield Both(kafka, control, blue, green)
+
+
+async def get(url: str, path: str) -> Any:
+    async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
+        return await answer.json(content_type=None)
+
+
+async def merged(url: str, minute: int, *missing: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answer over both colours and a minute of it, once exactly these are missing there."""
+    seen: Any = None
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            seen = await get(url, "/api/v1/pipes/flights/colours")
+            for row in seen.get("minutes", ()):
+                if row["minute"] == minute and row["missing"] == [*missing]:
+                    return seen, row
+            await asyncio.sleep(0.1)
+    raise AssertionError(seen)
+
+
+async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_named(both: Both) -> None:
+    await both.blue.events(0, both.minute, 30)
+    await both.blue.commit(0)
+    await both.green.events(1, both.minute, 10, lose={"normalized": [3]})
+    await both.green.commit(1)
+    settings = {"control": both.control.control}
+    async with both.blue.observing(**settings) as (_, blue):
+        async with both.green.observing(**settings) as (_, green):
+            assert (await get(blue, "/api/v1/pipes/flights/colours"))["title"] == "No colours"
+            await both.tell(blue, green)
+            _, row = await merged(blue, both.minute, "front")  # there is no front here
+            assert (row["in"], row["delivered"], row["lost"], row["state"]) == (40, 39, 1, "down")
+            assert {name: (one["share"], one["lost"]) for name, one in row["colours"].items()} == {
+                "blue": (0.75, 0),
+                "green": (0.25, 1),
+            }
+            _, seen_by_green = await merged(green, both.minute, "front")
+            assert seen_by_green["colours"] == row["colours"]
+            shown = await asyncio.to_thread(command, "minutes", "flights", "--colours", "--url", blue)
+            assert "75.0 %" in shown
+            assert "incomplete: front" in shown
+            await both.blue.events(0, both.minute + 1, 5)
+            await both.blue.commit(0)
+            await both.green.events(1, both.minute + 1, 5)
+            await both.green.commit(1)
+            async with asyncio.timeout(WITHIN_S):
+                while (await merged(blue, both.minute + 1, "front"))[1]["in"] < 10:
+                    await asyncio.sleep(0.1)
+            stored = await get(blue, "/api/v1/pipes/flights/minutes?last=10&lags=whole")
+            newest = next(one for one in stored["minutes"] if one["minute"] == both.minute + 1)
+            assert sum(newest["lag_sketch"]["c"]) == 5
+            if CHROMIUM is not None:
+                await check_page(f"{blue}/pipes/flights/colours", "75.0 %")
+        found, row = await merged(blue, both.minute, "green", "front")
+        assert (row["in"], row["state"]) == (30, "unknown")
+        assert found["down_minutes"] == 0
+        away = {one["colour"]: one["away"] for one in found["colours"]}
+        assert away["blue"] is None
+        assert green in away["green"]
+
+
+def command(*arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "hifi_cli", *arguments],
+        env=os.environ | {"COLUMNS": "250"},
+        capture_output=True,
+        check=True,
+        timeout=WITHIN_S,
+    ).stdout.decode()
+
+
+async def check_page(url: str, text: str) -> None:
+    """The page shows a text, and has no accessibility violation in both themes and at two widths."""
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        for theme, width in (("light", 1280), ("dark", 400)):
+            context = await browser.new_context(
+                color_scheme="dark" if theme == "dark" else "light",
+                viewport={"width": width, "height": 900},
+            )
+            page = await context.new_page()
+            await page.goto(url)
+            assert text in await page.locator("#minutes").inner_text()
+            violations = (await Axe().run(page)).response["violations"]
+            assert [one["id"] for one in violations] == []
+            wide = await page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width
+        await browser.close()
