@@ -1,7 +1,7 @@
 """hifi minutes: what happened to the events of a pipe, minute by minute."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
@@ -108,7 +108,8 @@ def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False, colours: Se
     """Make the table of minutes, oldest first; `colours`: names of those whose shares are shown, too."""
     columns = [(name, cell) for name, default, cell in _COLUMNS if default or wide]
     for name in colours:
-        columns += [(f"{name}\n{title}", cell) for title, cell in _colour_cells(name)]
+        cells = _colour_cells(name) if wide else _colour_cells(name)[:1]
+        columns += [(f"{name}\n{title}", cell) for title, cell in cells]
     if colours:
         columns.append(("refused\nby front", lambda row: count((row["front"] or {}).get("failed"))))
     made = table("=minute\nUTC", "state", *(f">{name}" for name, _ in columns))
@@ -124,8 +125,8 @@ def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False, colours: Se
     return made
 
 
-def _colour_cells(name: str) -> Iterable[tuple[str, _Cell]]:
-    """Heading and cell of one colour's columns."""
+def _colour_cells(name: str) -> Sequence[tuple[str, _Cell]]:
+    """Heading and cell of one colour's columns; all but the first are shown in a wide table only."""
 
     def share(row: dict[str, Any]) -> str:
         found = row["colours"].get(name, {}).get("share")

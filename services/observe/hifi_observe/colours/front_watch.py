@@ -3,10 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
-
-import aiohttp
 
 from hifi import log
 from hifi_observe.colours.front_stats import FrontCounters, FrontMinutes, parse_counters
@@ -21,8 +18,7 @@ class FrontWatch:
     """Counts what the front refuses.
 
     Args:
-        stats: returns where the counters are: the path of HAProxy's runtime socket, or the URL of its statistics page;
-            empty: there is no front yet.
+        stats: returns the path of HAProxy's runtime socket; empty: there is no front yet.
     """
 
     def __init__(self, stats: Callable[[], str]) -> None:
@@ -43,7 +39,7 @@ class FrontWatch:
                 try:
                     self._minutes.take(await read_counters(stats), time.time())
                     self.away = None
-                except (OSError, TimeoutError, ValueError, aiohttp.ClientError) as error:
+                except (OSError, TimeoutError, ValueError) as error:
                     if self.away is None:
                         logger.warning("front-unreadable", stats=stats, error=repr(error))
                     self._minutes.miss(time.time())
@@ -55,26 +51,15 @@ async def read_counters(stats: str) -> FrontCounters:
     """The counters that the front has now.
 
     Args:
-        stats: path of HAProxy's runtime socket, or URL of its statistics page.
+        stats: path of HAProxy's runtime socket.
 
     Raises:
-        OSError, TimeoutError, ValueError, aiohttp.ClientError: they cannot be read.
+        OSError, TimeoutError, ValueError: they cannot be read.
     """
     async with asyncio.timeout(_WITHIN_S):
-        text = await (_page(stats) if stats.startswith("http") else _socket(Path(stats)))
-    return parse_counters(text)
-
-
-async def _socket(path: Path) -> str:
-    reader, writer = await asyncio.open_unix_connection(path)
-    try:
-        writer.write(b"show stat\n")
-        return (await reader.read(-1)).decode()
-    finally:
-        writer.close()
-
-
-async def _page(url: str) -> str:
-    async with aiohttp.ClientSession() as session, session.get(f"{url};csv") as answer:
-        answer.raise_for_status()
-        return await answer.text()
+        reader, writer = await asyncio.open_unix_connection(stats)
+        try:
+            writer.write(b"show stat\n")
+            return parse_counters((await reader.read(-1)).decode())
+        finally:
+            writer.close()

@@ -6,6 +6,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -61,55 +62,65 @@ async def get(url: str, path: str) -> Any:
         return await answer.json(content_type=None)
 
 
-async def merged(url: str, minute: int, *missing: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The answer over both colours and a minute of it, once exactly these are missing there."""
+async def merged(
+    url: str, minute: int, missing: list[str], **figures: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answer over both colours and a minute of it, once exactly these are missing there and the figures are so."""
     seen: Any = None
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            seen = await get(url, "/api/v1/pipes/flights/colours")
-            for row in seen.get("minutes", ()):
-                if row["minute"] == minute and row["missing"] == [*missing]:
-                    return seen, row
-            await asyncio.sleep(0.1)
+    end = time.monotonic() + WITHIN_S
+    while time.monotonic() < end:
+        seen = await get(url, "/api/v1/pipes/flights/colours")
+        for row in seen.get("minutes", ()):
+            wanted = {"minute": minute, "missing": missing, **figures}
+            if {name: row[name] for name in wanted} == wanted:
+                return seen, row
+        await asyncio.sleep(0.1)
     raise AssertionError(seen)
 
 
 async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_named(both: Both) -> None:
-    await both.blue.events(0, both.minute, 30)
+    minute = both.minute
+    await both.blue.events(0, minute, 30)
     await both.blue.commit(0)
-    await both.green.events(1, both.minute, 10, lose={"normalized": [3]})
+    await both.green.events(1, minute, 10, lose={"normalized": [3]})
     await both.green.commit(1)
     settings = {"control": both.control.control}
-    async with both.blue.observing(**settings) as (_, blue):
+    async with both.blue.observing(**settings) as (observatory, blue):
         async with both.green.observing(**settings) as (_, green):
             assert (await get(blue, "/api/v1/pipes/flights/colours"))["title"] == "No colours"
             await both.tell(blue, green)
-            _, row = await merged(blue, both.minute, "front")  # there is no front here
-            assert (row["in"], row["delivered"], row["lost"], row["state"]) == (40, 39, 1, "down")
+            figures = {"in": 40, "delivered": 39, "lost": 1, "state": "down"}
+            _, row = await merged(blue, minute, ["front"], **figures)  # nobody watched the front
             assert {name: (one["share"], one["lost"]) for name, one in row["colours"].items()} == {
                 "blue": (0.75, 0),
                 "green": (0.25, 1),
             }
-            _, seen_by_green = await merged(green, both.minute, "front")
+            _, seen_by_green = await merged(green, minute, ["front"], **figures)
             assert seen_by_green["colours"] == row["colours"]
+
+            for stream, partition in ((both.blue, 0), (both.green, 1)):
+                await stream.events(partition, minute + 1, 5)
+                await stream.commit(partition)
+            await merged(blue, minute + 1, ["front"], **{"in": 10, "delivered": 10})
+            stored = await get(blue, "/api/v1/pipes/flights/minutes?last=10&lags=whole")
+            newest = next(one for one in stored["minutes"] if one["minute"] == minute + 1)
+            assert sum(newest["lag_sketch"]["c"]) == 5  # kept, so that percentiles can be merged
+
+            assert observatory.publisher is not None
+            counts = {"answered": 10, "failed": 2, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
+            await observatory.publisher.front(minute + 1, counts)
+            _, row = await merged(blue, minute + 1, [], state="down")
+            assert row["causes"] == ["ingest"]
+            assert row["intake"]["failed"] == 2
             shown = await asyncio.to_thread(command, "minutes", "flights", "--colours", "--url", blue)
             assert "75.0 %" in shown
             assert "incomplete: front" in shown
-            await both.blue.events(0, both.minute + 1, 5)
-            await both.blue.commit(0)
-            await both.green.events(1, both.minute + 1, 5)
-            await both.green.commit(1)
-            async with asyncio.timeout(WITHIN_S):
-                while (await merged(blue, both.minute + 1, "front"))[1]["in"] < 10:
-                    await asyncio.sleep(0.1)
-            stored = await get(blue, "/api/v1/pipes/flights/minutes?last=10&lags=whole")
-            newest = next(one for one in stored["minutes"] if one["minute"] == both.minute + 1)
-            assert sum(newest["lag_sketch"]["c"]) == 5
             if CHROMIUM is not None:
                 await check_page(f"{blue}/pipes/flights/colours", "75.0 %")
-        found, row = await merged(blue, both.minute, "green", "front")
-        assert (row["in"], row["state"]) == (30, "unknown")
-        assert found["down_minutes"] == 0
+
+        found, row = await merged(blue, minute, ["green", "front"], state="unknown")
+        assert row["in"] == 30
+        assert found["down_minutes"] == 1
         away = {one["colour"]: one["away"] for one in found["colours"]}
         assert away["blue"] is None
         assert green in away["green"]
