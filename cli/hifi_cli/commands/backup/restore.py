@@ -42,7 +42,7 @@ async def restore(
     go on with the share that they had. Principals use the tokens that they had.
 
     Examples:
-      hifi up --control --pipes empty/ &
+      hifi up --control &
       hifi restore hifi-2026-11-24.ndjson
     """
     try:

@@ -1,6 +1,7 @@
 """Two streams as colours on a real Kafka, each with an observe: API, command line, and console in a browser."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
@@ -21,13 +22,15 @@ from hifi.control.colours import Colour, Colours, ColourState
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.topics import ControlTopics
+from hifi_infra.ports import free_port
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stream_double import Stream, new_stream, pipe
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WITHIN_S = 120
-pytestmark = pytest.mark.timeout(300)
+HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+WITHIN_S = 180
+pytestmark = pytest.mark.timeout(600)
 
 
 class Both:
@@ -38,11 +41,11 @@ class Both:
         self.blue, self.green = blue, green
         self.minute = now_us() // 60_000_000 - 3
 
-    async def tell(self, blue_url: str, green_url: str) -> None:
-        """Write the record of the colours."""
+    async def tell(self, blue_url: str, green_url: str, stats: str = "") -> None:
+        """Write the record of the colours; `stats`: path of the front's socket."""
         light = Colour(7500, ColourState.LIGHT, (), blue_url)
         other = Colour(2500, ColourState.LIGHT, (), green_url)
-        told = Colours({"blue": light, "green": other}, "http://127.0.0.1:9", "", 1, "test")
+        told = Colours({"blue": light, "green": other}, "http://127.0.0.1:9", stats, 1, "test")
         producer = Producer(self.kafka, "test")
         await producer.start()
         await producer.send_and_wait(self.control.colours, 0, [told.record()])
@@ -124,6 +127,49 @@ async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_nam
         away = {one["colour"]: one["away"] for one in found["colours"]}
         assert away["blue"] is None
         assert green in away["green"]
+
+
+@pytest.mark.more  # it waits for whole minutes
+@pytest.mark.skipif(HAPROXY is None, reason="no HAProxy here: apt-get install haproxy")
+async def test_a_minute_in_which_a_real_front_refused_or_was_dead_is_down(both: Both, tmp_path: Path) -> None:
+    port, stats = free_port(), tmp_path / "stats"
+    (tmp_path / "haproxy.cfg").write_text(
+        f"global\n  stats socket {stats} mode 600\n"
+        "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
+        f"listen front\n  bind 127.0.0.1:{port}\n  retries 0\n  server blue 127.0.0.1:{free_port()}\n"
+    )
+    settings = {"control": both.control.control}
+    async with both.blue.observing(**settings) as (_, blue), both.green.observing(**settings) as (_, green):
+        haproxy = subprocess.Popen([str(HAPROXY), "-f", tmp_path / "haproxy.cfg"])
+        try:
+            await both.tell(blue, green, str(stats))
+            watched = await first_watched(blue, f"http://127.0.0.1:{port}/")
+        finally:
+            haproxy.kill()
+            haproxy.wait()
+        assert watched["front"]["failed"] > 0
+        assert (watched["state"], watched["causes"]) == ("down", ["ingest"])
+        _, dead = await merged(blue, watched["minute"] + 2, [], state="down")
+        assert (dead["front"]["failed"], dead["front"]["gap_s"]) == (0, 60)
+        async with both.blue.observing(**settings) as (_, again):
+            _, kept = await merged(again, watched["minute"], [], state="down")
+            assert kept["front"] == watched["front"]
+
+
+async def first_watched(observe: str, front: str) -> dict[str, Any]:
+    """The first minute in which the front was watched from begin to end; requests go there all the time."""
+    end = time.monotonic() + 2 * WITHIN_S
+    while time.monotonic() < end:
+        with contextlib.suppress(
+            aiohttp.ClientError, ValueError
+        ):  # HAProxy has not started, or answers without JSON
+            await get(front, "")
+        found = await get(observe, "/api/v1/pipes/flights/colours")
+        for row in found.get("minutes", ()):
+            if not row["missing"]:
+                return dict(row)
+        await asyncio.sleep(0.2)
+    raise AssertionError(found)
 
 
 def command(*arguments: str) -> str:
