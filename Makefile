@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/observe services/provision services/scale services/manage services/deploy infra cli
 ARGS ?=
 
-.PHONY: help setup demo demo-control bench bench-quick bench-rows test test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean
+.PHONY: help setup demo demo-control demo-colours bench bench-quick bench-rows test test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--ra
 
 demo-control: setup  ## take a tour of the control plane under load, about ten minutes (ARGS="--report FILE")
 	.venv/bin/hifi demo --control $(ARGS)
+
+demo-colours: setup  ## take a tour of two colours under load, about five minutes (ARGS="--report FILE")
+	.venv/bin/hifi demo --colours $(ARGS)
 
 # Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)

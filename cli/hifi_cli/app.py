@@ -23,6 +23,7 @@ from hifi_cli.commands import (
     up,
 )
 from hifi_cli.commands.backup import backup, restore
+from hifi_cli.commands.colours import colour
 from hifi_cli.commands.inspection.skew import skew
 from hifi_cli.commands.kafka import acl, topics
 from hifi_cli.commands.management import audit, deploy, diff, principal
@@ -62,6 +63,7 @@ app.command(rich_help_panel=_RUN)(rate.rate)
 app.command(rich_help_panel=_RUN)(up.up)
 app.command(rich_help_panel=_RUN)(down.down)
 app.command(rich_help_panel=_RUN)(status.status)
+app.add_typer(colour.app, name="colour", rich_help_panel=_RUN)
 app.command(rich_help_panel=_INSPECT)(top.top)
 app.command(rich_help_panel=_INSPECT)(minutes.minutes)
 app.command(rich_help_panel=_INSPECT)(lost.lost)

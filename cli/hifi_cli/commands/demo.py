@@ -4,17 +4,20 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import orjson
 import typer
 from rich.markup import escape
 
 from hifi.errors import Misconfigured
+from hifi_cli.demo.colours.colour_report import colours_are_good
+from hifi_cli.demo.colours.colour_tour import ColourTour
 from hifi_cli.demo.control_tour import ControlTour, with_control_plane
-from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.load_test import LoadProcesses, LoadTest
 from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.report import is_good, tables
 from hifi_cli.demo.run import Demo
@@ -31,6 +34,8 @@ from hifi_cli.options import AsJson, Secure, TriggerOf
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, Trigger
 
+_Run: TypeAlias = Demo | ControlTour | ColourTour
+
 
 @report_errors
 def demo(
@@ -41,7 +46,7 @@ def demo(
             min=0.1,
             max=20_000,
             metavar="EV_PER_S",
-            help="Events per second. Default: 500, with --control 200.",
+            help="Events per second. Default: 500, with --control 200, with --colours 100.",
         ),
     ] = None,
     seconds: Annotated[
@@ -75,6 +80,14 @@ def demo(
             "and deploy.",
         ),
     ] = False,
+    colours: Annotated[
+        bool,
+        typer.Option(
+            "--colours",
+            help="Take a tour of two colours instead, in about five minutes: shift, drain, sleep, wake, and the loss "
+            "of a colour.",
+        ),
+    ] = False,
     keep: Annotated[
         bool,
         typer.Option("--keep", help="Keep the temporary folder with logs, request logs and Kafka's data."),
@@ -91,37 +104,29 @@ def demo(
     hifi.
 
     Exit status: 0 only if every accepted event was delivered with the declared
-    values, and with --control only if every step of the tour did what it should.
+    values, and with --control or --colours only if every step of the tour did
+    what it should.
 
     Examples:
       hifi demo
       hifi demo --rate 1000 --for 30 --trigger real-time --report demo.json
       hifi demo --control --report tour.json
+      hifi demo --colours --report tour.json
     """
-    if control and seconds is not None:
-        raise Misconfigured("--for does not go with --control: the tour ends with its last step")
-    if report is not None and not report.resolve().parent.is_dir():
-        raise Misconfigured(f"--report {report}: the folder {report.resolve().parent} does not exist")
+    _refuse(seconds, secure, report, control=control, colours=colours)
     folder = data.resolve() if data else Path(tempfile.mkdtemp(prefix="hifi-demo-"))
     workspace = Workspace.at(folder)
     numbers: dict[str, Any] | None = None
     interrupted = False
     try:
-        mesh = Mesh(_plan(workspace, trigger, secure, control=control))
-        mesh.prepare()
         log_to(folder / "logs" / "mesh.log")
-        load_test = LoadTest(workspace, mesh)
-        run = (
-            ControlTour(load_test, rate or 200, TourSteps(partial(errors.print, highlight=False)))
-            if control
-            else Demo(load_test, rate or 500, seconds or 60)
-        )
+        run = _make_run(workspace, rate, seconds, trigger, secure, control=control, colours=colours)
         numbers = asyncio.run(_run(run, orderly=data is not None))
     except typer.Exit:
         interrupted = True
         raise
     finally:
-        whole = numbers is not None and (tour_is_good if control else is_good)(numbers)
+        whole = numbers is not None and _good(control=control, colours=colours)(numbers)
         if (
             data is None and not keep and (whole or interrupted)
         ):  # kept after an error, whose message names a log file in it
@@ -130,14 +135,54 @@ def demo(
         report.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
     if as_json:
         print_json(numbers)
-    elif control:
-        print_table(tour_table(numbers), console)
-    else:
-        _print_report(numbers)
+    elif numbers is not None:
+        _print_result(numbers, control=control, colours=colours)
     if folder.exists() and not as_json:
         console.print(f"All files are in {folder}.", highlight=False, style="dim")
     if not whole:
         raise typer.Exit(FAILED)
+
+
+def _refuse(
+    seconds: float | None, secure: bool | None, report: Path | None, *, control: bool, colours: bool
+) -> None:
+    """Refuse options that do not go together, and a report that cannot be written."""
+    if control and colours:
+        raise Misconfigured("--control and --colours are two tours: give one of them")
+    if (control or colours) and seconds is not None:
+        raise Misconfigured("--for does not go with a tour, which ends with its last step")
+    if colours and secure:
+        raise Misconfigured("--secure does not go with --colours")
+    if report is not None and not report.resolve().parent.is_dir():
+        raise Misconfigured(f"--report {report}: the folder {report.resolve().parent} does not exist")
+
+
+def _make_run(
+    workspace: Workspace,
+    rate: float | None,
+    seconds: float | None,
+    trigger: Trigger,
+    secure: bool | None,
+    *,
+    control: bool,
+    colours: bool,
+) -> _Run:
+    steps = TourSteps(partial(errors.print, highlight=False))
+    if colours:
+        return ColourTour(LoadProcesses(workspace), rate or 100, trigger, steps)
+    mesh = Mesh(_plan(workspace, trigger, secure, control=control))
+    mesh.prepare()
+    load_test = LoadTest(workspace, mesh)
+    if control:
+        return ControlTour(load_test, rate or 200, steps)
+    return Demo(load_test, rate or 500, seconds or 60)
+
+
+def _good(*, control: bool, colours: bool) -> Callable[[Mapping[str, Any]], bool]:
+    """What decides from the report whether the demo showed what it should."""
+    if colours:
+        return colours_are_good
+    return tour_is_good if control else is_good
 
 
 def _plan(workspace: Workspace, trigger: Trigger, secure: bool | None, *, control: bool) -> Plan:
@@ -147,7 +192,7 @@ def _plan(workspace: Workspace, trigger: Trigger, secure: bool | None, *, contro
     return with_control_plane(plan) if control else plan
 
 
-async def _run(run: Demo | ControlTour, *, orderly: bool) -> dict[str, Any]:
+async def _run(run: _Run, *, orderly: bool) -> dict[str, Any]:
     interrupts = Interrupts()
     progress = show_progress(run.load_test) if isinstance(run, Demo) else contextlib.nullcontext()
     with interrupts.handle_signals():
@@ -155,15 +200,24 @@ async def _run(run: Demo | ControlTour, *, orderly: bool) -> dict[str, Any]:
             async with progress:
                 numbers = await interrupts.run(run.run())
             if orderly:
-                await interrupts.run(run.load_test.stop())
+                await interrupts.run(run.stop())
             return numbers
         except Interrupted:
             errors.print("interrupted; ending all processes", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            await run.load_test.kill()
+            await run.kill()
             # Wait for threads that still write into the folder, which is removed next.
             await asyncio.get_running_loop().shutdown_default_executor()
+
+
+def _print_result(numbers: dict[str, Any], *, control: bool, colours: bool) -> None:
+    if colours:
+        print_table(tour_table(numbers, "Tour of two colours"), console)
+    elif control:
+        print_table(tour_table(numbers, "Tour of the control plane"), console)
+    else:
+        _print_report(numbers)
 
 
 def _print_report(numbers: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import Format
 from hifi_cli.commands.check import load_checked_pipes
+from hifi_cli.commands.colours.up_colours import MeshOptions, refuse_with_colours, up_colours
 from hifi_cli.display.console import console
 from hifi_cli.display.mesh_view import MeshView
 from hifi_cli.error_reporting import report_errors
@@ -61,6 +62,13 @@ def up(
             "to them.",
         ),
     ] = False,
+    colours: Annotated[
+        bool,
+        typer.Option(
+            "--colours",
+            help="Run two meshes, blue and green, behind one front (HAProxy): `hifi colour` divides the requests.",
+        ),
+    ] = False,
     partitions: Annotated[
         int | None,
         typer.Option(
@@ -97,8 +105,26 @@ def up(
       hifi up --pipes pipes/ --scale observe=0
       hifi up --pipes pipes/ --autoscale normalize=1-3 --autoscale egest=1-4
       hifi up --pipes pipes/ --control --autoscale egest=1-4
+      hifi up --pipes pipes/ --colours
       hifi up --pipes pipes/ --kafka broker1:9092,broker2:9092
     """
+    if colours:
+        not_with = {
+            "--kafka": kafka,
+            "--brokers": brokers,
+            "--secure": secure,
+            "--control": control,
+            "--autoscale": autoscale,
+        }
+        refuse_with_colours(not_with)
+        up_colours(
+            data.resolve(),
+            stream or "hifi",
+            port,
+            pipes,
+            MeshOptions(partitions, trigger, tuple(scale or ())),
+        )
+        return
     policies = read_autoscale(autoscale or [])
     plan = Plan(
         data=data.resolve(),

@@ -70,7 +70,7 @@ def with_control_plane(plan: Plan) -> Plan:
 
 @dataclass(slots=True)
 class ControlTour:
-    """One tour. `kill` of its load test always ends all of its processes.
+    """One tour. `kill` always ends all of its processes.
 
     Attributes:
         load_test: with the mesh; its plan is of `with_control_plane`.
@@ -133,6 +133,14 @@ class ControlTour:
             expected,
             {one.summary()["event"] for one in await self._dead_letters()},
         )
+
+    async def stop(self) -> None:
+        """End all processes gracefully."""
+        await self.load_test.stop()
+
+    async def kill(self) -> None:
+        """End all processes immediately."""
+        await self.load_test.kill()
 
     async def _declare(self, control: ControlPlane, pipe: Pipe) -> None:
         with self.steps.step("a pipe is declared through the management API") as seen:

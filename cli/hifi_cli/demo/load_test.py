@@ -35,17 +35,16 @@ class RunProgress:
 
 
 @dataclass(slots=True)
-class LoadTest:
-    """A mesh with its sender and destination. `kill` always ends all of their processes."""
+class LoadProcesses:
+    """A sender and a destination. `kill_outside` ends both."""
 
     workspace: Workspace
-    mesh: Mesh
-    progress: RunProgress = field(default_factory=RunProgress)
-    destination: Process | None = None
-    sender: Process | None = None
+    progress: RunProgress = field(default_factory=RunProgress, kw_only=True)
+    destination: Process | None = field(default=None, kw_only=True)
+    sender: Process | None = field(default=None, kw_only=True)
 
     async def start_destination(self) -> Process:
-        """Start only the destination and return its process.
+        """Start the destination and return its process.
 
         Raises:
             HifiError: it did not start.
@@ -53,19 +52,6 @@ class LoadTest:
         self.destination = self.workspace.destination()
         await self.destination.start()
         return self.destination
-
-    async def start(self, shape: Callable[[list[Pipe]], list[Pipe]] = list) -> None:
-        """Start destination and mesh with the pipes of the workspace, modified by `shape`; return when all are ready.
-
-        Raises:
-            HifiError: a process did not start.
-        """
-        pipes = shape(await asyncio.to_thread(self.workspace.pipes))
-        if self.destination is None:
-            await self.start_destination()
-        await self.mesh.start(pipes)
-        await self.mesh.wait_ready(READY_S)
-        await self.workspace.wait_for_destination()
 
     async def send(self, rate: float, batch: int = 1, poll_s: float = POLL_S) -> Process:
         """Send the events of the workspace; return the process of the sender, which has ended.
@@ -123,6 +109,31 @@ class LoadTest:
             if destination is None or not destination.running:
                 raise Retryable("the destination has ended; see its log in the folder `logs`") from error
 
+    async def kill_outside(self) -> None:
+        """End sender and destination immediately."""
+        outside = [one for one in (self.sender, self.destination) if one is not None and one.running]
+        await asyncio.gather(*(process.kill() for process in outside))
+
+
+@dataclass(slots=True)
+class LoadTest(LoadProcesses):
+    """A mesh with its sender and destination. `kill` always ends all of their processes."""
+
+    mesh: Mesh
+
+    async def start(self, shape: Callable[[list[Pipe]], list[Pipe]] = list) -> None:
+        """Start destination and mesh with the pipes of the workspace, modified by `shape`; return when all are ready.
+
+        Raises:
+            HifiError: a process did not start.
+        """
+        pipes = shape(await asyncio.to_thread(self.workspace.pipes))
+        if self.destination is None:
+            await self.start_destination()
+        await self.mesh.start(pipes)
+        await self.mesh.wait_ready(READY_S)
+        await self.workspace.wait_for_destination()
+
     async def waiting(self) -> dict[str, int]:
         """Return the consumer backlog of each service, in records.
 
@@ -133,17 +144,13 @@ class LoadTest:
 
     async def kill(self) -> None:
         """End all processes immediately."""
-        await self._kill_outside()
+        await self.kill_outside()
         await self.mesh.kill()
 
     async def stop(self) -> None:
         """End all processes gracefully."""
         await self.mesh.stop()
-        await self._kill_outside()
-
-    async def _kill_outside(self) -> None:
-        outside = [one for one in (self.sender, self.destination) if one is not None and one.running]
-        await asyncio.gather(*(process.kill() for process in outside))
+        await self.kill_outside()
 
 
 def _compare(arrivals: RequestLogReader, expected: Mapping[str, Deliveries], comparison: Comparison) -> int:

@@ -47,15 +47,14 @@ def is_good(numbers: Mapping[str, Any]) -> bool:
     )
 
 
-def tour_table(numbers: Mapping[str, Any]) -> Table:
+def tour_table(numbers: Mapping[str, Any], title: str) -> Table:
     """The table printed at the end of a tour."""
-    rows = table(">step", "what it shows", "seen", ">time", title="\nTour of the control plane")
+    rows = table(">step", "what it shows", "seen", ">time", title=f"\n{title}")
     for number, step in enumerate(numbers["steps"], 1):
         seen = escape(step["seen"]) if step["ok"] else f"[bold red]{escape(step['seen'])}[/]"
         rows.add_row(str(number), step["name"], seen, f"{step['seconds']:,.0f} s")
     rows.caption = ", ".join(
-        f"{numbers[name]:,} {name.replace('_', '-')}"
-        for name in ("accepted", "delivered", "lost", "duplicates", "dead_lettered", "mismatched")
+        f"{count:,} {name.replace('_', '-')}" for name, count in numbers.items() if isinstance(count, int)
     )
     rows.caption_justify = "left"
     return rows

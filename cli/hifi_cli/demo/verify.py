@@ -97,8 +97,9 @@ class RequestLogReader:
 
 
 def read_send_log(file: Path) -> dict[str, SentEvent]:
-    """Read the log of the sender: event id to event."""
-    rows = (line.split("\t") for line in file.read_text().splitlines())
+    """Read the log of the sender, also while it grows: event id to event."""
+    text = file.read_text()
+    rows = (line.split("\t") for line in text[: text.rfind("\n") + 1].splitlines())
     return {row[0]: SentEvent(*map(int, row[1:])) for row in rows}
 
 

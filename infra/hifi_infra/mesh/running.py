@@ -60,6 +60,10 @@ class RunningMesh(BaseModel):
     python_path: list[Path] = []
     """Folders with the pipes' own Python functions."""
     instances: list[RunningInstance] = []
+    colours: dict[str, Path] = {}
+    """Colour to its data folder, where a mesh of its own runs; empty: this is one mesh."""
+    control_kafka: str = ""
+    """Bootstrap servers of the Kafka that outlives the colours; empty without colours."""
 
 
 def state_file(data: Path) -> Path:

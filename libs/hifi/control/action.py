@@ -22,6 +22,10 @@ class ActionKind(StrEnum):
     RESTART = "restart"
     """Starts an instance in the place of a dead one."""
     ROLL_BACK = "roll-back"
+    SHIFT = "shift"
+    """Changes the shares of the colours for maintenance, or puts a colour to sleep."""
+    RECOVER = "recover"
+    """Wakes a colour, or shifts requests away from one that is broken; only a person asks for it."""
 
 
 class ActionState(StrEnum):

@@ -97,9 +97,7 @@ class Colours:
                 f"{name} gets {one.share / 100:g} % of the requests: shift them to the other colour first, with "
                 f"`hifi colour shift {other(name)}`"
             )
-        return replace(
-            self, colours={**self.colours, name: replace(one, state=state)}, at_ms=at_ms, by=by
-        )
+        return replace(self, colours={**self.colours, name: replace(one, state=state)}, at_ms=at_ms, by=by)
 
     @property
     def shares(self) -> dict[str, int]:
@@ -138,13 +136,19 @@ def decode(value: bytes | None) -> Colours:
             raise ValueError(f"version {body['version']}, known is {_VERSION}")
         colours = {
             str(name): Colour(
-                int(one["share"]), ColourState(one["state"]), tuple(one["ingest"]), one["observe"], one["kafka"]
+                int(one["share"]),
+                ColourState(one["state"]),
+                tuple(one["ingest"]),
+                one["observe"],
+                one["kafka"],
             )
             for name, one in body["colours"].items()
         }
         if sum(one.share for one in colours.values()) != WHOLE_SHARE:
             raise ValueError(f"the shares do not add up to {WHOLE_SHARE:,}")
-        return Colours(colours, body["front"]["url"], body["front"]["stats"], int(body["at"]), str(body["by"]))
+        return Colours(
+            colours, body["front"]["url"], body["front"]["stats"], int(body["at"]), str(body["by"])
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a record of colours: {error}") from None
 

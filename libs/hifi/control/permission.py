@@ -1,7 +1,8 @@
 """Which steps may be taken when: the rules that all actors of the control plane keep. Pure.
 
-What makes things better at once (restart what is dead, roll back, scale out) is always allowed. What can make them
-worse waits until the health of its scope is known to be stable. No step begins before the one before it has ended.
+What makes things better at once (restart what is dead, roll back, scale out, recover a colour) is always allowed. What
+can make them worse waits until the health of its scope is known to be stable. No step begins before the one before it
+has ended.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,9 @@ from typing import Final
 from hifi.control.action import Action, ActionKind
 from hifi.control.verdict import Condition
 
-_ALWAYS: Final = frozenset({ActionKind.RESTART, ActionKind.ROLL_BACK, ActionKind.SCALE_OUT})
+_ALWAYS: Final = frozenset(
+    {ActionKind.RESTART, ActionKind.ROLL_BACK, ActionKind.SCALE_OUT, ActionKind.RECOVER}
+)
 _OBSERVERS: Final = frozenset({"service/observe"})
 """Scopes that are repaired although the health is unknown: without them it never becomes known."""
 

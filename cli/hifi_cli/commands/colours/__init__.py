@@ -1,0 +1,1 @@
+"""Commands of a stream with two colours."""

@@ -1,0 +1,1 @@
+"""`hifi demo --colours`."""

@@ -1,0 +1,1 @@
+"""Two colours of one stream on this machine, and the front that divides requests between them."""

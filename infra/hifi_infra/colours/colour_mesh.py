@@ -1,0 +1,103 @@
+"""One colour: a whole mesh in a data folder of its own, run by one process that ends with all of its children."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hifi.errors import Retryable
+from hifi.topics import ControlTopics
+from hifi_infra.mesh import running
+from hifi_infra.mesh.health_probe import readiness
+from hifi_infra.process.process import Process
+
+STOP_S: Final = 300.0
+"""Longer than all services of a mesh take to drain, one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColourAddress:
+    """Where one colour is: its data folder, and the ports of its ingest and its observe."""
+
+    name: str
+    folder: Path
+    port: int
+    console_port: int
+
+
+class ColourMesh:
+    """The mesh of one colour.
+
+    Args:
+        address: of the colour.
+        command: runs the mesh until it gets SIGTERM.
+        control: name of the colour's own topics on the control plane's Kafka.
+        control_kafka: bootstrap servers of that Kafka.
+        env: more variables for the mesh.
+        log: file for its output.
+    """
+
+    def __init__(
+        self,
+        address: ColourAddress,
+        command: Sequence[str],
+        control: ControlTopics,
+        control_kafka: str,
+        env: Mapping[str, str],
+        log: Path,
+    ) -> None:
+        self.address = address
+        variables = {name: value for name, value in os.environ.items() if name != "HIFI_KAFKA"}
+        variables |= dict(env) | {"HIFI_CONTROL": control.control, "HIFI_CONTROL_KAFKA": control_kafka}
+        self.process = Process(address.name, command, log=log, env=variables)
+
+    @property
+    def kafka(self) -> str:
+        """Bootstrap servers of its Kafka; empty until it has started for the first time."""
+        found = running.read(self.address.folder)
+        return found.kafka if found is not None else ""
+
+    async def stop(self) -> None:
+        """Drain and end it."""
+        if self.process.running:
+            await self.process.stop(STOP_S)
+
+    async def kill(self) -> None:
+        """Kill all of its processes at once (SIGKILL)."""
+        if self.process.running:
+            await self.process.kill()
+
+
+async def waits_for(folder: Path) -> list[str]:
+    """What the mesh on a folder waits for before all of its services are ready; empty when they are."""
+    found = running.find(folder)
+    if found is None or not found.instances:
+        return ["its mesh starts"]
+    states = await asyncio.gather(*(readiness(one.port) for one in found.instances))
+    return [
+        f"{one.service}-{one.number}: {'; '.join(state.waiting.values()) or state.state}"
+        for one, state in zip(found.instances, states, strict=True)
+        if not state.ready
+    ]
+
+
+async def wait_until_ready(folder: Path, name: str, within_s: float) -> None:
+    """Wait until all services of the mesh on a folder are ready.
+
+    Raises:
+        Retryable: they are not in time; the message says what waits for what.
+    """
+    waiting: list[str] = []
+    try:
+        async with asyncio.timeout(within_s):
+            while waiting := await waits_for(folder):
+                await asyncio.sleep(0.25)
+    except TimeoutError:
+        raise Retryable(f"{name} is not ready within {within_s:.0f} s: " + "; ".join(waiting)) from None
+
+
+def colour_topics(stream: str, colour: str) -> ControlTopics:
+    """Topics on the control plane's Kafka in which observe of one colour gives its verdicts."""
+    return ControlTopics(f"{stream}-{colour}")

@@ -1,0 +1,51 @@
+"""What divides requests between the colours: the interface of its drivers."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Front(Protocol):
+    """Accepts requests at one address and passes each on to one colour.
+
+    A request with a key stays on one colour while the shares do not change, and a change of the shares moves only as
+    many keys as it must. A request is sent to the other colour only if its own refuses the connection.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where it accepts requests."""
+
+    @property
+    def stats(self) -> str:
+        """Where its figures are read."""
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+
+    async def start(self, shares: Mapping[str, int]) -> None:
+        """Start it with these shares, in 1/10,000 by colour.
+
+        Raises:
+            HifiError: it does not start.
+        """
+
+    async def divide(self, shares: Mapping[str, int]) -> None:
+        """Change the shares without ending a request.
+
+        Raises:
+            Retryable: it does not answer.
+        """
+
+    async def shares(self) -> dict[str, int]:
+        """The shares in force.
+
+        Raises:
+            Retryable: it does not answer.
+        """
+
+    async def stop(self) -> None:
+        """Finish the requests that it has, and end."""
+
+    async def kill(self) -> None:
+        """End at once."""

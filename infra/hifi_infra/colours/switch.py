@@ -1,0 +1,290 @@
+"""What a person asks of the colours: each a step that is recorded in the control plane's actions and may be refused."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from hifi.clock import MICROSECONDS, now_us
+from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
+from hifi.control.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
+from hifi.control.permission import Permission, permission
+from hifi.control.steps import StepRight
+from hifi.control.topic_follower import TopicFollower
+from hifi.control.verdict import Condition, Verdicts, decode
+from hifi.errors import Misconfigured, Retryable
+from hifi.pipe.registry import read_registry
+from hifi.topics import ControlTopics, Topics
+from hifi_infra.colours.colour_log import ColourLog
+from hifi_infra.colours.colour_mesh import colour_topics, wait_until_ready, waits_for
+from hifi_infra.kafka.backlog import read_backlog
+from hifi_infra.mesh import running
+
+ACTOR: Final = "colours"
+_STEP_S: Final = 60
+_ANSWER_S: Final = 20
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ColourAccount:
+    """What is seen of one colour: condition, its reasons, and records that its services have not processed."""
+
+    condition: Condition
+    reasons: tuple[str, ...] = ()
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """Service to records; empty when its Kafka does not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Changes the colours of a stream.
+
+    Attributes:
+        control_kafka: bootstrap servers of the control plane's Kafka.
+        topics: of the stream, the same in both colours.
+        folders: colour to its data folder.
+        by: who asks, for people.
+        forced: whether the person takes the responsibility for a step that would be refused.
+    """
+
+    control_kafka: str
+    topics: Topics
+    folders: Mapping[str, Path]
+    by: str
+    forced: bool = False
+
+    @property
+    def _control(self) -> ControlTopics:
+        return ControlTopics(f"{self.topics.stream}-control")
+
+    async def colours(self) -> Colours:
+        """The colours as they should be now.
+
+        Raises:
+            Misconfigured: the control plane's Kafka does not answer.
+        """
+        async with self._log() as found:
+            return _require(found.newest)
+
+    async def account(self, name: str) -> ColourAccount:
+        """What is seen of one colour.
+
+        Raises:
+            Misconfigured: the control plane's Kafka does not answer.
+        """
+        verdicts = await self._verdicts(name)
+        found = verdicts.get(STREAM)
+        condition = verdicts.condition((STREAM,), now_us())
+        reasons = found.reasons if found is not None and condition is not Condition.UNKNOWN else ()
+        mesh = running.find(self.folders[name])
+        waiting: Mapping[str, int] = {}
+        if mesh is not None and mesh.kafka:
+            with contextlib.suppress(Retryable):
+                waiting = (await read_backlog(mesh.kafka, self.topics)).waiting
+        return ColourAccount(condition, reasons, waiting)
+
+    async def shift(self, shares: Mapping[str, int], reason: str, *, recovery: bool = False) -> None:
+        """Change the shares; returns once the record says so, and the front follows within a second.
+
+        Args:
+            shares: colour to its share in 1/10,000.
+            reason: for people.
+            recovery: one colour is broken: the step does not wait until both are stable.
+
+        Raises:
+            StepRefused: a colour is not stable, a rollout runs, or another step does.
+            HifiError: a colour that gets requests is not ready, or Kafka does not answer.
+        """
+        text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
+        for name, share in shares.items():
+            if share and (waiting := await waits_for(self.folders[name])) and not self.forced:
+                raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
+        rollouts = [] if recovery or self.forced else await self._rollouts()
+        if rollouts:
+            raise Retryable(
+                f"a rollout of {', '.join(rollouts)} runs: end it first with `hifi rollout promote` or "
+                "`hifi rollout abort`, or shift with --recovery"
+            )
+        await self._step(
+            ActionKind.RECOVER if recovery else ActionKind.SHIFT,
+            text,
+            reason,
+            lambda now: now.with_shares(shares, _now_ms(), self.by),
+        )
+
+    async def drain(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
+        """Give all requests to the other colour, and wait until nothing of this one is in flight or waits.
+
+        Raises:
+            HifiError: as `shift`; or something still waits after `within_s` seconds.
+        """
+        if (await self.colours()).colours[name].share:
+            await self.shift({name: 0, other(name): WHOLE_SHARE}, reason)
+        await self._step(
+            ActionKind.SHIFT,
+            f"{name} drains",
+            reason,
+            lambda now: now.with_state(name, ColourState.DRAINING, _now_ms(), self.by),
+        )
+        told, end_s = "", time.monotonic() + within_s
+        while left := {service: count for service, count in (await self._waiting(name)).items() if count}:
+            text = ", ".join(f"{service} {count:,}" for service, count in left.items())
+            if text != told:
+                tell(f"records that wait: {text}")
+                told = text
+            if time.monotonic() > end_s:
+                raise Retryable(f"{name} is not drained within {within_s:.0f} s; records that wait: {text}")
+            await asyncio.sleep(_POLL_S)
+
+    async def sleep(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
+        """Drain a dark colour and end all of its processes.
+
+        Raises:
+            HifiError: it gets requests, does not drain in time, or the step is refused.
+        """
+        found = await self.colours()
+        found.with_state(name, ColourState.DRAINING, _now_ms(), self.by)  # refuses while it gets requests
+        if found.colours[name].state is ColourState.ASLEEP:
+            return
+        await self.drain(name, reason, within_s, tell)
+        await self._step(
+            ActionKind.SHIFT,
+            f"{name} falls asleep",
+            reason,
+            lambda now: now.with_state(name, ColourState.ASLEEP, _now_ms(), self.by),
+        )
+        tell("its services end")
+        try:
+            async with asyncio.timeout(within_s):
+                while running.is_locked(self.folders[name]):
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise Retryable(f"the mesh of {name} did not end within {within_s:.0f} s") from None
+
+    async def wake(self, name: str, reason: str, within_s: float) -> None:
+        """Start a colour that is asleep, or end its draining; returns once all of its services are ready.
+
+        Raises:
+            HifiError: it is not ready in time, or the step is refused.
+        """
+        if not (await self.colours()).colours[name].share:
+            await self._step(
+                ActionKind.RECOVER,
+                f"{name} wakes",
+                reason,
+                lambda now: now.with_state(name, ColourState.DARK, _now_ms(), self.by),
+            )
+        await wait_until_ready(self.folders[name], name, within_s)
+
+    async def _step(
+        self, kind: ActionKind, step: str, reason: str, change: Callable[[Colours], Colours]
+    ) -> None:
+        """Take a step that writes the next record of the colours."""
+        verdicts = {name: await self._verdicts(name) for name in NAMES}
+        before = await self.colours()
+        awake = [name for name, one in before.colours.items() if one.state is not ColourState.ASLEEP]
+        change(before)  # refuses what cannot be, before anything is recorded
+        started = now_us()
+        action = Action(
+            ACTOR,
+            kind,
+            STREAM,
+            step,
+            reason,
+            started,
+            started + _STEP_S * MICROSECONDS,
+            forced_by=self.by if self.forced else "",
+        )
+
+        def allowed(history: ActionHistory) -> Permission:
+            """Every colour that is awake must be stable, for what can wait."""
+            for name in awake:
+                condition = verdicts[name].condition((STREAM,), now_us())
+                found = permission(kind, STREAM, condition, history.running, now_us(), forced=self.forced)
+                if not found.granted:
+                    seen = verdicts[name].get(STREAM)
+                    why = "; ".join(seen.reasons) if seen is not None else ""
+                    return replace(found, reason=f"{name}: {found.reason}" + (f" ({why})" if why else ""))
+            return Permission(granted=True)
+
+        async def write(token: int) -> None:
+            """Write the next record; only one step at a time comes here."""
+            del token
+            async with self._log() as found:
+                await found.write(change(_require(found.newest)))
+
+        right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
+        async with self._answering():
+            await right.start()
+        try:
+            await right.take(action, allowed, write)
+        finally:
+            await right.stop()
+
+    async def _waiting(self, name: str) -> Mapping[str, int]:
+        mesh = running.find(self.folders[name])
+        if mesh is None or not mesh.kafka:
+            raise Retryable(
+                f"the mesh of {name} does not run, so what waits there is not known: `hifi colour wake {name}`"
+            )
+        return (await read_backlog(mesh.kafka, self.topics)).waiting
+
+    async def _rollouts(self) -> list[str]:
+        """Names of pipes with a rollout, in a colour that runs."""
+        found: set[str] = set()
+        for folder in self.folders.values():
+            mesh = running.find(folder)
+            if mesh is not None and mesh.kafka:
+                pipes = (await read_registry(mesh.kafka, self.topics)).pipes
+                found |= {name for name, one in pipes.items() if one.rollout is not None}
+        return sorted(found)
+
+    async def _verdicts(self, name: str) -> Verdicts:
+        verdicts = Verdicts()
+        health = colour_topics(self.topics.stream, name).health
+        follower = TopicFollower(
+            self.control_kafka, ACTOR, {health: lambda _, value, __: verdicts.put(decode(value or b""))}
+        )
+        async with self._answering():
+            try:
+                await follower.start()
+            finally:
+                await follower.stop()
+        return verdicts
+
+    @contextlib.asynccontextmanager
+    async def _log(self) -> AsyncIterator[ColourLog]:
+        found = ColourLog(self.control_kafka, self._control.colours, ACTOR)
+        try:
+            async with self._answering():
+                await found.start()
+            yield found
+        finally:
+            await found.stop()
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                yield
+        except (TimeoutError, KafkaError, OSError) as error:
+            raise Misconfigured(
+                f"the control plane's Kafka at {self.control_kafka} does not answer ({error!r}): nothing was "
+                "changed, and the front keeps its shares; check that `hifi up --colours` runs"
+            ) from error
+
+
+def _require(found: Colours | None) -> Colours:
+    if found is None:
+        raise Misconfigured("the stream has no colours yet: start it with `hifi up --colours`")
+    return found
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,209 @@
+"""The front divides requests between two colours: a real HAProxy before small real HTTP servers."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from hifi.control.colours import NAMES
+from hifi.errors import HifiError
+from hifi_infra.colours.haproxy import HAProxy, find_haproxy
+from hifi_infra.ports import free_port
+
+try:
+    find_haproxy()
+except HifiError as missing:
+    pytestmark = pytest.mark.skip(reason=str(missing))
+
+WITHIN_S = 60
+
+
+class SmallIngest:
+    """Answers every request with the name of its colour, as soon as it may."""
+
+    def __init__(self, colour: str, port: int) -> None:
+        self.colour = colour
+        self.port = port
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.waiting = 0
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    async def end(self) -> None:
+        """As a process that was killed: no connection stays, and new ones are refused."""
+        assert self._server is not None
+        self._server.close()
+        for writer in list(self._open):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(head.partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
+                await reader.readexactly(length)
+                if b"/readyz" not in head:
+                    self.waiting += 1
+                    await self.may_answer.wait()
+                    self.waiting -= 1
+                body = self.colour.encode()
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                await writer.drain()
+        self._open.discard(writer)
+        writer.close()
+
+
+class FrontUnderTest:
+    """The front with both colours and a client."""
+
+    def __init__(
+        self, front: HAProxy, ingests: Mapping[str, SmallIngest], client: aiohttp.ClientSession
+    ) -> None:
+        self.front = front
+        self.ingests = ingests
+        self.client = client
+
+    async def send(self, **headers: str) -> str:
+        """The colour that answered, or the status of an error."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.client.post(f"{self.front.url}/v1/events", data=b"{}", headers=sent) as answer:
+            return await answer.text() if answer.status == 200 else str(answer.status)
+
+    async def keys(self, count: int = 2000, header: str = "hifi_key") -> dict[int, str]:
+        return {key: await self.send(**{header: f"key-{key}"}) for key in range(count)}
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not holds():
+                await asyncio.sleep(0.01)
+
+    async def until_checked(self, colour: str) -> None:
+        """Until the front sends to a colour that answers again."""
+        async with asyncio.timeout(WITHIN_S):
+            while await self.send(hifi_key="any") != colour:
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def under_test(tmp_path: Path) -> AsyncIterator[FrontUnderTest]:
+    ports: list[int] = []
+    for _ in range(3):
+        ports.append(free_port(but=set(ports)))
+    ingests = {name: SmallIngest(name, port) for name, port in zip(NAMES, ports, strict=False)}
+    front = HAProxy(tmp_path, ports[2], {name: [f"127.0.0.1:{one.port}"] for name, one in ingests.items()})
+    for one in ingests.values():
+        await one.start()
+    await front.start({"blue": 10_000, "green": 0})
+    async with aiohttp.ClientSession() as client:
+        try:
+            yield FrontUnderTest(front, ingests, client)
+        finally:
+            await front.kill()
+            for one in ingests.values():
+                one.may_answer.set()
+                await one.end()
+
+
+async def test_a_colour_without_a_share_gets_no_request(under_test: FrontUnderTest) -> None:
+    assert Counter([await under_test.send() for _ in range(50)]) == {"blue": 50}
+    assert Counter((await under_test.keys(50)).values()) == {"blue": 50}
+    await under_test.front.divide({"blue": 0, "green": 10_000})
+    assert Counter([await under_test.send() for _ in range(50)]) == {"green": 50}
+    assert await under_test.front.shares() == {"blue": 0, "green": 10_000}
+
+
+async def test_each_colour_gets_its_share_of_keys_and_of_requests_without_one(
+    under_test: FrontUnderTest,
+) -> None:
+    await under_test.front.divide({"blue": 8000, "green": 2000})
+    keyed = Counter((await under_test.keys()).values())
+    keyless = Counter([await under_test.send() for _ in range(2000)])
+    for found in (keyed, keyless):  # 2,000 draws at 20 %: seven standard deviations are 125
+        assert 275 < found["green"] < 525
+        assert found["blue"] + found["green"] == 2000
+
+
+async def test_a_key_stays_on_its_colour_and_a_change_of_shares_moves_only_as_many_as_it_must(
+    under_test: FrontUnderTest,
+) -> None:
+    await under_test.front.divide({"blue": 5000, "green": 5000})
+    before = await under_test.keys(1000)
+    assert await under_test.keys(1000) == before
+    assert await under_test.keys(1000, header="ce_partitionkey") == before
+    await under_test.front.divide({"blue": 4000, "green": 6000})
+    after = await under_test.keys(1000)
+    assert {key for key in before if before[key] == "green"} <= {
+        key for key in after if after[key] == "green"
+    }
+
+
+async def test_a_key_in_the_query_counts_as_one_in_the_header(under_test: FrontUnderTest) -> None:
+    await under_test.front.divide({"blue": 5000, "green": 5000})
+    for number in range(40):
+        url = f"{under_test.front.url}/v1/events?hifi-key=key-{number}"
+        async with under_test.client.post(url, data=b"{}") as answer:
+            assert await answer.text() == await under_test.send(hifi_key=f"key-{number}")
+
+
+async def test_a_refused_connection_is_tried_at_the_other_colour(under_test: FrontUnderTest) -> None:
+    await under_test.ingests["blue"].end()
+    assert Counter([await under_test.send() for _ in range(100)]) == {"green": 100}
+    await under_test.ingests["blue"].start()
+    await under_test.until_checked("blue")
+
+
+async def test_a_request_that_a_colour_has_received_is_not_sent_again(under_test: FrontUnderTest) -> None:
+    blue, green = under_test.ingests["blue"], under_test.ingests["green"]
+    blue.may_answer.clear()
+    green.may_answer.clear()
+    request = asyncio.create_task(under_test.send())
+    await under_test.until(lambda: blue.waiting == 1)
+    await blue.end()
+    assert await asyncio.wait_for(request, WITHIN_S) == "502"
+    assert green.waiting == 0
+
+
+async def test_no_request_is_dropped_while_the_shares_change(under_test: FrontUnderTest) -> None:
+    answers: Counter[str] = Counter()
+    done = asyncio.Event()
+
+    async def send_all_the_time() -> None:
+        while not done.is_set():
+            answers[await under_test.send()] += 1
+
+    senders = [asyncio.create_task(send_all_the_time()) for _ in range(8)]
+    for share in (0, 10_000, 5000, 0, 10_000):
+        before = answers.total()
+        await under_test.front.divide({"blue": share, "green": 10_000 - share})
+        await under_test.until(lambda before=before: answers.total() > before + 100)  # type: ignore[misc]
+    done.set()
+    await asyncio.gather(*senders)
+    assert set(answers) == {"blue", "green"}
+
+
+async def test_a_request_under_way_is_finished_where_it_is(under_test: FrontUnderTest) -> None:
+    blue = under_test.ingests["blue"]
+    blue.may_answer.clear()
+    request = asyncio.create_task(under_test.send())
+    await under_test.until(lambda: blue.waiting == 1)
+    await under_test.front.divide({"blue": 0, "green": 10_000})
+    assert await under_test.send() == "green"
+    blue.may_answer.set()
+    assert await asyncio.wait_for(request, WITHIN_S) == "blue"
+
+
+async def test_a_front_that_was_killed_starts_with_the_shares_that_it_had(under_test: FrontUnderTest) -> None:
+    await under_test.front.divide({"blue": 0, "green": 10_000})
+    await under_test.front.kill()
+    await under_test.front.start({"blue": 0, "green": 10_000})
+    assert await under_test.send() == "green"
