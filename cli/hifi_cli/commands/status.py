@@ -157,7 +157,7 @@ async def _verdicts(target: Target) -> list[dict[str, Any]] | None:
 
 async def _colours(target: Target) -> list[dict[str, Any]]:
     """State and share of each colour, as observe knows them; empty without colours, or if it does not answer."""
-    if target.running is None or target.running.console is None or target.control is None:
+    if target.running is None or target.running.console is None:
         return []
     try:
         answer = await asyncio.to_thread(get_json, target.running.console, "/api/v1/status")

@@ -194,6 +194,7 @@ class Observatory:
             if self._reporter is not None:
                 tasks.create_task(self._reconnect("verdicts", self._reporter.report))
                 tasks.create_task(self._reconnect("actions", self._reporter.follow_actions))
+            if self.settings.observe_colours:
                 tasks.create_task(self._reconnect("colours", self.colours.follow))
                 tasks.create_task(self.colours.front.run())
                 tasks.create_task(self._publish_front())

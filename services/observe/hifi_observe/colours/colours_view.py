@@ -11,6 +11,7 @@ import orjson
 from hifi import log
 from hifi.control.colours import Colours, ColourState, decode
 from hifi.control.topic_follower import TopicFollower
+from hifi.topics import ControlTopics
 from hifi_observe.colours.colour_minutes import ColourMinutes, merge_colours, summary_of
 from hifi_observe.colours.front_watch import FrontWatch
 from hifi_observe.minutes.availability import SloLimits
@@ -29,7 +30,7 @@ class ColoursView:
     """Follows the record of the colours, watches the front, and merges what the observe of each colour has counted.
 
     Args:
-        settings: with a control plane.
+        settings: `follow` needs `observe_colours`.
         fronts: minute to what the front refused in it, as published.
     """
 
@@ -52,9 +53,8 @@ class ColoursView:
             aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
         """
         settings = self._settings
-        follower = TopicFollower(
-            settings.control_bootstrap, settings.instance, {settings.control_topics.colours: self._take}
-        )
+        topic = ControlTopics(settings.observe_colours).colours
+        follower = TopicFollower(settings.control_bootstrap, settings.instance, {topic: self._take})
         try:
             await follower.start()
             while True:
