@@ -17,7 +17,7 @@ from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_cli.mesh_state.manage_api import ManageApi
-from hifi_cli.mesh_state.target import Target, kafka_target
+from hifi_cli.mesh_state.target import Target, kafka_targets
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, ManageTokenFile, ManageUrl, Stream
 from hifi_infra.kafka.stream_setup import put_in_force
 
@@ -82,7 +82,8 @@ def apply(
         api = ManageApi(manage, manage_token_file)
         _print_declared(_declare_by_api(api, pipes, delete_missing=delete_missing), as_json=as_json)
         return
-    target = kafka_target(data, kafka, stream)
+    targets = kafka_targets(data, kafka, stream)
+    target = next(iter(targets.values()))
     trigger = target.running.trigger if target.running else "auto"
     pipes = load_checked_pipes(
         folder,
@@ -98,16 +99,9 @@ def apply(
         _print_declared(declared, as_json=as_json)
         return
     per_10000 = None if share is None else round(share * WHOLE / 100)
-    changes, revisions = asyncio.run(_publish(target, pipes, delete_missing=delete_missing, share=per_10000))
-    if as_json:
-        print_json(
-            {name: {"change": change, "revision": revisions.get(name)} for name, change in changes.items()}
-        )
-        return
-    rows = table("pipe", "change", ">revision")
-    for name, change in changes.items():
-        rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]", str(revisions.get(name, "-")))
-    print_table(rows, console)
+    for name, one in targets.items():
+        changes, revisions = asyncio.run(_publish(one, pipes, delete_missing=delete_missing, share=per_10000))
+        _print_published(name, changes, revisions, as_json=as_json)
 
 
 async def declared_pipes(target: Target) -> tuple[dict[str, Pipe | None], Mapping[str, Declaration]]:
@@ -182,6 +176,22 @@ def _print_declared(changes: Mapping[str, str], *, as_json: bool) -> None:
     print_table(rows, console)
     if set(changes.values()) != {"unchanged"}:
         console.print("The provisioner puts them into force: `hifi rollout status` shows how far it is.")
+
+
+def _print_published(
+    colour: str, changes: Mapping[str, str], revisions: Mapping[str, int], *, as_json: bool
+) -> None:
+    """Print the changes of one mesh; of a colour with its name."""
+    if as_json:
+        found = {
+            name: {"change": change, "revision": revisions.get(name)} for name, change in changes.items()
+        }
+        print_json({colour: found} if colour else found)
+        return
+    rows = table("pipe", "change", ">revision", title=colour or None)
+    for name, change in changes.items():
+        rows.add_row(name, f"[{_COLOURS[change]}]{change}[/]", str(revisions.get(name, "-")))
+    print_table(rows, console)
 
 
 async def _publish(

@@ -63,6 +63,24 @@ def kafka_target(data: Path, kafka: str | None, stream: str | None) -> Target:
     return Target(mesh.kafka, stream_topics(stream or mesh.stream), mesh, control)
 
 
+def kafka_targets(data: Path, kafka: str | None, stream: str | None) -> dict[str, Target]:
+    """The mesh to use, under an empty name, or both colours by name.
+
+    Raises:
+        Misconfigured: as `kafka_target`; a colour is asleep.
+    """
+    whole = None if kafka else running.find(data)
+    if whole is None or not whole.colours:
+        return {"": kafka_target(data, kafka, stream)}
+    for name, folder in whole.colours.items():
+        if running.find(folder) is None:
+            raise Misconfigured(
+                f"{name} does not run, and both colours need the same pipes: wake it first with "
+                f"`hifi colour wake {name}`, or name one colour with --data {data}/COLOUR"
+            )
+    return {name: kafka_target(folder, None, stream) for name, folder in whole.colours.items()}
+
+
 def stream_topics(stream: str) -> Topics:
     """Return the topics of a stream, with the retry tiers set by HIFI_TIERS."""
     return Topics(stream, load(StreamSettings).tiers)

@@ -75,7 +75,8 @@ def test_a_failed_step_tells_what_was_seen_instead():
     assert lines[-1].endswith("something else")
     output = io.StringIO()
     print_table(
-        tour_table(report(steps, SENT, arrived(*ALL), EXPECTED, set())), Console(file=output, width=100)
+        tour_table(report(steps, SENT, arrived(*ALL), EXPECTED, set()), "Tour"),
+        Console(file=output, width=100),
     )
     assert "something else" in output.getvalue()
 

@@ -10,8 +10,8 @@ NOW = 1_000_000
 RUNNING = Action(
     "deploy", ActionKind.DEPLOY, "service/egest", "egest-2 to 0.2.0", "", NOW - 10, NOW + 10, token=1
 )
-REPAIRS = [ActionKind.RESTART, ActionKind.ROLL_BACK, ActionKind.SCALE_OUT]
-RISKS = [ActionKind.PROVISION, ActionKind.DEPLOY, ActionKind.SCALE_IN]
+REPAIRS = [ActionKind.RESTART, ActionKind.ROLL_BACK, ActionKind.SCALE_OUT, ActionKind.RECOVER]
+RISKS = [ActionKind.PROVISION, ActionKind.DEPLOY, ActionKind.SCALE_IN, ActionKind.SHIFT]
 
 
 def granted(kind, condition, *, scope="service/egest", running=(), forced=False):
