@@ -14,7 +14,7 @@ from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count, microseconds, minute_utc
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.observe_api import ObserveUrl, get_json
-from hifi_cli.mesh_state.target import observe_url
+from hifi_cli.mesh_state.target import has_colours, observe_url
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Wide
 
 PipeName: TypeAlias = Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")]
@@ -49,7 +49,11 @@ def minutes(
     url: ObserveUrl = None,
     *,
     colours: Annotated[
-        bool, typer.Option("--colours", help="Add both colours of the stream up, with the share of each.")
+        bool,
+        typer.Option(
+            "--colours",
+            help="Add both colours of the stream up, with the share of each. Default in the folder of both.",
+        ),
     ] = False,
     wide: Wide = False,
     as_json: AsJson = False,
@@ -68,7 +72,7 @@ def minutes(
       hifi minutes flights --last 1440 --json
       hifi minutes flights --colours
     """
-    if colours:
+    if colours or has_colours(data, url):
         found = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/colours?last={last}")
         if as_json:
             print_json(found)
