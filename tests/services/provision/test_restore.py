@@ -128,6 +128,7 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
         async with controlled(cluster.bootstrap, tmp_path / "new", stream=old.topics.stream) as new:
             said = await hifi(new, "restore", str(file))
             assert {"pipes", "declared", "requests", "principals", "source-positions"} <= set(said.split())
+            assert "restart it now" in said
             assert orjson.loads(await hifi(new, "pipes", "--json")) == pipes
             assert await positions(new) == {1: {POSITION: {"highest": 41, "through": -1, "runs": []}}}
             audit = Audit()
