@@ -13,12 +13,13 @@ from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe
 from hifi.pipe.source import Format
 from hifi_cli.commands.check import load_checked_pipes
-from hifi_cli.commands.colours.up_colours import MeshOptions, refuse_with_colours, up_colours
+from hifi_cli.commands.colours.up_colours import refuse_with_colours, up_colours
 from hifi_cli.display.console import console
 from hifi_cli.display.mesh_view import MeshView
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
+from hifi_cli.mesh_state.colour_command import MeshOptions
 from hifi_cli.options import DEFAULT_DATA, Data, Kafka, Scale, Secure, Stream, TriggerOf
 from hifi_infra.autoscaler.autoscaler import Autoscaler, read_autoscale
 from hifi_infra.autoscaler.policy import Policy

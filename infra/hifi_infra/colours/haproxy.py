@@ -6,7 +6,10 @@ step, so that no configuration is loaded again and no connection ends.
 """
 
 import asyncio
+import contextlib
+import os
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,6 +27,9 @@ ANSWER_S: Final = 5.0
 DRAIN_S: Final = 30.0
 _POLL_S: Final = 0.05
 _SHARE: Final = "share"
+_MAP: Final = "share.map"
+_SOCKET: Final = "haproxy.sock"
+_CONFIGURATION: Final = "haproxy.cfg"
 
 
 class HAProxy:
@@ -39,12 +45,10 @@ class HAProxy:
         self._port = port
         self._folder = folder
         self._ingest = ingest
-        self._socket = folder / "haproxy.sock"
-        self._map = folder / "share.map"
-        self._file = folder / "haproxy.cfg"
-        self.process = Process(
-            "the front", [find_haproxy(), "-db", "-f", str(self._file)], log=folder / "haproxy.log"
-        )
+        self._socket = folder / _SOCKET
+        # Its paths are relative to the folder, so that any character is allowed in the folder's name.
+        argv = [find_haproxy(), "-db", "-f", _CONFIGURATION]
+        self.process = Process("the front", argv, log=folder / "haproxy.log", cwd=folder)
 
     @property
     def url(self) -> str:
@@ -69,8 +73,8 @@ class HAProxy:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         self._socket.unlink(missing_ok=True)
-        self._map.write_text(_share_line(shares))
-        self._file.write_text(configuration(self._port, self._socket, self._map, self._ingest))
+        self._write_shares(shares)
+        (self._folder / _CONFIGURATION).write_text(configuration(self._port, self._ingest))
         await self.process.start()
         try:
             async with asyncio.timeout(START_S):
@@ -98,8 +102,8 @@ class HAProxy:
             Retryable: HAProxy does not answer.
         """
         # The file comes first: a front that dies in between starts with the new shares.
-        self._map.write_text(_share_line(shares))
-        answer = await self._command(f"set map {self._map} {_SHARE} {shares[NAMES[0]]}")
+        self._write_shares(shares)
+        answer = await self._command(f"set map {_MAP} {_SHARE} {shares[NAMES[0]]}")
         if answer.strip():
             raise Retryable(f"HAProxy did not take the shares: {answer.strip()}")
 
@@ -109,19 +113,26 @@ class HAProxy:
         Raises:
             Retryable: HAProxy does not answer.
         """
-        answer = await self._command(f"show map {self._map}")
+        answer = await self._command(f"show map {_MAP}")
         first = int(answer.split()[-1])
         return {NAMES[0]: first, NAMES[1]: WHOLE_SHARE - first}
 
     async def stop(self) -> None:
-        """Finish the requests that it has, and end."""
+        """Refuse new connections, finish the requests that it has, and end."""
         if self.process.running:
-            await self.process.stop(DRAIN_S)
+            os.kill(self.process.pid, signal.SIGUSR1)  # SIGTERM would end the requests, too
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_S + _POLL_S):
+                    await self.process.wait()
+            await self.kill()
 
     async def kill(self) -> None:
         """End at once."""
         if self.process.running:
             await self.process.kill()
+
+    def _write_shares(self, shares: Mapping[str, int]) -> None:
+        (self._folder / _MAP).write_text(f"{_SHARE} {shares[NAMES[0]]}\n")
 
     async def _command(self, text: str) -> str:
         try:
@@ -148,19 +159,17 @@ def find_haproxy() -> str:
     return found
 
 
-def configuration(port: int, socket: Path, share: Path, ingest: Mapping[str, Sequence[str]]) -> str:
+def configuration(port: int, ingest: Mapping[str, Sequence[str]]) -> str:
     """HAProxy's configuration.
 
     Args:
         port: where it accepts requests.
-        socket: path of its runtime socket.
-        share: path of the map with blue's share.
         ingest: colour to the addresses of its ingest, `HOST:PORT`.
     """
     first, second = NAMES
     return f"""\
 global
-    stats socket {socket} mode 600 level admin
+    stats socket unix@{_SOCKET} mode 600 level admin
     hard-stop-after {DRAIN_S:.0f}s
     nbthread 1
 
@@ -183,7 +192,7 @@ frontend events
     http-request set-var(txn.key) req.hdr(ce-subject) if !{{ var(txn.key) -m found }}
     http-request set-var(txn.number) var(txn.key),xxh32,mod({WHOLE_SHARE}) if {{ var(txn.key) -m found }}
     http-request set-var(txn.number) rand({WHOLE_SHARE}) if !{{ var(txn.key) -m found }}
-    http-request set-var(txn.share) str({_SHARE}),map_str_int({share},0)
+    http-request set-var(txn.share) str({_SHARE}),map_str_int({_MAP},0)
     use_backend {first} if {{ var(txn.number),sub(txn.share) -m int lt 0 }}
     default_backend {second}
 
@@ -208,7 +217,3 @@ def _backend(colour: str, ingest: Mapping[str, Sequence[str]]) -> str:
             for number, address in enumerate(ingest[name], 1)
         ]
     return "\n".join(lines) + "\n"
-
-
-def _share_line(shares: Mapping[str, int]) -> str:
-    return f"{_SHARE} {shares[NAMES[0]]}\n"

@@ -89,12 +89,15 @@ class Switch:
                 waiting = (await read_backlog(mesh.kafka, self.topics)).waiting
         return ColourAccount(condition, reasons, waiting)
 
-    async def shift(self, shares: Mapping[str, int], reason: str, *, recovery: bool = False) -> None:
+    async def shift(
+        self, shares: Mapping[str, int], reason: str, *, draining: str = "", recovery: bool = False
+    ) -> None:
         """Change the shares; returns once the record says so, and the front follows within a second.
 
         Args:
             shares: colour to its share in 1/10,000.
             reason: for people.
+            draining: a colour without a share that drains from now on.
             recovery: one colour is broken: the step does not wait until both are stable.
 
         Raises:
@@ -102,6 +105,7 @@ class Switch:
             HifiError: a colour that gets requests is not ready, or Kafka does not answer.
         """
         text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
+        text += f"; {draining} drains" if draining else ""
         for name, share in shares.items():
             if share and (waiting := await waits_for(self.folders[name])) and not self.forced:
                 raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
@@ -111,12 +115,15 @@ class Switch:
                 f"a rollout of {', '.join(rollouts)} runs: end it first with `hifi rollout promote` or "
                 "`hifi rollout abort`, or shift with --recovery"
             )
-        await self._step(
-            ActionKind.RECOVER if recovery else ActionKind.SHIFT,
-            text,
-            reason,
-            lambda now: now.with_shares(shares, _now_ms(), self.by),
-        )
+
+        def change(now: Colours) -> Colours:
+            """The next record."""
+            shifted = now.with_shares(shares, _now_ms(), self.by)
+            if not draining:
+                return shifted
+            return shifted.with_state(draining, ColourState.DRAINING, shifted.at_ms, self.by)
+
+        await self._step(ActionKind.RECOVER if recovery else ActionKind.SHIFT, text, reason, change)
 
     async def drain(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
         """Give all requests to the other colour, and wait until nothing of this one is in flight or waits.
@@ -124,14 +131,7 @@ class Switch:
         Raises:
             HifiError: as `shift`; or something still waits after `within_s` seconds.
         """
-        if (await self.colours()).colours[name].share:
-            await self.shift({name: 0, other(name): WHOLE_SHARE}, reason)
-        await self._step(
-            ActionKind.SHIFT,
-            f"{name} drains",
-            reason,
-            lambda now: now.with_state(name, ColourState.DRAINING, _now_ms(), self.by),
-        )
+        await self.shift({name: 0, other(name): WHOLE_SHARE}, reason, draining=name)
         told, end_s = "", time.monotonic() + within_s
         while left := {service: count for service, count in (await self._waiting(name)).items() if count}:
             text = ", ".join(f"{service} {count:,}" for service, count in left.items())

@@ -12,7 +12,7 @@ import pytest
 from hifi.control.colours import NAMES
 from hifi.errors import HifiError
 from hifi_infra.colours.haproxy import HAProxy, find_haproxy
-from hifi_infra.ports import free_port
+from hifi_infra.ports import free_port, is_free
 
 try:
     find_haproxy()
@@ -200,6 +200,21 @@ async def test_a_request_under_way_is_finished_where_it_is(under_test: FrontUnde
     assert await under_test.send() == "green"
     blue.may_answer.set()
     assert await asyncio.wait_for(request, WITHIN_S) == "blue"
+
+
+async def test_a_front_that_is_stopped_finishes_the_requests_that_it_has(under_test: FrontUnderTest) -> None:
+    blue = under_test.ingests["blue"]
+    blue.may_answer.clear()
+    request = asyncio.create_task(under_test.send())
+    await under_test.until(lambda: blue.waiting == 1)
+    stopping = asyncio.create_task(under_test.front.stop())
+    port = int(under_test.front.url.rpartition(":")[2])
+    await under_test.until(lambda: is_free(port))
+    assert not request.done()
+    blue.may_answer.set()
+    assert await asyncio.wait_for(request, WITHIN_S) == "blue"
+    await asyncio.wait_for(stopping, WITHIN_S)
+    assert not under_test.front.running
 
 
 async def test_a_front_that_was_killed_starts_with_the_shares_that_it_had(under_test: FrontUnderTest) -> None:

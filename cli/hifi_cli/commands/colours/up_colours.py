@@ -1,38 +1,19 @@
 """hifi up --colours: run two meshes of one stream and the front before them."""
 
 import asyncio
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from hifi.errors import Misconfigured
 from hifi_cli.commands.check import load_checked_pipes
 from hifi_cli.display.console import console
 from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
-from hifi_infra.colours.colour_mesh import ColourAddress
+from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
 from hifi_infra.colours.haproxy import find_haproxy
-from hifi_infra.mesh.plan import Trigger, read_scale
-
-READY_S: Final = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class MeshOptions:
-    """Options of `hifi up` that both colours get.
-
-    Attributes:
-        partitions: of each event topic; None: as many as the stream has, else 4.
-        trigger: of enrich.
-        scale: numbers of instances, such as `egest=2`.
-    """
-
-    partitions: int | None = None
-    trigger: Trigger = "auto"
-    scale: tuple[str, ...] = ()
+from hifi_infra.mesh.plan import read_scale
 
 
 def refuse_with_colours(options: Mapping[str, Any]) -> None:
@@ -47,33 +28,6 @@ def refuse_with_colours(options: Mapping[str, Any]) -> None:
             f"--colours does not go with {', '.join(given)}: each colour has a Kafka of its own with one broker, "
             "and runs without the services of the control plane"
         )
-
-
-def mesh_command(
-    stream: str, pipes: Path | None, options: MeshOptions
-) -> Callable[[ColourAddress], list[str]]:
-    """The command that runs the mesh of a colour, given its address."""
-
-    def command(address: ColourAddress) -> list[str]:
-        """`hifi up` on the colour's folder and ports."""
-        argv = [
-            sys.executable,
-            "-P",
-            "-m",
-            "hifi_cli",
-            "up",
-            "--data",
-            str(address.folder),
-            "--stream",
-            stream,
-        ]
-        argv += ["--port", str(address.port), "--console-port", str(address.console_port)]
-        argv += ["--trigger", options.trigger]
-        argv += ["--pipes", str(pipes.resolve())] if pipes else []
-        argv += ["--partitions", str(options.partitions)] if options.partitions else []
-        return argv + [part for one in options.scale for part in ("--scale", one)]
-
-    return command
 
 
 def up_colours(data: Path, stream: str, port: int, pipes: Path | None, options: MeshOptions) -> None:

@@ -12,13 +12,13 @@ from hifi.control.verdict import Condition
 from hifi.errors import HifiError, Retryable
 from hifi.settings import StreamSettings, load
 from hifi.topics import Topics
-from hifi_cli.commands.colours.up_colours import READY_S, MeshOptions, mesh_command
 from hifi_cli.demo.colours.colour_report import SLO_S, colour_report
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.load_test import LoadProcesses
 from hifi_cli.demo.topic_lags import end_offsets
 from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
+from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
 from hifi_cli.mesh_state.control_plane import author
 from hifi_infra.colours.colour_mesh import waits_for
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream

@@ -1,0 +1,54 @@
+"""The command that runs the mesh of one colour."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hifi_infra.colours.colour_mesh import ColourAddress
+from hifi_infra.mesh.plan import Trigger
+
+READY_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """Options of `hifi up` that both colours get.
+
+    Attributes:
+        partitions: of each event topic; None: as many as the stream has, else 4.
+        trigger: of enrich.
+        scale: numbers of instances, such as `egest=2`.
+    """
+
+    partitions: int | None = None
+    trigger: Trigger = "auto"
+    scale: tuple[str, ...] = ()
+
+
+def mesh_command(
+    stream: str, pipes: Path | None, options: MeshOptions
+) -> Callable[[ColourAddress], list[str]]:
+    """The command that runs the mesh of a colour, given its address."""
+
+    def command(address: ColourAddress) -> list[str]:
+        """`hifi up` on the colour's folder and ports."""
+        argv = [
+            sys.executable,
+            "-P",
+            "-m",
+            "hifi_cli",
+            "up",
+            "--data",
+            str(address.folder),
+            "--stream",
+            stream,
+        ]
+        argv += ["--port", str(address.port), "--console-port", str(address.console_port)]
+        argv += ["--trigger", options.trigger]
+        argv += ["--pipes", str(pipes.resolve())] if pipes else []
+        argv += ["--partitions", str(options.partitions)] if options.partitions else []
+        return argv + [part for one in options.scale for part in ("--scale", one)]
+
+    return command
