@@ -28,6 +28,7 @@ from hifi_infra.colours.haproxy import HAProxy
 from hifi_infra.colours.switch import Switch
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh import running
+from hifi_infra.mesh.plan import Trigger
 from hifi_infra.mesh.running import RunningMesh
 from hifi_infra.ports import free_port, is_free
 
@@ -57,7 +58,7 @@ class ColouredPlan:
     stream: str
     port: int
     mesh_command: Callable[[ColourAddress], Sequence[str]]
-    trigger: running.Trigger = "auto"
+    trigger: Trigger = "auto"
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
