@@ -22,6 +22,7 @@ from hifi_cli.commands import (
     top,
     up,
 )
+from hifi_cli.commands.backup import backup, restore
 from hifi_cli.commands.colours import colour
 from hifi_cli.commands.inspection.skew import skew
 from hifi_cli.commands.kafka import acl, topics
@@ -78,6 +79,8 @@ app.command(rich_help_panel=_PIPES)(send.send)
 app.add_typer(deploy.app, name="deploy", rich_help_panel=_PIPES)
 app.add_typer(principal.app, name="principal", rich_help_panel=_PIPES)
 app.command(rich_help_panel=_PIPES)(audit.audit)
+app.command(rich_help_panel=_PIPES)(backup.backup)
+app.command(rich_help_panel=_PIPES)(restore.restore)
 app.add_typer(acl.app, name="acl", rich_help_panel=_KAFKA)
 app.add_typer(topics.app, name="topics", rich_help_panel=_KAFKA)
 app.command()(version)

@@ -1,11 +1,12 @@
 """hifi minutes: what happened to the events of a pipe, minute by minute."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import quote
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from hifi_cli.display.console import console, print_json
@@ -13,12 +14,13 @@ from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count, microseconds, minute_utc
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.observe_api import ObserveUrl, get_json
-from hifi_cli.mesh_state.target import observe_url
+from hifi_cli.mesh_state.target import has_colours, observe_url
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Wide
 
 PipeName: TypeAlias = Annotated[str, typer.Argument(metavar="PIPE", help="Name of the pipe.")]
+_Cell: TypeAlias = Callable[[dict[str, Any]], str]
 _COLOURS: Final = {"up": "green", "down": "red"}
-_COLUMNS: Final[list[tuple[str, bool, Callable[[dict[str, Any]], str]]]] = [
+_COLUMNS: Final[list[tuple[str, bool, _Cell]]] = [
     ("accepted\nevents", True, lambda row: count(row["in"])),
     ("delivered\ndeliveries", True, lambda row: count(row["delivered"])),
     (
@@ -47,6 +49,13 @@ def minutes(
     data: Data = DEFAULT_DATA,
     url: ObserveUrl = None,
     *,
+    colours: Annotated[
+        bool,
+        typer.Option(
+            "--colours",
+            help="Add both colours of the stream up, with the share of each. Default in the folder of both.",
+        ),
+    ] = False,
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
@@ -54,13 +63,23 @@ def minutes(
 
     Times are UTC. The state of a minute is `up`, `down` (with the causes),
     `unknown`, or `provisional` until it is closed, about five minutes after its
-    end. With --json, only closed minutes are printed.
+    end. With --json, only closed minutes are printed. With --colours a minute
+    is that of both colours and of the front, and is `incomplete` while not all
+    is known of one of them.
 
     Examples:
       hifi minutes flights
       hifi minutes flights --wide
       hifi minutes flights --last 1440 --json
+      hifi minutes flights --colours
     """
+    if colours or has_colours(data, url):
+        found = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/colours?last={last}")
+        if as_json:
+            print_json(found)
+        else:
+            _print_colours(found, wide=wide)
+        return
     body = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/minutes?last={last}")
     if as_json:
         print_json(body["minutes"])
@@ -70,18 +89,56 @@ def minutes(
         print_table(minutes_table(rows, wide=wide), console)
 
 
+def _print_colours(found: dict[str, Any], *, wide: bool) -> None:
+    away = [one["away"] for one in (*found["colours"], {"away": found["front_away"]}) if one["away"]]
+    for reason in away:
+        console.print(f"[yellow]{escape(reason)}[/]", highlight=False, soft_wrap=True)
+    if found["minutes"]:
+        names = [one["colour"] for one in found["colours"]]
+        print_table(minutes_table(found["minutes"], wide=wide, colours=names), console)
+    console.print(
+        f"{found['down_minutes']} minutes down, {found['incomplete_minutes']} incomplete, of "
+        f"{len(found['minutes'])} closed minutes.",
+        highlight=False,
+    )
+
+
 def _open_minutes(body: dict[str, Any], last: int) -> list[dict[str, Any]]:
     closed = {row["minute"] for row in body["minutes"]}
     first = time.time() // 60 - last
     return [row for row in body["provisional"] if row["minute"] not in closed and row["minute"] > first]
 
 
-def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False) -> Table:
-    """Make the table of minutes, oldest first."""
+def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False, colours: Sequence[str] = ()) -> Table:
+    """Make the table of minutes, oldest first; `colours`: names of those whose shares are shown, too."""
     columns = [(name, cell) for name, default, cell in _COLUMNS if default or wide]
+    for name in colours:
+        cells = _colour_cells(name) if wide else _colour_cells(name)[:1]
+        columns += [(f"{name}\n{title}", cell) for title, cell in cells]
+    if colours:
+        columns.append(("refused\nby front", lambda row: count((row["front"] or {}).get("failed"))))
     made = table("=minute\nUTC", "state", *(f">{name}" for name, _ in columns))
     for row in rows:
         colour = _COLOURS.get(row["state"], "yellow")
-        state = f"[{colour}]{row['state']}[/] {', '.join(row['causes'])}".rstrip()
-        made.add_row(minute_utc(row["minute"]), state, *(cell(row) for _, cell in columns))
+        missing = f"incomplete: {', '.join(row['missing'])}" if row.get("missing") else ""
+        causes = ", ".join(filter(None, (*row["causes"], missing)))
+        made.add_row(
+            minute_utc(row["minute"]),
+            f"[{colour}]{row['state']}[/] {causes}".rstrip(),
+            *(cell(row) for _, cell in columns),
+        )
     return made
+
+
+def _colour_cells(name: str) -> Sequence[tuple[str, _Cell]]:
+    """Heading and cell of one colour's columns; all but the first are shown in a wide table only."""
+
+    def share(row: dict[str, Any]) -> str:
+        found = row["colours"].get(name, {}).get("share")
+        return "-" if found is None else f"{100 * found:.1f} %"
+
+    return (
+        ("share", share),
+        ("lost", lambda row: count(row["colours"].get(name, {}).get("lost"))),
+        ("late", lambda row: count(row["colours"].get(name, {}).get("late"))),
+    )

@@ -18,6 +18,7 @@ from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import count
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state import service_metrics
+from hifi_cli.mesh_state.observe_api import get_json
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream, Wide
 from hifi_infra.kafka.backlog import ConsumerBacklog, read_backlog
@@ -93,6 +94,7 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         "problem": problem,
         "instances": [asdict(one) for one in instances],
         "verdicts": await _verdicts(target),
+        "colours": await _colours(target),
         "backlog": backlog.waiting,
         "uncommitted": backlog.uncommitted,
         "pipes": pipes,
@@ -153,6 +155,18 @@ async def _verdicts(target: Target) -> list[dict[str, Any]] | None:
         return None
 
 
+async def _colours(target: Target) -> list[dict[str, Any]]:
+    """State and share of each colour, as observe knows them; empty without colours, or if it does not answer."""
+    if target.running is None or target.running.console is None:
+        return []
+    try:
+        answer = await asyncio.to_thread(get_json, target.running.console, "/api/v1/status")
+    except HifiError:
+        return []
+    found: list[dict[str, Any]] = answer["colours"]
+    return found
+
+
 def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> None:
     """Print the result of `gather` for people."""
     to.print(f"Stream [bold]{found['stream']}[/] on Kafka {found['kafka']}", highlight=False, soft_wrap=True)
@@ -164,6 +178,9 @@ def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> N
         to.print(f"[red]{escape(found['problem'])}[/]", highlight=False, soft_wrap=True)
     if found["verdicts"] is not None:
         _print_verdicts(found["verdicts"], to)
+    if found["colours"]:
+        colours = (f"{one['colour']} {one['state']} {100 * one['share']:g} %" for one in found["colours"])
+        to.print(f"Colours {', '.join(colours)} of the requests", highlight=False)
     if found["instances"]:
         print_table(_instance_table(found["instances"], wide=wide), to)
     if found["backlog"]:

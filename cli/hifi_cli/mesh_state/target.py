@@ -98,17 +98,25 @@ def ingest_url(data: Path, url: str | None) -> str:
 
 
 def observe_url(data: Path, url: str | None) -> str:
-    """Return the address of observe.
+    """Return the address of observe; with two colours, that of one that runs.
 
     Raises:
         Misconfigured: no address is given and no mesh with observe runs on the folder.
     """
     if url:
         return url.rstrip("/")
-    console = _mesh(data, "or give the address of observe with --url").console
+    mesh = _mesh(data, "or give the address of observe with --url")
+    colours = [found for folder in mesh.colours.values() if (found := running.find(folder)) is not None]
+    console = next((one.console for one in (mesh, *colours) if one.console is not None), None)
     if console is None:
         raise Misconfigured(f"the mesh on {data} runs without observe; start it without `--scale observe=0`")
     return console
+
+
+def has_colours(data: Path, url: str | None) -> bool:
+    """Whether the folder is that of two colours; False if an address is given."""
+    mesh = None if url else running.find(data)
+    return mesh is not None and bool(mesh.colours)
 
 
 def _mesh(data: Path, otherwise: str) -> RunningMesh:

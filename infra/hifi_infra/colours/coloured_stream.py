@@ -180,7 +180,7 @@ class ColouredStream:
                 plan.mesh_command(address),
                 colour_topics(plan.stream, name),
                 bootstrap,
-                plan.env,
+                {**plan.env, "HIFI_OBSERVE_COLOURS": plan.control.control},
                 plan.data / "logs" / f"{name}.log",
             )
         await self._log.write(self._first_record(addresses))

@@ -28,6 +28,7 @@ from hifi_observe.alarms.alarm import Alarm, Key
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.alarms.owner_conditions import WINDOW_S, RefusedEvents
 from hifi_observe.alarms.owner_notifier import OwnerNotifier
+from hifi_observe.colours.colours_view import ColoursView
 from hifi_observe.kafka.dead_letter_reader import DeadLetterReader
 from hifi_observe.kafka.minutes_follower import MinutesFollower
 from hifi_observe.kafka.publisher import Publisher
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 _RECONNECT_S: Final = 2.0
 _ALARM_INTERVAL_S: Final = 1.0
 _GAUGES_INTERVAL_S: Final = 5.0
+_FRONT_INTERVAL_S: Final = 2.0
 _PIPE_SCOPE: Final = "pipe/"
 _LAG_INTERVALS: Final = 15
 """Publications of momentary figures whose lags are merged, so that a p95 has enough values."""
@@ -103,6 +105,7 @@ class Observatory:
             if settings.control
             else None
         )
+        self.colours = ColoursView(settings, self.store.fronts)
         self.exporter: OtlpExporter | None = None
         self.traces: EventTracer | None = None
         if settings.observe_otlp_endpoint:
@@ -141,7 +144,8 @@ class Observatory:
         """The pipes whose outcomes provision judges."""
         return [known.pipe.pipe for known in self.registry.all() if known.rollout or known.cap]
 
-    def _limits_of(self, name: str) -> SloLimits | None:
+    def limits_of(self, name: str) -> SloLimits | None:
+        """Limits of the SLO of a pipe; None: it is not declared."""
         known = self.registry.get(name)
         return self._limits(known.pipe) if known is not None else None
 
@@ -209,6 +213,10 @@ class Observatory:
             if self._reporter is not None:
                 tasks.create_task(self._reconnect("verdicts", self._reporter.report))
                 tasks.create_task(self._reconnect("actions", self._reporter.follow_actions))
+            if self.settings.observe_colours:
+                tasks.create_task(self._reconnect("colours", self.colours.follow))
+                tasks.create_task(self.colours.front.run())
+                tasks.create_task(self._publish_front())
 
     async def stop(self) -> None:
         """Flush and disconnect."""
@@ -292,9 +300,10 @@ class Observatory:
         merger = MinuteMerger(
             self.store,
             self.partitions,
-            self._limits_of,
+            self.limits_of,
             keep_h=settings.observe_keep_h,
             amend_s=settings.observe_amend_s,
+            keep_lags=lambda: self.colours.known,
         )
         while True:
             pipes = {known.pipe.pipe for known in self.registry.all()}
@@ -323,6 +332,17 @@ class Observatory:
                 if rows := reporter.report(ledger.pipe_minutes.values()):
                     await self.publisher.open_minutes(partition, rows)
                 metrics.PIPE_MINUTES.labels(str(partition)).set(len(ledger.pipe_minutes))
+
+    async def _publish_front(self) -> None:
+        """Publish what the front refused, minute by minute, on the instance with partition 0."""
+        assert self.publisher is not None
+        while True:
+            await asyncio.sleep(_FRONT_INTERVAL_S)
+            if 0 not in self.mine:
+                continue
+            for minute, found in self.colours.unpublished(now_us() // 60_000_000):
+                await self.publisher.front(minute, found)
+                await self.publisher.front(minute - int(self.settings.observe_keep_h * 60), None)
 
     async def _sample_figures(self) -> None:
         """Take one sample a second for the charts of the last five minutes."""

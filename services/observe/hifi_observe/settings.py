@@ -65,6 +65,12 @@ class ObserveSettings(ServiceSettings, ControlSettings, RatingSettings):
         lt=1,
         description="Jensen-Shannon distance between window and reference from which a field has drifted.",
     )
+    observe_colours: str = Field(
+        "",
+        pattern=r"^([a-z][a-z0-9-]{0,62})?$",
+        description="Control plane, on the Kafka of `HIFI_CONTROL_KAFKA`, with the record of the stream's two colours; "
+        "`hifi up --colours` sets it. Empty: the stream has no colours.",
+    )
     observe_stable_s: float = Field(
         60,
         ge=0,

@@ -86,7 +86,9 @@ def _control_access(
     observe, publisher = without["observe"], without[PUBLISHER]
     return {
         "observe": replace(
-            observe, reads=[*observe.reads, control.actions], writes=[*observe.writes, control.health]
+            observe,
+            reads=[*observe.reads, control.actions, control.colours],
+            writes=[*observe.writes, control.health],
         ),
         "scale": Access(
             # Backlogs are read from the newest records of the one and the positions of records in the other.

@@ -62,6 +62,11 @@ class Publisher:
         record = Record(record_keys.open_minutes(partition), orjson.dumps({"rows": rows}), [])
         await self._producer.send_and_wait(self._topics.minutes, partition, [record])
 
+    async def front(self, minute: int, value: dict[str, Any] | None) -> None:
+        """Write what the front refused in a minute; None deletes."""
+        record = Record(record_keys.front(minute), None if value is None else orjson.dumps(value), [])
+        await self._producer.send_and_wait(self._topics.minutes, 0, [record])
+
     async def alarm(self, identity: str, value: dict[str, Any]) -> None:
         """Write an alarm's start or end, or a silence; all to one partition, so that they stay in order."""
         await self._producer.send_and_wait(

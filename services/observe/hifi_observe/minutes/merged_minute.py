@@ -96,7 +96,13 @@ def load_pipe_minute(dumped: Mapping[str, Any]) -> PipeMinute:
 
 
 def merge(
-    pipe: str, minute: int, parts: Iterable[MinuteShare], limits: SloLimits, intake: IngestHealth
+    pipe: str,
+    minute: int,
+    parts: Iterable[MinuteShare],
+    limits: SloLimits,
+    intake: IngestHealth,
+    *,
+    keep_lags: bool = False,
 ) -> dict[str, Any]:
     """The merged minute as JSON.
 
@@ -106,6 +112,8 @@ def merge(
         parts: one for each partition that saw events of it.
         limits: of the pipe's SLO.
         intake: health of ingest in the minute.
+        keep_lags: whether `lag_sketch` has the distribution of all deliveries' lags, which can be merged with that of
+            another colour.
     """
     parts = list(parts)
     counts: Counter[Count] = Counter()
@@ -125,6 +133,7 @@ def merge(
     hops = [_hop(hop, destination, counts, left, copies) for hop, destination in _rows(counts, left)]
     destinations = [_destination(name, counts, left, copies) for name in _names(counts)]
     lost = sum(number for (_, _, state), number in left.items() if state == "lost")
+    lags = _lags(sketches, lambda _: True)
     judgement = _judge(minute, at_us, left, sketches, limits, intake)
     return {
         "pipe": pipe,
@@ -151,6 +160,7 @@ def merge(
         "hops": hops,
         "destinations": destinations,
         "lags": {name: summary(sketch) for name, sketch in sorted(sketches.items()) if len(sketch)},
+        "lag_sketch": lags.dump() if keep_lags else None,
         "watched": watched.dump(),
         "lost_ids": [
             {
@@ -179,6 +189,15 @@ def summary(sketch: Sketch) -> dict[str, float]:
     }
 
 
+def _lags(sketches: Mapping[str, Sketch], of: Callable[[str], bool]) -> Sketch:
+    """Lags of the deliveries to some destinations, from accepted time to 2xx."""
+    lags = Sketch()
+    for name, sketch in sketches.items():
+        if name.startswith(_END) and of(name.removeprefix(_END)):
+            lags.merge(sketch)
+    return lags
+
+
 def _judge(
     minute: int,
     at_us: int,
@@ -188,15 +207,11 @@ def _judge(
     intake: IngestHealth,
 ) -> Judgement:
     def of(destinations: Callable[[str], bool]) -> JudgedDeliveries:
-        lags = Sketch()
-        for name, sketch in sketches.items():
-            if name.startswith(_END) and destinations(name.removeprefix(_END)):
-                lags.merge(sketch)
         states = Counter[str]()
         for (_, name, state), number in left.items():
             if destinations(name):
                 states[state] += number
-        return JudgedDeliveries(lags, states.total(), states["lost"])
+        return JudgedDeliveries(_lags(sketches, destinations), states.total(), states["lost"])
 
     age_us = max(0, at_us - (minute + 1) * 60_000_000)
     own = [(of(name.__eq__), its) for name, its in limits.destinations.items()]

@@ -27,6 +27,7 @@ class MinuteMerger:
         *,
         keep_h: float,
         amend_s: float,
+        keep_lags: Callable[[], bool] = lambda: False,
     ) -> None:
         """Set up.
 
@@ -36,12 +37,14 @@ class MinuteMerger:
             limits: returns the SLO limits of a pipe; None: the pipe was deleted.
             keep_h: how long minutes are kept, hours.
             amend_s: how long minutes are amended, seconds.
+            keep_lags: whether minutes keep their distribution of lags, for a stream with two colours.
         """
         self._store = store
         self._partitions = partitions
         self._limits = limits
         self._keep = int(keep_h * 60)
         self._amend = int(amend_s // 60) + 10
+        self._keep_lags = keep_lags
         self._merged_to: dict[str, int] = {}
 
     def owned(self, pipes: Iterable[str], mine: set[int]) -> list[str]:
@@ -91,7 +94,7 @@ class MinuteMerger:
         if before is not None:
             # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
             intake = intake.worst(IngestHealth(**before.get("intake", {})))
-        return merge(pipe, minute, parts, limits, intake)
+        return merge(pipe, minute, parts, limits, intake, keep_lags=self._keep_lags())
 
     def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
         """Minutes of a day by state; if its first minutes were deleted, the last known counts plus changes since."""

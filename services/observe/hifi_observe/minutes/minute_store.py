@@ -52,6 +52,8 @@ class MinuteStore:
         """Partition number to its momentary figures."""
         self.before: dict[int, dict[str, Any]] = {}
         """Partition number to its previous momentary figures, for rates."""
+        self.fronts: dict[int, dict[str, Any]] = {}
+        """Minute to what the front before two colours refused in it."""
         self.changed: defaultdict[str, set[int]] = defaultdict(set)
         """Pipe to minutes whose shares changed since they were last merged."""
 
@@ -76,6 +78,11 @@ class MinuteStore:
                 self.open_minutes.take(int(partition), still_open)
             case "live", [partition] if value is not None:
                 self._live(int(partition), orjson.loads(value))
+            case "front", [minute]:
+                if value is None:
+                    self.fronts.pop(int(minute), None)
+                else:
+                    self.fronts[int(minute)] = orjson.loads(value)
             case _:
                 pass  # written by a later version
 

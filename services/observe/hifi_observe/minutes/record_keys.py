@@ -38,6 +38,11 @@ def open_minutes(partition: int) -> bytes:
     return f"open/{partition}".encode()
 
 
+def front(minute: int) -> bytes:
+    """What the front before two colours refused in a minute."""
+    return f"front/{minute}".encode()
+
+
 def split(key: bytes) -> list[str]:
     """The parts of a key, the kind first."""
     return key.decode("utf-8", "replace").split("/")

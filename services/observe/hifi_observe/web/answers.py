@@ -11,6 +11,7 @@ from hifi.pipe.model import HttpDestination
 from hifi.pipe.revision import WHOLE
 from hifi_observe.kafka import record_lookup
 from hifi_observe.live import figures
+from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.observatory import Observatory
 from hifi_observe.web import views
 from hifi_observe.web.request import minute_of
@@ -60,6 +61,7 @@ def status_of(observatory: Observatory) -> dict[str, Any]:
         "behind_s": round((now_us() - reached) / 1e6, 1) if reached else None,
         "kafka_silent_s": round(observatory.silent_s, 1),
         "settle_s": observatory.settings.observe_settle_s,
+        "colours": observatory.colours.json(),
         "groups": figures.groups(live),
         "foreign": sum(partition["foreign"] for partition in live.values()),
         "too_late": sum(partition["too_late"] for partition in live.values()),
@@ -138,14 +140,27 @@ def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
         ],
         "now": figures.of_pipe(name, store.live, store.before),
         "groups": figures.groups(store.live),
-        "latest": {key: value for key, value in latest.items() if key not in ("lost_ids", "offsets")}
-        if latest
-        else None,
+        "latest": views.shown(latest) if latest else None,
         "availability": views.availability(
             store, name, now_us() // 60_000_000, observatory.settings.observe_target
         ),
         "alarms": [alarm.json() for alarm in observatory.alarms() if alarm.pipe == name],
     }
+
+
+async def colours_of(observatory: Observatory, name: str, last: int) -> dict[str, Any]:
+    """The newest `last` minutes of a pipe over both colours, with the share of each.
+
+    Raises:
+        Problem: 404, the stream has no colours.
+    """
+    if not observatory.colours.known:
+        raise Problem(
+            404, "The stream has no colours; `hifi up --colours` starts one that has.", title="No colours"
+        )
+    now = now_us() // 60_000_000
+    limits = observatory.limits_of(name) or SloLimits(2**62, 2**62)
+    return await observatory.colours.minutes(name, now - last + 1, now, limits)
 
 
 def skew_of(observatory: Observatory, name: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from hifi_observe.observatory import Observatory
 from hifi_observe.web import views
 from hifi_observe.web.answers import (
     alarms_of,
+    colours_of,
     control_of,
     dead_of,
     known_minute,
@@ -99,13 +100,20 @@ class Api:
             if "from" in request.query_params
             else last - positive_integer(request, "last", 60, 50_000) + 1
         )
+        whole_lags = request.query_params.get("lags") == "whole"
         return json_response(
             {
                 "pipe": name,
-                "minutes": views.minutes(self._store, name, first, last),
+                "closed_minute": self._store.closed_minute(self._observatory.partitions),
+                "minutes": views.minutes(self._store, name, first, last, whole_lags=whole_lags),
                 "provisional": views.provisional(self._store, name, slo_p95_us(self._observatory, name)),
             }
         )
+
+    async def colours(self, request: Request) -> Response:
+        """GET the minutes of a pipe over both colours."""
+        name, last = self._name(request), positive_integer(request, "last", 60, 3000)
+        return json_response(await colours_of(self._observatory, name, last))
 
     async def series(self, request: Request) -> Response:
         """GET series: the minutes of a pipe as columns."""
@@ -126,10 +134,7 @@ class Api:
 
     async def minute(self, request: Request) -> Response:
         """GET a closed minute, without ids and offsets."""
-        merged = self._merged(request)
-        return json_response(
-            {name: value for name, value in merged.items() if name not in ("lost_ids", "offsets")}
-        )
+        return json_response(views.shown(self._merged(request)))
 
     async def lost(self, request: Request) -> Response:
         """GET the lost events of a minute."""

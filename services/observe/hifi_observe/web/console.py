@@ -19,6 +19,7 @@ from hifi_observe.minutes.open_minute import PROVISIONAL
 from hifi_observe.observatory import Observatory
 from hifi_observe.web.answers import (
     alarms_of,
+    colours_of,
     control_of,
     dead_of,
     known_minute,
@@ -71,6 +72,7 @@ class Console:
             Route("/control", self.control),
             Route(runbooks.PATH, self.runbooks),
             Route("/pipes/{pipe}", self.pipe),
+            Route("/pipes/{pipe}/colours", self.colours),
             Route("/pipes/{pipe}/dead", self.dead),
             Route("/pipes/{pipe}/minutes/{minute}", self.minute),
             Route("/static/plotly.min.js", self.plotly),
@@ -107,6 +109,15 @@ class Console:
         except Problem as error:
             return self._failed(error)
         return self._page("minute.html", f"{name}, {_clock(merged['minute'])}", minute=merged, lost=lost)
+
+    async def colours(self, request: Request) -> Response:
+        """The last hour of a pipe over both colours."""
+        try:
+            name = known_pipe(self._observatory, request.path_params["pipe"])
+            found = await colours_of(self._observatory, name, 60)
+        except Problem as error:
+            return self._failed(error)
+        return self._page("colours.html", f"{name} over both colours", found=found)
 
     async def dead(self, request: Request) -> Response:
         """The newest 200 dead letters of a pipe, filtered by service, reason and destination."""

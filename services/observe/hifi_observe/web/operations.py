@@ -194,7 +194,21 @@ OPERATIONS: Final = (
         "/api/v1/pipes/{pipe}/minutes",
         "minutes",
         "Minutes of a pipe, oldest first, closed and provisional (still open).",
-        {"last": "Number of minutes before now; default 60.", "from": "First minute.", "to": "Last minute."},
+        {
+            "last": "Number of minutes before now; default 60.",
+            "from": "First minute.",
+            "to": "Last minute.",
+            "lags": "`whole`: `lag_sketch` has the distribution of lags, if the stream has colours.",
+        },
+        (400, 404),
+    ),
+    Operation(
+        "GET",
+        "/api/v1/pipes/{pipe}/colours",
+        "colours",
+        "Closed minutes of a pipe over both colours, oldest first, with the share of each and what the front refused. "
+        "`missing` names the colours of which a minute is not known, and `front` if it was not watched all the time.",
+        {"last": "Number of minutes before now; default 60."},
         (400, 404),
     ),
     Operation(

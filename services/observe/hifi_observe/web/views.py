@@ -162,17 +162,26 @@ def provisional(store: MinuteStore, pipe: str, slo_p95_us: int) -> list[dict[str
     return [minute.json(slo_p95_us) for minute in store.open_minutes.of(pipe)]
 
 
-def minutes(store: MinuteStore, pipe: str, first: int, last: int) -> list[dict[str, Any]]:
-    """The closed minutes of a pipe from `first` to `last`, oldest first, without lists of ids."""
+def minutes(
+    store: MinuteStore, pipe: str, first: int, last: int, *, whole_lags: bool = False
+) -> list[dict[str, Any]]:
+    """The closed minutes of a pipe from `first` to `last`, oldest first, without lists of ids.
+
+    `whole_lags`: with the distribution of lags, where it is kept.
+    """
     known = store.minutes.get(pipe, {})
     rows = []
     for minute in sorted(number for number in known if first <= number <= last):
         merged = store.minute(pipe, minute)
         if merged is not None:
-            rows.append(
-                {name: value for name, value in merged.items() if name not in ("lost_ids", "offsets")}
-            )
+            rows.append(shown(merged) | ({"lag_sketch": merged.get("lag_sketch")} if whole_lags else {}))
     return rows
+
+
+def shown(merged: Mapping[str, Any]) -> dict[str, Any]:
+    """A merged minute without what only other instances need."""
+    hidden = ("lost_ids", "offsets", "lag_sketch")
+    return {name: value for name, value in merged.items() if name not in hidden}
 
 
 def lost(merged: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""Commands that save what is declared, and write it into a new stream."""

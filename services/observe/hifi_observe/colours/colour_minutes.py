@@ -1,0 +1,149 @@
+"""Merge a minute of a pipe over both colours. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from hifi_observe.colours.front_stats import refusals
+from hifi_observe.ledger.sketch import Sketch
+from hifi_observe.minutes.availability import DOWN, UNKNOWN, IngestHealth, SloLimits, judge, uptime
+
+FRONT: Final = "front"
+_SUMS: Final = (
+    "in",
+    "acknowledged",
+    "delivered",
+    "duplicates",
+    "dead",
+    "waiting",
+    "parked",
+    "in_flight",
+    "lost",
+    "late",
+)
+_UNDELIVERED: Final = ("in_flight", "waiting", "parked", "lost")
+_OF_COLOUR: Final = ("in", "delivered", "duplicates", "dead", "lost", "late", "p95_us", "state", "causes")
+
+
+@dataclass(frozen=True, slots=True)
+class ColourMinutes:
+    """What the observe of one colour answered.
+
+    Attributes:
+        closed: the newest minute that it has closed; -1: none.
+        rows: minute to the merged minute of the colour.
+        away: why it did not answer; None: it did.
+        asleep_since: minute from which on no process of the colour ran; None: it is not asleep.
+    """
+
+    closed: int
+    rows: Mapping[int, Mapping[str, Any]]
+    away: str | None = None
+    asleep_since: int | None = None
+
+    def knows(self, minute: int) -> bool:
+        """Whether all is known of the colour in a minute, also if it had no events."""
+        if self.away is None and minute <= self.closed:
+            return True
+        return self.asleep_since is not None and minute > self.asleep_since
+
+
+def merge_colours(
+    pipe: str,
+    minutes: Iterable[int],
+    colours: Mapping[str, ColourMinutes],
+    fronts: Mapping[int, Mapping[str, Any]],
+    limits: SloLimits,
+) -> list[dict[str, Any]]:
+    """The minutes that at least one colour has closed, in their order.
+
+    Args:
+        pipe: its name.
+        minutes: to merge.
+        colours: name to what its observe answered.
+        fronts: minute to what the front refused, of the minutes in which it was watched all the time.
+        limits: of the pipe's SLO.
+    """
+    return [
+        _merge(pipe, minute, colours, fronts.get(minute), limits)
+        for minute in minutes
+        if any(minute in one.rows for one in colours.values())
+    ]
+
+
+def summary_of(merged: Iterable[Mapping[str, Any]], target: float, minutes: int) -> dict[str, Any]:
+    """Availability over merged minutes, minutes that were down, and minutes of which not all is known."""
+    rows = list(merged)
+    found = uptime(row["state"] for row in rows)
+    return {
+        "availability": found.json(target, minutes),
+        "down_minutes": found.down,
+        "incomplete_minutes": sum(bool(row["missing"]) for row in rows),
+    }
+
+
+def _merge(
+    pipe: str,
+    minute: int,
+    colours: Mapping[str, ColourMinutes],
+    front: Mapping[str, Any] | None,
+    limits: SloLimits,
+) -> dict[str, Any]:
+    rows = {name: one.rows[minute] for name, one in colours.items() if minute in one.rows}
+    missing = [name for name, one in sorted(colours.items()) if not one.knows(minute)]
+    if front is None:
+        missing.append(FRONT)
+    sums = {name: sum(row[name] for row in rows.values()) for name in _SUMS}
+    intake = _intake(rows.values(), front)
+    lags = Sketch()
+    for row in rows.values():
+        lags.merge(_lags(row))
+    at_us = max(row["at_us"] for row in rows.values())
+    judgement = judge(
+        lags,
+        sum(sums[name] for name in _UNDELIVERED),
+        max(0, at_us - (minute + 1) * 60_000_000),
+        sums["lost"],
+        limits,
+        intake,
+    )
+    state = UNKNOWN if missing and judgement.state != DOWN else judgement.state
+    return {
+        "pipe": pipe,
+        "minute": minute,
+        "at_us": at_us,
+        "state": state,
+        "causes": judgement.causes,
+        "missing": missing,
+        "p95_us": judgement.p95_us,
+        "slo_p95_us": limits.p95_us,
+        **sums,
+        "intake": asdict(intake),
+        FRONT: front,
+        "colours": {
+            name: {"share": row["in"] / sums["in"] if sums["in"] else None}
+            | {field: row[field] for field in _OF_COLOUR}
+            for name, row in sorted(rows.items())
+        },
+    }
+
+
+def _intake(rows: Iterable[Mapping[str, Any]], front: Mapping[str, Any] | None) -> IngestHealth:
+    """Ingest of both colours and the front are one: it is silent when both colours are, or the front is."""
+    found = [IngestHealth(**row["intake"]) for row in rows]
+    failed, own = refusals(front)
+    gap_s = min((one.gap_s for one in found if one.gap_s is not None), default=None)
+    if front is not None:
+        gap_s = max(front["gap_s"], gap_s or 0.0)
+    return IngestHealth(
+        gap_s, failed + sum(one.failed for one in found), own + sum(one.answered for one in found)
+    )
+
+
+def _lags(row: Mapping[str, Any]) -> Sketch:
+    """The lags of a colour's deliveries; where they were not kept, all are as long as its p95."""
+    if row.get("lag_sketch") is not None:
+        return Sketch.load(row["lag_sketch"])
+    made = Sketch()
+    made.add_many(row["p95_us"], row["delivered"])
+    return made

@@ -1,0 +1,127 @@
+"""The colours of the stream as observe knows them: from the control plane, from the observe of each, from the front."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from hifi import log
+from hifi.control.colours import Colours, ColourState, decode
+from hifi.control.topic_follower import TopicFollower
+from hifi.topics import ControlTopics
+from hifi_observe.colours.colour_minutes import ColourMinutes, merge_colours, summary_of
+from hifi_observe.colours.front_watch import FrontWatch
+from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.settings import ObserveSettings
+
+_FOLLOW_S: Final = 1.0
+_ANSWER_S: Final = 5.0
+_MINUTE_MS: Final = 60_000
+_BACK: Final = 30
+"""Minutes within which what the front refused is published, after Kafka was away."""
+
+logger = log.get(__name__)
+
+
+class ColoursView:
+    """Follows the record of the colours, watches the front, and merges what the observe of each colour has counted.
+
+    Args:
+        settings: `follow` needs `observe_colours`.
+        fronts: minute to what the front refused in it, as published.
+    """
+
+    def __init__(self, settings: ObserveSettings, fronts: Mapping[int, Mapping[str, Any]]) -> None:
+        self._settings = settings
+        self._fronts = fronts
+        self._colours: Colours | None = None
+        self._asleep_ms: dict[str, int] = {}
+        self.front = FrontWatch(lambda: self._colours.stats if self._colours is not None else "")
+
+    @property
+    def known(self) -> bool:
+        """Whether the stream has colours."""
+        return self._colours is not None
+
+    async def follow(self) -> None:
+        """Follow the record until cancelled.
+
+        Raises:
+            aiokafka.errors.KafkaError, OSError: Kafka is unreachable.
+        """
+        settings = self._settings
+        topic = ControlTopics(settings.observe_colours).colours
+        follower = TopicFollower(settings.control_bootstrap, settings.instance, {topic: self._take})
+        try:
+            await follower.start()
+            while True:
+                await asyncio.sleep(_FOLLOW_S)
+                await follower.catch_up()
+        finally:
+            await follower.stop()
+
+    def json(self) -> list[dict[str, Any]]:
+        """Name, state and share of each colour, the share from 0 to 1."""
+        if self._colours is None:
+            return []
+        return [
+            {"colour": name, "state": one.state.value, "share": one.share / 10_000, "observe": one.observe}
+            for name, one in sorted(self._colours.colours.items())
+        ]
+
+    def unpublished(self, now_minute: int) -> list[tuple[int, dict[str, Any]]]:
+        """The minutes before this one that were watched and are not published yet, with what the front refused."""
+        found = [(minute, self.front.of(minute)) for minute in range(now_minute - _BACK, now_minute)]
+        return [(minute, one) for minute, one in found if one is not None and minute not in self._fronts]
+
+    async def minutes(self, pipe: str, first: int, last: int, limits: SloLimits) -> dict[str, Any]:
+        """The minutes of a pipe over both colours."""
+        colours = {} if self._colours is None else self._colours.colours
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
+            answers = await asyncio.gather(
+                *(self._ask(session, name, one.observe, pipe, first, last) for name, one in colours.items())
+            )
+        found = dict(zip(colours, answers, strict=True))
+        merged = merge_colours(pipe, range(first, last + 1), found, self._fronts, limits)
+        return {
+            "pipe": pipe,
+            "colours": [one | {"away": found[one["colour"]].away} for one in self.json()],
+            "front_away": self.front.away,
+            "minutes": merged,
+            **summary_of(merged, self._settings.observe_target, last - first + 1),
+        }
+
+    async def _ask(
+        self, session: aiohttp.ClientSession, name: str, url: str, pipe: str, first: int, last: int
+    ) -> ColourMinutes:
+        asleep = self._asleep_ms.get(name)
+        asleep_since = None if asleep is None else asleep // _MINUTE_MS
+        path = f"/api/v1/pipes/{quote(pipe)}/minutes"
+        query = {"from": str(first), "to": str(last), "lags": "whole"}
+        try:
+            async with session.get(url.rstrip("/") + path, params=query) as answer:
+                body = orjson.loads(await answer.read())
+                if answer.status != 200:
+                    raise ValueError(f"{answer.status}: {body.get('detail', body)}")
+                rows = {row["minute"]: row for row in body["minutes"]}
+                return ColourMinutes(body["closed_minute"], rows, None, asleep_since)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
+            reason = f"the observe of {name} at {url} does not answer: {str(error) or type(error).__name__}"
+            return ColourMinutes(-1, {}, reason, asleep_since)
+
+    def _take(self, _: bytes | None, value: bytes | None, __: int) -> None:
+        """Take in a record of the topic `colours`.
+
+        Raises:
+            ValueError: it is not the record of the colours.
+        """
+        found = decode(value)
+        for name, one in found.colours.items():
+            if one.state is ColourState.ASLEEP:
+                self._asleep_ms.setdefault(name, found.at_ms)
+            else:
+                self._asleep_ms.pop(name, None)
+        self._colours = found

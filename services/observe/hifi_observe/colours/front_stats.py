@@ -1,0 +1,116 @@
+"""What the front refused, minute by minute, from HAProxy's counters. Pure.
+
+HAProxy counts the responses to clients by their class, and the same for what each server answered. What is left is
+HAProxy's own: 503 without a server, 504 when a server was too slow, 400 and 408 for requests that it could not read.
+"""
+
+import csv
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+_KEEP_MINUTES: Final = 120
+_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx", "other")
+_SERVER: Final = "2"
+"""Type of the rows of servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontCounters:
+    """Counters of the front since it started.
+
+    Attributes:
+        answered: responses to clients.
+        failed: responses of the class 5xx that no server sent.
+        rejected: responses of the class 4xx that no server sent.
+        connection_errors: connections to servers that failed, also where another server answered then.
+    """
+
+    answered: int = 0
+    failed: int = 0
+    rejected: int = 0
+    connection_errors: int = 0
+
+    def since(self, before: "FrontCounters") -> "FrontCounters":
+        """What was counted since then; everything, if the front has started again."""
+        if self.answered < before.answered:
+            return self
+        known = asdict(before)
+        return FrontCounters(**{name: max(0, value - known[name]) for name, value in asdict(self).items()})
+
+
+def parse_counters(text: str) -> FrontCounters:
+    """Counters from the answer to `show stat`, over all proxies that serve HTTP.
+
+    Raises:
+        ValueError: it is no such answer.
+    """
+    rows = list(csv.DictReader(text.lstrip("# \n").splitlines()))
+    if not rows or "hrsp_5xx" not in rows[0]:
+        raise ValueError("no CSV with the column hrsp_5xx")
+    sent: Counter[str] = Counter()
+    relayed: Counter[str] = Counter()
+    errors = 0
+    for row in rows:
+        counted = {name: int(row[name]) for name in ("hrsp_4xx", "hrsp_5xx") if row.get(name)}
+        if row["svname"] == "FRONTEND":
+            sent.update(counted)
+            sent["answered"] += sum(int(row[f"hrsp_{each}"] or 0) for each in _CLASSES)
+        elif row["type"] == _SERVER:
+            relayed.update(counted)
+            errors += int(row["econ"] or 0)
+    return FrontCounters(
+        sent["answered"],
+        max(0, sent["hrsp_5xx"] - relayed["hrsp_5xx"]),
+        max(0, sent["hrsp_4xx"] - relayed["hrsp_4xx"]),
+        errors,
+    )
+
+
+class FrontMinutes:
+    """Adds up what was counted in each minute."""
+
+    def __init__(self) -> None:
+        self._before: FrontCounters | None = None
+        self._read_s: float | None = None
+        self._minutes: dict[int, Counter[str]] = {}
+        self._gaps: dict[int, float] = {}
+
+    def take(self, counters: FrontCounters, now_s: float) -> None:
+        """Take in a reading; `now_s` since 1970 UTC."""
+        minute = int(now_s // 60)
+        if self._read_s is None:
+            self._read_s = now_s
+        self.miss(now_s)
+        if self._before is not None:
+            self._minutes.setdefault(minute, Counter()).update(asdict(counters.since(self._before)))
+        self._before, self._read_s = counters, now_s
+        for old in [one for one in self._gaps if one < minute - _KEEP_MINUTES]:
+            self._minutes.pop(old, None)
+            del self._gaps[old]
+
+    def miss(self, now_s: float) -> None:
+        """Give each minute since the last reading its part of the time without one."""
+        if self._read_s is None:
+            return
+        for minute in range(int(self._read_s // 60), int(now_s // 60) + 1):
+            part_s = min(now_s, (minute + 1) * 60) - max(self._read_s, minute * 60)
+            self._gaps[minute] = max(self._gaps.get(minute, 0.0), part_s)
+
+    def of(self, minute: int) -> dict[str, Any] | None:
+        """The counts of a minute, and `gap_s`, the longest time in it without a reading, seconds.
+
+        Returns:
+            None: the front was not watched before the minute began, or the minute has not ended.
+        """
+        if not {minute - 1, minute, minute + 1} <= self._gaps.keys():
+            return None
+        known = self._minutes.get(minute, Counter[str]())
+        counts = {name: known[name] for name in FrontCounters.__dataclass_fields__}
+        return {**counts, "gap_s": round(self._gaps[minute], 1)}
+
+
+def refusals(front: Mapping[str, Any] | None) -> tuple[int, int]:
+    """5xx that the front sent itself, and all that it sent itself."""
+    return (0, 0) if front is None else (front["failed"], front["failed"] + front["rejected"])

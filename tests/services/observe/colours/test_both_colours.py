@@ -1,0 +1,203 @@
+"""Two streams as colours on a real Kafka, each with an observe: API, command line, and console in a browser."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import async_playwright
+
+from hifi.clock import now_us
+from hifi.control.colours import Colour, Colours, ColourState
+from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
+from hifi.topics import ControlTopics
+from hifi_infra.ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from stream_double import Stream, new_stream, pipe
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+WITHIN_S = 180
+pytestmark = pytest.mark.timeout(600)
+
+
+class Both:
+    """Blue and green, each with its observe."""
+
+    def __init__(self, kafka: str, control: ControlTopics, blue: Stream, green: Stream) -> None:
+        self.kafka, self.control = kafka, control
+        self.blue, self.green = blue, green
+        self.minute = now_us() // 60_000_000 - 3
+
+    async def tell(self, blue_url: str, green_url: str, stats: str = "") -> None:
+        """Write the record of the colours; `stats`: path of the front's socket."""
+        light = Colour(7500, ColourState.LIGHT, (), blue_url)
+        other = Colour(2500, ColourState.LIGHT, (), green_url)
+        told = Colours({"blue": light, "green": other}, "http://127.0.0.1:9", stats, 1, "test")
+        producer = Producer(self.kafka, "test")
+        await producer.start()
+        await producer.send_and_wait(self.control.colours, 0, [told.record()])
+        await producer.stop()
+
+
+@pytest.fixture
+async def both(kafka: str) -> AsyncIterator[Both]:
+    control = ControlTopics(f"c{secrets.token_hex(4)}")
+    await create_topics(kafka, control, partitions=1, replication=1)
+    async with new_stream(kafka, pipe()) as blue, new_stream(kafka, pipe()) as green:
+        yield Both(kafka, control, blue, green)
+
+
+async def get(url: str, path: str) -> Any:
+    async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
+        return await answer.json(content_type=None)
+
+
+async def merged(
+    url: str, minute: int, missing: list[str], **figures: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answer over both colours and a minute of it, once exactly these are missing there and the figures are so."""
+    seen: Any = None
+    end = time.monotonic() + WITHIN_S
+    while time.monotonic() < end:
+        seen = await get(url, "/api/v1/pipes/flights/colours")
+        for row in seen.get("minutes", ()):
+            wanted = {"minute": minute, "missing": missing, **figures}
+            if {name: row[name] for name in wanted} == wanted:
+                return seen, row
+        await asyncio.sleep(0.1)
+    raise AssertionError(seen)
+
+
+async def test_a_minute_is_counted_over_both_colours_and_one_that_is_away_is_named(both: Both) -> None:
+    minute = both.minute
+    await both.blue.events(0, minute, 30)
+    await both.blue.commit(0)
+    await both.green.events(1, minute, 10, lose={"normalized": [3]})
+    await both.green.commit(1)
+    settings = {"observe_colours": both.control.control}
+    async with both.blue.observing(**settings) as (observatory, blue):
+        async with both.green.observing(**settings) as (_, green):
+            assert (await get(blue, "/api/v1/pipes/flights/colours"))["title"] == "No colours"
+            await both.tell(blue, green)
+            figures = {"in": 40, "delivered": 39, "lost": 1, "state": "down"}
+            _, row = await merged(blue, minute, ["front"], **figures)  # nobody watched the front
+            assert {name: (one["share"], one["lost"]) for name, one in row["colours"].items()} == {
+                "blue": (0.75, 0),
+                "green": (0.25, 1),
+            }
+            _, seen_by_green = await merged(green, minute, ["front"], **figures)
+            assert seen_by_green["colours"] == row["colours"]
+
+            for stream, partition in ((both.blue, 0), (both.green, 1)):
+                await stream.events(partition, minute + 1, 5)
+                await stream.commit(partition)
+            await merged(blue, minute + 1, ["front"], **{"in": 10, "delivered": 10})
+            stored = await get(blue, "/api/v1/pipes/flights/minutes?last=10&lags=whole")
+            newest = next(one for one in stored["minutes"] if one["minute"] == minute + 1)
+            assert sum(newest["lag_sketch"]["c"]) == 5  # kept, so that percentiles can be merged
+
+            assert observatory.publisher is not None
+            counts = {"answered": 10, "failed": 2, "rejected": 0, "connection_errors": 0, "gap_s": 1.0}
+            await observatory.publisher.front(minute + 1, counts)
+            _, row = await merged(blue, minute + 1, [], state="down")
+            assert row["causes"] == ["ingest"]
+            assert row["intake"]["failed"] == 2
+            shown = await asyncio.to_thread(command, "minutes", "flights", "--colours", "--url", blue)
+            assert "75.0 %" in shown
+            assert "incomplete: front" in shown
+            if CHROMIUM is not None:
+                await check_page(f"{blue}/pipes/flights/colours", "75.0 %")
+
+        found, row = await merged(blue, minute, ["green", "front"], state="unknown")
+        assert row["in"] == 30
+        assert found["down_minutes"] == 1
+        away = {one["colour"]: one["away"] for one in found["colours"]}
+        assert away["blue"] is None
+        assert green in away["green"]
+
+
+@pytest.mark.more  # it waits for whole minutes
+@pytest.mark.skipif(HAPROXY is None, reason="no HAProxy here: apt-get install haproxy")
+async def test_a_minute_in_which_a_real_front_refused_or_was_dead_is_down(both: Both, tmp_path: Path) -> None:
+    port, stats = free_port(), tmp_path / "stats"
+    (tmp_path / "haproxy.cfg").write_text(
+        f"global\n  stats socket {stats} mode 600\n"
+        "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
+        f"listen front\n  bind 127.0.0.1:{port}\n  retries 0\n  server blue 127.0.0.1:{free_port()}\n"
+    )
+    settings = {"observe_colours": both.control.control, "observe_heartbeat_gap_s": 10}
+    async with both.blue.observing(**settings) as (_, blue), both.green.observing(**settings) as (_, green):
+        haproxy = subprocess.Popen([str(HAPROXY), "-f", tmp_path / "haproxy.cfg"])
+        try:
+            await both.tell(blue, green, str(stats))
+            watched = await first_watched(blue, f"http://127.0.0.1:{port}/")
+        finally:
+            haproxy.kill()
+            haproxy.wait()
+        assert watched["front"]["failed"] > 0
+        assert (watched["state"], watched["causes"]) == ("down", ["ingest"])
+        _, dead = await merged(blue, watched["minute"] + 2, [], state="down")
+        assert (dead["front"]["failed"], dead["front"]["gap_s"]) == (0, 60)
+        async with both.blue.observing(**settings) as (_, again):
+            _, kept = await merged(again, watched["minute"], [], state="down")
+            assert kept["front"] == watched["front"]
+
+
+async def first_watched(observe: str, front: str) -> dict[str, Any]:
+    """The first minute in which the front was watched from begin to end; requests go there all the time."""
+    end = time.monotonic() + 2 * WITHIN_S
+    while time.monotonic() < end:
+        with contextlib.suppress(
+            aiohttp.ClientError, ValueError
+        ):  # HAProxy has not started, or answers without JSON
+            await get(front, "")
+        found = await get(observe, "/api/v1/pipes/flights/colours")
+        for row in found.get("minutes", ()):
+            if not row["missing"]:
+                return dict(row)
+        await asyncio.sleep(0.2)
+    raise AssertionError(found)
+
+
+def command(*arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "hifi_cli", *arguments],
+        env=os.environ | {"COLUMNS": "250"},
+        capture_output=True,
+        check=True,
+        timeout=WITHIN_S,
+    ).stdout.decode()
+
+
+async def check_page(url: str, text: str) -> None:
+    """The page shows a text, and has no accessibility violation in both themes and at two widths."""
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        for theme, width in (("light", 1280), ("dark", 400)):
+            context = await browser.new_context(
+                color_scheme="dark" if theme == "dark" else "light",
+                viewport={"width": width, "height": 900},
+            )
+            page = await context.new_page()
+            await page.goto(url)
+            assert text in await page.locator("#minutes").inner_text()
+            violations = (await Axe().run(page)).response["violations"]
+            assert [one["id"] for one in violations] == []
+            wide = await page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width
+        await browser.close()

@@ -1,0 +1,94 @@
+"""What the front refused: its counters, read from a real HAProxy, and their sum by minute."""
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from hifi_infra.ports import free_port
+from hifi_observe.colours.front_stats import FrontCounters, FrontMinutes, parse_counters
+from hifi_observe.colours.front_watch import read_counters
+
+HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+WITHIN_S = 60
+
+
+@pytest.mark.skipif(HAPROXY is None, reason="no HAProxy here: apt-get install haproxy")
+async def test_only_what_haproxy_answers_itself_is_counted_as_refused(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=int(request.match_info["status"]))
+
+    app = web.Application()
+    app.router.add_get("/{status}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    server = web.TCPSite(runner, "127.0.0.1", 0)
+    await server.start()
+    served = server.name.rpartition(":")[2]
+    port, stats = free_port(), tmp_path / "stats"
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(
+        f"global\n  stats socket {stats} mode 600\n"
+        "defaults\n  mode http\n  timeout connect 5s\n  timeout client 60s\n  timeout server 60s\n"
+        f"frontend front\n  bind 127.0.0.1:{port}\n  use_backend away if {{ path /away }}\n"
+        "  default_backend ingest\n"
+        f"backend ingest\n  server blue 127.0.0.1:{served}\n"
+        f"backend away\n  retries 0\n  server green 127.0.0.1:{free_port()}\n"
+    )
+    process = subprocess.Popen([str(HAPROXY), "-f", config])
+    try:
+        async with aiohttp.ClientSession() as session, asyncio.timeout(WITHIN_S):
+
+            async def get(path: str) -> int:
+                while True:
+                    try:
+                        async with session.get(f"http://127.0.0.1:{port}/{path}") as got:
+                            return got.status
+                    except aiohttp.ClientError:
+                        assert process.poll() is None
+                        await asyncio.sleep(0.05)
+
+            assert [await get(path) for path in ("202", "503", "404", "away")] == [202, 503, 404, 503]
+            found = FrontCounters()
+            while found.answered < 4:
+                found = await read_counters(str(stats))
+        assert (found.answered, found.failed, found.rejected) == (4, 1, 0)
+        assert found.connection_errors > 0
+    finally:
+        process.kill()
+        process.wait()
+        await runner.cleanup()
+
+
+def test_a_minute_has_its_own_counts_also_when_the_front_starts_again() -> None:
+    minutes = FrontMinutes()
+    for now_s, failed in ((599, 5), (601, 7), (630, 7), (631, 1), (659, 1), (661, 1)):
+        minutes.take(FrontCounters(failed * 10, failed, 0, 0), now_s)
+    assert minutes.of(9) is None  # watched only from 599 s on
+    assert minutes.of(10) == {
+        "answered": 30,
+        "failed": 3,
+        "rejected": 0,
+        "connection_errors": 0,
+        "gap_s": 29,
+    }
+    assert minutes.of(11) is None  # not over
+
+
+def test_a_front_that_cannot_be_read_is_silent_for_the_rest_of_the_minute() -> None:
+    minutes = FrontMinutes()
+    minutes.take(FrontCounters(), 540)
+    minutes.take(FrontCounters(), 610)
+    for now_s in range(611, 730):
+        minutes.miss(now_s)
+    found = minutes.of(10), minutes.of(11)
+    assert [one and one["gap_s"] for one in found] == [50, 60]
+
+
+def test_what_is_not_haproxys_answer_is_refused() -> None:
+    with pytest.raises(ValueError, match="hrsp_5xx"):
+        parse_counters("Unknown command\n")
