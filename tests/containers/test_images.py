@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import IMAGES, ROOT, run
+from stack import DATA_PLANE, IMAGES, ROOT, run
 
-SERVICES = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
-ASYNCIO = ("ingest", "normalize", "egest", "retrier")
+SERVICES = (*DATA_PLANE, "provision", "scale", "manage", "deploy")
+ASYNCIO = ("ingest", "collect", "normalize", "egest", "retrier", "provision")
 DECLARED = {"kafka": {"/var/lib/kafka"}, "destination": {"/var/lib/destination"}}
 """Mount points of volumes."""
 LOOK = r"""
@@ -97,7 +97,9 @@ def test_no_secret_is_inside(image: str, tag: str, inside: Any) -> None:
 
 def test_only_the_services_own_code_is_inside(image: str, inside: Any) -> None:
     found = {Path(name).name for name in inside["names"] if re.search(r"/site-packages/hifi(_\w+)?$", name)}
-    own = {"kafka": set(), "destination": set(), "tools": {"hifi", "hifi_infra"}}
+    own = {"kafka": set(), "destination": set(), "tools": {"hifi", "hifi_infra"}} | {
+        name: {"hifi", "hifi_infra", f"hifi_{name}"} for name in ("scale", "deploy")
+    }
     assert found == own.get(image, {"hifi", f"hifi_{image}"})
 
 
@@ -136,7 +138,7 @@ def _over_base(service: str, tag: str) -> int:
     return sum(map(int, history[:steps]))
 
 
-@pytest.mark.parametrize("service", ["ingest", "egest", "retrier", "observe"])
+@pytest.mark.parametrize("service", ["ingest", "collect", "egest", "retrier", "observe", "provision"])
 def test_the_dockerfiles_of_the_asyncio_services_differ_in_what_must_differ_only(service: str) -> None:
     def bare(name: str) -> list[str]:
         text = (ROOT / f"services/{name}/Dockerfile").read_text().replace(name, "NAME")

@@ -35,6 +35,22 @@ async def principals(bootstrap: str, topics: ControlTopics) -> Mapping[str, Prin
     return known.by_name
 
 
+async def had_principals(bootstrap: str, topics: ControlTopics) -> bool:
+    """Whether a principal was ever created, revoked or not.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    subjects: set[bytes] = set()
+    async with _answering(bootstrap):
+        follower = TopicFollower(bootstrap, _CLIENT, {topics.audit: lambda key, *_: subjects.add(key or b"")})
+        try:
+            await follower.start()
+        finally:
+            await follower.stop()
+    return any(subject.startswith(b"principal/") for subject in subjects)
+
+
 async def create_principal(
     bootstrap: str,
     topics: ControlTopics,
@@ -45,6 +61,7 @@ async def create_principal(
     at_us: int,
     pipes: tuple[str, ...] = (),
     expires_us: int | None = None,
+    token: str | None = None,
 ) -> str:
     """Create a principal, or replace it and its token; returns its token, which is stored nowhere.
 
@@ -57,11 +74,12 @@ async def create_principal(
         at_us: now, microseconds since 1970 UTC.
         pipes: to which the role is limited; empty: the whole stream.
         expires_us: when the token expires, microseconds since 1970 UTC; None: never.
+        token: a random one that exists already; None: a new one.
 
     Raises:
         Retryable: Kafka does not answer.
     """
-    token = new_token()
+    token = token or new_token()
     one = Principal(name, role, tuple(sorted(pipes)), token_sha256(token), expires_us, author, at_us)
     before = (await principals(bootstrap, topics)).get(name)
     entry = AuditEntry(author, "create", f"principal/{name}", at_us, before and before.json())
