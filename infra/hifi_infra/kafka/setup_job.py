@@ -16,6 +16,8 @@ from pydantic import Field
 
 from hifi import log
 from hifi.clock import now_us
+from hifi.control.principals.principal import Role
+from hifi.control.principals.principal_store import create_principal, had_principals
 from hifi.control.settings import ControlSettings
 from hifi.errors import HifiError, Misconfigured, Retryable
 from hifi.kafka.security import client_options
@@ -27,7 +29,6 @@ from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
-from hifi_infra.mesh.first_principal import create_with_token
 
 RETRY_S: Final = 0.5
 SHORTEST_TOKEN: Final = 32
@@ -85,8 +86,7 @@ async def set_up(settings: SetupSettings) -> None:
         published = (await read_registry(settings.kafka, topics)).pipes
         pipes = [pipe for pipe in pipes if pipe.pipe not in published]
         if settings.control_token_file is not None:
-            token = _read_token(settings.control_token_file)
-            await create_with_token(settings.kafka, control, token, at_us=now_us())
+            await _first_administrator(settings.control_bootstrap, control, settings.control_token_file)
     if settings.pipes_folder is not None:
         outcome = await put_in_force(
             settings.kafka, topics, pipes, delete_missing=settings.delete_missing and control is None
@@ -102,6 +102,16 @@ def _pipes(folder: Path | None) -> list[Pipe]:
     if problems:
         raise Misconfigured("no pipe was published:\n" + "\n".join(f"  {problem}" for problem in problems))
     return [one.pipe for one in loaded]
+
+
+async def _first_administrator(kafka: str, control: ControlTopics, file: Path) -> None:
+    """Create an administrator with the token in a file, unless there ever was a principal."""
+    token = _read_token(file)
+    if not await had_principals(kafka, control):
+        await create_principal(
+            kafka, control, "admin", Role.ADMIN, author="setup", at_us=now_us(), token=token
+        )
+        logger.info("administrator-created", name="admin")
 
 
 def _read_token(file: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from hifi.clock import now_us
 from hifi.control.principals.principal import Role
-from hifi.control.principals.principal_store import create_principal, had_principals
+from hifi.control.principals.principal_store import create_principal
 from hifi.topics import ControlTopics
 
 _NAME: Final = "admin"
@@ -26,16 +26,6 @@ async def create_first_principal(bootstrap: str, topics: ControlTopics, file: Pa
         return
     token = await create_principal(bootstrap, topics, _NAME, Role.ADMIN, author="hifi up", at_us=now_us())
     await asyncio.to_thread(write_token, file, token)
-
-
-async def create_with_token(bootstrap: str, topics: ControlTopics, token: str, *, at_us: int) -> None:
-    """Create an administrator with a token that exists already, unless there ever was a principal.
-
-    Raises:
-        Retryable: Kafka does not answer.
-    """
-    if not await had_principals(bootstrap, topics):
-        await create_principal(bootstrap, topics, _NAME, Role.ADMIN, author="setup", at_us=at_us, token=token)
 
 
 def write_token(file: Path, token: str) -> None:
