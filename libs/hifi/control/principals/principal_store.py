@@ -7,7 +7,7 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from hifi.control.principals.audit import AuditEntry, AuditOutcome
+from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal import Principal, Principals, Role, new_token, revocation, token_sha256
 from hifi.control.topic_follower import TopicFollower
 from hifi.errors import Misconfigured, Retryable
@@ -41,14 +41,17 @@ async def had_principals(bootstrap: str, topics: ControlTopics) -> bool:
     Raises:
         Retryable: Kafka does not answer.
     """
-    subjects: set[bytes] = set()
+    audit = Audit()
     async with _answering(bootstrap):
-        follower = TopicFollower(bootstrap, _CLIENT, {topics.audit: lambda key, *_: subjects.add(key or b"")})
+        follower = TopicFollower(bootstrap, _CLIENT, {topics.audit: audit.take})
         try:
             await follower.start()
         finally:
             await follower.stop()
-    return any(subject.startswith(b"principal/") for subject in subjects)
+    return any(
+        entry.subject.startswith("principal/") and entry.outcome is AuditOutcome.DONE
+        for entry in audit.entries.values()
+    )
 
 
 async def create_principal(
