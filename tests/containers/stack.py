@@ -15,7 +15,7 @@ import aiohttp
 
 ROOT = Path(__file__).parents[2]
 DATA_PLANE = ("ingest", "collect", "normalize", "enrich", "egest", "retrier", "observe")
-IMAGES = ("kafka", "tools", "destination", *DATA_PLANE, "provision", "scale", "manage", "deploy")
+IMAGES = ("kafka", "tools", "destination", *DATA_PLANE, "provision", "manage")
 WITHIN_S = float(os.environ.get("HIFI_TEST_WITHIN_S", "300"))
 """Bound on every wait; far above what a quiet machine takes."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from stack import DATA_PLANE, IMAGES, ROOT, run
 
-SERVICES = (*DATA_PLANE, "provision", "scale", "manage", "deploy")
+SERVICES = (*DATA_PLANE, "provision", "manage")
 ASYNCIO = ("ingest", "collect", "normalize", "egest", "retrier", "provision")
 DECLARED = {"kafka": {"/var/lib/kafka"}, "destination": {"/var/lib/destination"}}
 """Mount points of volumes."""
@@ -97,9 +97,7 @@ def test_no_secret_is_inside(image: str, tag: str, inside: Any) -> None:
 
 def test_only_the_services_own_code_is_inside(image: str, inside: Any) -> None:
     found = {Path(name).name for name in inside["names"] if re.search(r"/site-packages/hifi(_\w+)?$", name)}
-    own = {"kafka": set(), "destination": set(), "tools": {"hifi", "hifi_infra"}} | {
-        name: {"hifi", "hifi_infra", f"hifi_{name}"} for name in ("scale", "deploy")
-    }
+    own = {"kafka": set(), "destination": set(), "tools": {"hifi", "hifi_infra"}}
     assert found == own.get(image, {"hifi", f"hifi_{image}"})
 
 
