@@ -37,8 +37,9 @@ test-more: setup  ## run the tests marked "more", which CI leaves out; adds the 
 images:  ## build the image of every service (ARGS="egest" for one; HIFI_TAG=...)
 	DOCKER_HOST=$$(infra/docker/engine.sh) infra/docker/images.sh $(ARGS)
 
-compose: images  ## start the whole mesh in containers, wait until it is ready, print its addresses
-	infra/docker/up.sh
+compose:  ## start the whole mesh in containers, wait until it is ready, print its addresses (ARGS="--scale normalize=3"; HIFI_CONTROL=hifi-control)
+	$(MAKE) images ARGS=
+	infra/docker/up.sh $(ARGS)
 
 test-containers: setup  ## build every image, run the mesh in containers, inject faults (ARGS="-k name")
 	HIFI_TEST_CONTAINERS=1 .venv/bin/pytest --durations=10 tests/containers $(ARGS)

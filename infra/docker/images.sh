@@ -19,7 +19,7 @@ OWN_PYTHON=hifi-base:python
 OWN_COMPILER=hifi-base:compiler
 OWN_JDK=hifi-base:jdk
 TAG=${HIFI_TAG:-latest}
-ALL="kafka tools destination ingest normalize enrich egest retrier observe"
+ALL="kafka tools destination ingest collect normalize enrich egest retrier observe provision manage"
 
 say() { echo "images.sh: $*" >&2; }
 

@@ -24,6 +24,8 @@ random() { head -c "$1" /dev/urandom | base64 | tr -d '\n'; }
 
 make_secret write_key "$(random 24 | tr '+/' '-_')"
 make_secret mask_key "$(random 32)"
+# Token of the first administrator of the management API.
+make_secret manage_token "hifi_$(random 32 | tr '+/' '-_' | tr -d =)"
 make_secret spark_secret "$(random 32)"
 # As Standard Webhooks has it.
 make_secret signing_key "whsec_$(random 32)"

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Starts the example deployment with its demo destination, creates missing secrets, and waits until all is ready.
-# Arguments go to `docker compose up`, such as `--scale normalize=3`.
+# With HIFI_CONTROL=hifi-control the control plane's services start, too. Arguments go to `docker compose up`, such as `--scale normalize=3`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 DOCKER_HOST=$(infra/docker/engine.sh)
 export DOCKER_HOST
 infra/docker/secrets.sh "${HIFI_SECRETS:-.run/secrets}"
-infra/docker/compose.sh -f infra/compose.yaml --profile demo up --detach --wait "$@"
+profiles=(--profile demo)
+[ -z "${HIFI_CONTROL:-}" ] || profiles+=(--profile control)
+infra/docker/compose.sh -f infra/compose.yaml "${profiles[@]}" up --detach --wait "$@"
 cat <<END
 
 The mesh is ready. Send an event:
@@ -16,5 +18,5 @@ The mesh is ready. Send an event:
 Show what arrived:
   docker exec hifi-destination-1 cat /var/lib/destination/books
 The console: http://127.0.0.1:${HIFI_CONSOLE_PORT:-8090}/
-Stop it: infra/docker/compose.sh -f infra/compose.yaml --profile demo down   (with --volumes, its data too)
+Stop it: infra/docker/compose.sh -f infra/compose.yaml ${profiles[*]} down   (with --volumes, its data too)
 END

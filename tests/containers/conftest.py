@@ -56,12 +56,14 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
     """Creates compose projects, not started, and removes them at the end; after a failure it keeps their logs."""
     made: list[ComposeMesh] = []
 
-    def make(name: str, *files: str) -> ComposeMesh:
+    def make(name: str, *files: str, control: str = "") -> ComposeMesh:
         env = {
             "HIFI_TAG": tag,
             "HIFI_SECRETS": str(secrets),
             "HIFI_PORT": str(free_port()),
             "HIFI_CONSOLE_PORT": str(free_port()),
+            "HIFI_MANAGE_PORT": str(free_port()),
+            **({"HIFI_CONTROL": control} if control else {}),
         }
         mesh = ComposeMesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
         mesh.down()  # from an earlier run

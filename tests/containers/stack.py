@@ -14,7 +14,8 @@ from typing import Any
 import aiohttp
 
 ROOT = Path(__file__).parents[2]
-IMAGES = ("kafka", "tools", "destination", "ingest", "normalize", "enrich", "egest", "retrier", "observe")
+DATA_PLANE = ("ingest", "collect", "normalize", "enrich", "egest", "retrier", "observe")
+IMAGES = ("kafka", "tools", "destination", *DATA_PLANE, "provision", "manage")
 WITHIN_S = float(os.environ.get("HIFI_TEST_WITHIN_S", "300"))
 """Bound on every wait; far above what a quiet machine takes."""
 
@@ -58,7 +59,8 @@ class ComposeMesh:
         self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         files = [word for file in self.files for word in ("-f", file)]
-        command = ("infra/docker/compose.sh", *files, "--profile", "demo", "-p", self.project, *arguments)
+        profiles = ["--profile", "demo", *(["--profile", "control"] if "HIFI_CONTROL" in self.env else [])]
+        command = ("infra/docker/compose.sh", *files, *profiles, "-p", self.project, *arguments)
         return run(*command, env={**self.env, **(env or {})}, check=check)
 
     def up(self, *arguments: str, env: Mapping[str, str] | None = None) -> None:

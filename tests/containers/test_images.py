@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import IMAGES, ROOT, run
+from stack import DATA_PLANE, IMAGES, ROOT, run
 
-SERVICES = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
-ASYNCIO = ("ingest", "normalize", "egest", "retrier")
+SERVICES = (*DATA_PLANE, "provision", "manage")
+ASYNCIO = ("ingest", "collect", "normalize", "egest", "retrier", "provision")
 DECLARED = {"kafka": {"/var/lib/kafka"}, "destination": {"/var/lib/destination"}}
 """Mount points of volumes."""
 LOOK = r"""
@@ -136,7 +136,7 @@ def _over_base(service: str, tag: str) -> int:
     return sum(map(int, history[:steps]))
 
 
-@pytest.mark.parametrize("service", ["ingest", "egest", "retrier", "observe"])
+@pytest.mark.parametrize("service", ["ingest", "collect", "egest", "retrier", "observe", "provision"])
 def test_the_dockerfiles_of_the_asyncio_services_differ_in_what_must_differ_only(service: str) -> None:
     def bare(name: str) -> list[str]:
         text = (ROOT / f"services/{name}/Dockerfile").read_text().replace(name, "NAME")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from stack import ROOT, ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
+from stack import DATA_PLANE, ROOT, ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
 
 PYTHON = ("/opt/hifi/bin/python", "-c")
 FETCH = "import sys, urllib.request as r; print(r.urlopen(f'http://127.0.0.1:9000/{sys.argv[1]}').read().decode())"
@@ -63,7 +63,7 @@ MakeSender = Callable[[ComposeMesh], SteadySender]
 
 @pytest.fixture(scope="module")
 def mesh(make_mesh: Callable[..., ComposeMesh]) -> ComposeMesh:
-    mesh = make_mesh("mesh")
+    mesh = make_mesh("mesh", control="hifi-control")
     began = time.monotonic()
     mesh.up()
     print(f"up and ready after {time.monotonic() - began:.0f} s")
@@ -135,11 +135,11 @@ async def test_no_secret_and_no_masked_value_is_in_anything_that_the_mesh_wrote(
     assert {topic for text, topic in in_topics if text == "canary-customer"} >= {"hifi.raw", "hifi.enriched"}
     assert {text for text, _ in in_topics} == {"canary-customer"}
     wrote = {"logs": mesh.compose("logs", "--no-color").stdout}
-    for service in ("ingest", "normalize", "enrich", "egest", "retrier", "observe"):
+    for service in DATA_PLANE:
         container = mesh.containers(service)[0]
         for page in ("metrics", "readyz", "healthz"):
             wrote[f"{service}/{page}"] = run("docker", "exec", container, *PYTHON, FETCH, page).stdout
-    for service in ("kafka", "ingest", "normalize", "enrich", "egest", "retrier", "observe"):
+    for service in ("kafka", *DATA_PLANE):
         listed = run("docker", "exec", mesh.containers(service)[0], "python3", "-c", PROCESSES).stdout
         wrote[f"{service}: processes"] = listed
     console = f"http://127.0.0.1:{mesh.env['HIFI_CONSOLE_PORT']}"
@@ -309,6 +309,20 @@ async def test_a_new_image_rolls_through_under_load_and_loses_and_repeats_nothin
         )
 
 
+async def test_the_management_api_answers_with_the_token_and_only_with_it(
+    mesh: ComposeMesh, secrets: Path
+) -> None:
+    assert mesh.health("provision") == mesh.health("manage") == mesh.health("collect") == ["healthy"]
+    pipes = f"http://127.0.0.1:{mesh.env['HIFI_MANAGE_PORT']}/api/v1/pipes"
+    token = (secrets / "manage_token").read_text().strip()
+    async with aiohttp.ClientSession() as session:
+        async with session.get(pipes) as answer:
+            assert answer.status == 401
+        async with session.get(pipes, headers={"Authorization": f"Bearer {token}"}) as answer:
+            assert answer.status == 200, await answer.text()
+            assert "orders" in await answer.text()
+
+
 async def test_everything_stops_within_its_grace_and_nothing_is_killed(
     mesh: ComposeMesh, sender: MakeSender
 ) -> None:
@@ -316,7 +330,7 @@ async def test_everything_stops_within_its_grace_and_nothing_is_killed(
     await one.send(3)
     all_arrived_once(mesh, one)
     mesh.compose("stop")
-    for service in ("ingest", "normalize", "enrich", "egest", "retrier", "observe", "kafka"):
+    for service in (*DATA_PLANE, "kafka"):
         for container in mesh.compose("ps", "--all", "--quiet", service).stdout.split():
             assert inspect(container, "{{.State.ExitCode}} {{.State.OOMKilled}}") in {
                 "0 false",

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from hifi.errors import Misconfigured
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ADMIN, BROKER, ClusterCredentials
 from hifi_infra.kafka.secured_stream import stream_users
 
@@ -32,7 +32,8 @@ def make_credentials(folder: Path, stream: str, hosts: list[str], owner: int | N
     Raises:
         Misconfigured: the folder cannot be used.
     """
-    users = stream_users(Topics(stream)).values()
+    # Also of a control plane that is added later; users have the same names whatever it is called.
+    users = stream_users(Topics(stream), ControlTopics(f"{stream}-control")).values()
     ClusterCredentials(folder).prepare((ADMIN, BROKER, *users), hosts)
     if owner is not None:
         for path in (folder, *folder.rglob("*")):

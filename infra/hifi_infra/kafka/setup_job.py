@@ -15,21 +15,27 @@ from aiokafka.errors import KafkaError
 from pydantic import Field
 
 from hifi import log
+from hifi.clock import now_us
+from hifi.control.principals.principal import Role
+from hifi.control.principals.principal_store import create_principal, had_principals
+from hifi.control.settings import ControlSettings
 from hifi.errors import HifiError, Misconfigured, Retryable
 from hifi.kafka.security import client_options
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
+from hifi.pipe.registry import read_registry
 from hifi.settings import ServiceSettings, load
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
 RETRY_S: Final = 0.5
+SHORTEST_TOKEN: Final = 32
 logger = log.get(__name__)
 
 
-class SetupSettings(ServiceSettings):
+class SetupSettings(ServiceSettings, ControlSettings):
     """Settings of `hifi_infra.kafka.setup_job`."""
 
     partitions: int | None = Field(
@@ -49,6 +55,11 @@ class SetupSettings(ServiceSettings):
         description="Folder of `hifi_infra.kafka.make_credentials`, from which the Kafka users of the stream are made, "
         "with their ACLs. The job itself must then connect as a user who may do that. Default: users are left alone.",
     )
+    control_token_file: Path | None = Field(
+        None,
+        description="With HIFI_CONTROL, file with the token of the first administrator of the management API; default: "
+        "no administrator is created.",
+    )
     wait_s: float = Field(120, gt=0, description="How long to wait for Kafka, seconds.")
 
 
@@ -62,13 +73,24 @@ async def set_up(settings: SetupSettings) -> None:
     """
     pipes = _pipes(settings.pipes_folder)
     topics = settings.topics
+    control = settings.control_topics if settings.control else None
     await _brokers(settings)
     if settings.credentials_folder is not None:
-        await _users(settings.kafka, topics, ClusterCredentials(settings.credentials_folder))
-    partitions = await prepare(settings.kafka, topics, settings.partitions, create=settings.create_topics)
+        await _users(settings.kafka, topics, control, ClusterCredentials(settings.credentials_folder))
+    partitions = await prepare(
+        settings.kafka, topics, settings.partitions, control, create=settings.create_topics
+    )
     logger.info("stream-ready", stream=settings.stream, partitions=partitions)
+    if control is not None:
+        # What is published belongs to the control plane, which may have changed it.
+        published = (await read_registry(settings.kafka, topics)).pipes
+        pipes = [pipe for pipe in pipes if pipe.pipe not in published]
+        if settings.control_token_file is not None:
+            await _first_administrator(settings.control_bootstrap, control, settings.control_token_file)
     if settings.pipes_folder is not None:
-        outcome = await put_in_force(settings.kafka, topics, pipes, delete_missing=settings.delete_missing)
+        outcome = await put_in_force(
+            settings.kafka, topics, pipes, delete_missing=settings.delete_missing and control is None
+        )
         for pipe, change in outcome.items():
             logger.info("pipe-published", pipe=pipe, change=change)
 
@@ -82,15 +104,40 @@ def _pipes(folder: Path | None) -> list[Pipe]:
     return [one.pipe for one in loaded]
 
 
-async def _users(kafka: str, topics: Topics, credentials: ClusterCredentials) -> None:
-    users = stream_users(topics).values()
+async def _first_administrator(kafka: str, control: ControlTopics, file: Path) -> None:
+    """Create an administrator with the token in a file, unless there ever was a principal."""
+    token = _read_token(file)
+    if not await had_principals(kafka, control):
+        await create_principal(
+            kafka, control, "admin", Role.ADMIN, author="setup", at_us=now_us(), token=token
+        )
+        logger.info("administrator-created", name="admin")
+
+
+def _read_token(file: Path) -> str:
+    try:
+        token = file.read_text().strip()
+    except (OSError, ValueError) as error:
+        raise Misconfigured(f"HIFI_CONTROL_TOKEN_FILE: {file} cannot be read: {error}") from error
+    if len(token) < SHORTEST_TOKEN:
+        raise Misconfigured(
+            f"HIFI_CONTROL_TOKEN_FILE: {file} has {len(token)} characters; write a random token of at least "
+            f"{SHORTEST_TOKEN}, as infra/docker/secrets.sh does"
+        )
+    return token
+
+
+async def _users(
+    kafka: str, topics: Topics, control: ControlTopics | None, credentials: ClusterCredentials
+) -> None:
+    users = stream_users(topics, control).values()
     missing = [str(file) for file in map(credentials.password_file, users) if not file.exists()]
     if missing:
         raise Misconfigured(
             f"HIFI_CREDENTIALS_FOLDER: there is no password in {', '.join(missing)}; "
             f"run hifi_infra.kafka.make_credentials for the stream {topics.stream}"
         )
-    await secure_stream(kafka, topics, credentials)
+    await secure_stream(kafka, topics, credentials, control)
     logger.info("users-ready", users=len(users))
 
 

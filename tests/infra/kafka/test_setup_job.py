@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from hifi.clock import now_us
+from hifi.control.principals.principal import token_sha256
+from hifi.control.principals.principal_store import principals, revoke_principal
 from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read_registry
-from hifi.topics import Topics
+from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.setup_job import SetupSettings, set_up
 from hifi_infra.ports import free_port
 
@@ -93,3 +96,43 @@ async def test_an_absent_kafka_and_too_few_brokers_are_told_in_time(kafka: str, 
         await set_up(settings(f"127.0.0.1:{free_port()}", stream, wait_s=0.5))
     with pytest.raises(Retryable, match="1 of 99 brokers"):
         await set_up(settings(kafka, stream, brokers=99, wait_s=0.5))
+
+
+async def test_the_first_administrator_has_the_given_token_and_stays_revoked(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("hifi_" + "t" * 43 + "\n")
+    control = ControlTopics(f"{stream}-control")
+    told = settings(kafka, stream, partitions=1, control=control.control, control_token_file=token)
+    await set_up(told)
+    await set_up(told)
+    assert {name: one.token_sha256 for name, one in (await principals(kafka, control)).items()} == {
+        "admin": token_sha256("hifi_" + "t" * 43)
+    }
+    await revoke_principal(kafka, control, "admin", author="test", at_us=now_us())
+    await set_up(told)
+    assert await principals(kafka, control) == {}
+
+
+async def test_with_a_control_plane_only_pipes_that_are_missing_are_published(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    told = settings(kafka, stream, partitions=1, pipes_folder=tmp_path, control=f"{stream}-control")
+    write(tmp_path, "one")
+    await set_up(told)
+    first = await read_registry(kafka, Topics(stream))
+    write(tmp_path, "one", "changed")
+    write(tmp_path, "two")
+    await set_up(told)
+    second = await read_registry(kafka, Topics(stream))
+    assert second.pipes["one"] == first.pipes["one"]
+    assert set(second.pipes) == {"one", "two"}
+
+
+async def test_a_token_that_is_too_short_is_refused(kafka: str, stream: str, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("short\n")
+    told = settings(kafka, stream, partitions=1, control=f"{stream}-control", control_token_file=token)
+    with pytest.raises(Misconfigured, match=r"HIFI_CONTROL_TOKEN_FILE: .* has 5 characters"):
+        await set_up(told)

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
-from hifi.control.principals.audit import AuditEntry, AuditOutcome
+from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal import Principal, Principals, Role, new_token, revocation, token_sha256
 from hifi.control.topic_follower import TopicFollower
 from hifi.errors import Misconfigured, Retryable
@@ -35,6 +35,25 @@ async def principals(bootstrap: str, topics: ControlTopics) -> Mapping[str, Prin
     return known.by_name
 
 
+async def had_principals(bootstrap: str, topics: ControlTopics) -> bool:
+    """Whether a principal was ever created, revoked or not.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    audit = Audit()
+    async with _answering(bootstrap):
+        follower = TopicFollower(bootstrap, _CLIENT, {topics.audit: audit.take})
+        try:
+            await follower.start()
+        finally:
+            await follower.stop()
+    return any(
+        entry.subject.startswith("principal/") and entry.outcome is AuditOutcome.DONE
+        for entry in audit.entries.values()
+    )
+
+
 async def create_principal(
     bootstrap: str,
     topics: ControlTopics,
@@ -45,6 +64,7 @@ async def create_principal(
     at_us: int,
     pipes: tuple[str, ...] = (),
     expires_us: int | None = None,
+    token: str | None = None,
 ) -> str:
     """Create a principal, or replace it and its token; returns its token, which is stored nowhere.
 
@@ -57,11 +77,12 @@ async def create_principal(
         at_us: now, microseconds since 1970 UTC.
         pipes: to which the role is limited; empty: the whole stream.
         expires_us: when the token expires, microseconds since 1970 UTC; None: never.
+        token: a random one that exists already; None: a new one.
 
     Raises:
         Retryable: Kafka does not answer.
     """
-    token = new_token()
+    token = token or new_token()
     one = Principal(name, role, tuple(sorted(pipes)), token_sha256(token), expires_us, author, at_us)
     before = (await principals(bootstrap, topics)).get(name)
     entry = AuditEntry(author, "create", f"principal/{name}", at_us, before and before.json())
