@@ -52,6 +52,11 @@ class PipeLimits(BaseSettings):
         default=(),
         description="Folders with the files that pipes may name as lookups, separated by `:`. Default: any folder.",
     )
+    object_folders: Folders = Field(
+        default=(),
+        description="Folders below which destinations of the kind `objects` may write files, separated by `:`. "
+        "Default: any folder.",
+    )
 
     def refuse_variable(self, name: str) -> str | None:
         """Why a pipe may not name this environment variable as a secret; None: it may."""
@@ -85,6 +90,11 @@ class PipeLimits(BaseSettings):
         if file.resolve() in _own_files():
             return f"{what}: it is a credential of hifi; name another file"
         return _outside(file, self.lookup_folders, what, "LOOKUP_FOLDERS")
+
+    def refuse_object_folder(self, folder: Path) -> str | None:
+        """Why a pipe may not write objects to this folder; None: it may."""
+        what = f"the folder {folder} is not allowed for objects"
+        return _outside(folder, self.object_folders, what, "OBJECT_FOLDERS")
 
 
 def pipe_limits() -> PipeLimits:
