@@ -44,7 +44,7 @@ class BucketStore:
         try:
             found = await obstore.get_async(self._store, path)
             return bytes(await found.bytes_async())
-        except (exceptions.NotFoundError, FileNotFoundError):
+        except FileNotFoundError:  # also if the bucket does not exist, which `create` tells
             return None
         except exceptions.BaseError as error:
             raise Retryable(f"the bucket {self._bucket}: {_what(error)}") from error
@@ -55,11 +55,9 @@ class BucketStore:
             await obstore.put_async(self._store, path, content, mode="create", use_multipart=False)
         except exceptions.AlreadyExistsError:
             return False
-        except (
-            exceptions.NotFoundError,
-            exceptions.PermissionDeniedError,
-            exceptions.UnauthenticatedError,
-        ) as error:
+        except FileNotFoundError as error:
+            raise Retryable(f"the bucket {self._bucket} does not exist; create it") from error
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise Retryable(f"the bucket {self._bucket}: {_what(error)}") from error
         except exceptions.BaseError as error:
             raise Unacknowledged(f"the bucket {self._bucket}: {_what(error)}") from error
