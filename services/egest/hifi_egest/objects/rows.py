@@ -21,17 +21,20 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(NamedTuple):
-    """A row, and where it belongs.
+    """A row and its position.
 
     Attributes:
         offset: of the event in the topic `raw`.
-        accepted: when the event was accepted.
         values: by column, in the order of the columns.
     """
 
     offset: int
-    accepted: datetime
     values: dict[str, Any]
+
+
+def accepted_time(accepted_us: int) -> datetime:
+    """The time that is so many microseconds after 1970 UTC."""
+    return _EPOCH + timedelta(microseconds=accepted_us)
 
 
 def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
@@ -45,8 +48,11 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
         Rejected: the data is no JSON object, a value has another type than its column, or the position is unknown.
     """
     data = fields(event)
-    accepted = _EPOCH + timedelta(microseconds=event.accepted_us)
-    values: dict[str, Any] = {PARTITION: event.partition, OFFSET: event.offset, ACCEPTED: accepted}
+    values: dict[str, Any] = {
+        PARTITION: event.partition,
+        OFFSET: event.offset,
+        ACCEPTED: accepted_time(event.accepted_us),
+    }
     for name in ATTRIBUTES:
         values[f"ce_{name}"] = event.attributes.get(name)
     if columns:
@@ -54,7 +60,7 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
             values[name] = _value(name, column, value_at(data, column.path))
     else:
         values["data"] = data
-    return Row(event.offset, accepted, values)
+    return Row(event.offset, values)
 
 
 def _value(name: str, column: ObjectColumn, value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Objects of an S3-compatible bucket."""
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore import exceptions
@@ -8,6 +9,9 @@ from obstore.store import S3Store
 
 from hifi.errors import Retryable, Unacknowledged
 from hifi_egest.objects.settings import S3Settings
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
 
 
 class BucketStore:
@@ -23,20 +27,23 @@ class BucketStore:
         Raises:
             Misconfigured: a secret is missing.
         """
-        endpoint = {} if settings.endpoint is None else {"endpoint": settings.endpoint}
+        config: S3Config = {
+            "region": settings.region,
+            "access_key_id": settings.access_key.read(),
+            "secret_access_key": settings.secret_key.read(),
+        }
+        if settings.endpoint is not None:
+            config["endpoint"] = settings.endpoint
         self._bucket = settings.bucket
         self._store = S3Store(
             settings.bucket,
             prefix=settings.prefix,
-            region=settings.region,
-            access_key_id=settings.access_key.read(),
-            secret_access_key=settings.secret_key.read(),
+            config=config,
             client_options={
                 "allow_http": (settings.endpoint or "").startswith("http://"),
                 "timeout": timedelta(seconds=timeout_s),
             },
             retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=timeout_s)},
-            **endpoint,
         )
 
     async def read(self, path: str) -> bytes | None:

@@ -5,18 +5,20 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
+from hifi.clock import MICROSECONDS
 from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.errors import Misconfigured
 from hifi_egest.objects.folder_store import FolderStore
 from hifi_egest.objects.formats import Format, Ndjson
 from hifi_egest.objects.object_log import ObjectLog
-from hifi_egest.objects.rows import Row, row
+from hifi_egest.objects.rows import Row, accepted_time, row
 from hifi_egest.objects.s3_store import BucketStore
 from hifi_egest.objects.settings import ObjectsSettings
 from hifi_egest.objects.store import ObjectStore
 
 MOST_LOGS: Final = 256
 """Partitions and hours whose offsets are kept in memory; those of others are read again."""
+_HOUR_US: Final = 3600 * MICROSECONDS
 
 
 class ObjectsWriter(DestinationWriter):
@@ -46,19 +48,19 @@ class ObjectsWriter(DestinationWriter):
 
     async def write(self, events: Sequence[OutboundEvent]) -> None:
         """Write the events of each partition and hour as one object."""
-        batches: dict[str, list[Row]] = {}
+        batches: dict[tuple[int, int], list[Row]] = {}
         for event in events:
-            made = row(event, self._columns)
-            batches.setdefault(self._path(event.partition, made), []).append(made)
-        writes = (self._log(path).append(rows) for path, rows in batches.items())
+            place = event.partition, event.accepted_us // _HOUR_US
+            batches.setdefault(place, []).append(row(event, self._columns))
+        writes = (self._log(self._path(*place)).append(rows) for place, rows in batches.items())
         for failure in await asyncio.gather(*writes, return_exceptions=True):
             if failure is not None:
                 raise failure
 
-    def _path(self, partition: int, made: Row) -> str:
-        """The path of a row's objects, up to their number."""
-        context = self._context
-        folder = f"pipe={context.pipe}/date={made.accepted:%Y-%m-%d}/hour={made.accepted:%H}"
+    def _path(self, partition: int, hour: int) -> str:
+        """The path of the objects of a partition and hour since 1970 UTC, up to their number."""
+        context, began = self._context, accepted_time(hour * _HOUR_US)
+        folder = f"pipe={context.pipe}/date={began:%Y-%m-%d}/hour={began:%H}"
         return f"{folder}/{context.stream}.{context.destination}.{partition:04d}"
 
     def _log(self, path: str) -> ObjectLog:
