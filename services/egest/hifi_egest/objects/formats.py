@@ -11,7 +11,7 @@ from hifi.errors import Retryable
 from hifi_egest.objects.rows import OFFSET, Row
 
 
-class Format(Protocol):
+class ObjectFormat(Protocol):
     """A format of objects."""
 
     def encode(self, rows: Sequence[Row]) -> bytes:
@@ -55,7 +55,7 @@ class Ndjson:
             raise ValueError(f"a line has no {OFFSET}") from error
 
 
-def read_offsets(form: Format, content: bytes, path: str) -> list[int]:
+def read_offsets(form: ObjectFormat, content: bytes, path: str) -> list[int]:
     """The offsets of an object that exists.
 
     Raises:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from hifi_egest.objects.formats import Format, read_offsets
+from hifi_egest.objects.formats import ObjectFormat, read_offsets
 from hifi_egest.objects.rows import Row
 from hifi_egest.objects.store import ObjectStore
 from hifi_egest.senders.written_offsets import WrittenOffsets
@@ -21,7 +21,7 @@ READ_AHEAD: Final = 16
 class ObjectLog:
     """Appends rows to the objects of one partition and hour."""
 
-    def __init__(self, store: ObjectStore, form: Format, path: str, extension: str) -> None:
+    def __init__(self, store: ObjectStore, form: ObjectFormat, path: str, extension: str) -> None:
         """Start with nothing known.
 
         Args:
