@@ -9,7 +9,7 @@ from hifi.clock import MICROSECONDS
 from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.errors import Misconfigured
 from hifi_egest.objects.folder_store import FolderStore
-from hifi_egest.objects.formats import ObjectFormat, Ndjson
+from hifi_egest.objects.formats import Ndjson, ObjectFormat
 from hifi_egest.objects.object_log import ObjectLog
 from hifi_egest.objects.rows import Row, accepted_time, row
 from hifi_egest.objects.s3_store import BucketStore
