@@ -1,8 +1,9 @@
 """The objects of one partition and hour, numbered without gaps. Exactly one writer creates each number.
 
-A writer reads all of them before it writes, and leaves out the rows that are there. If it does not know whether its
-last object was created, it tries the same number again: either that succeeds, and the earlier attempt can succeed no
-more, or the object is there and is read. So each row is in one object, whoever writes it and however late.
+A writer begins with number 0. If a number exists, it reads the objects from there to the end, and leaves out the rows
+that they have. If it does not know whether its last object was created, it tries the same number again: either that
+succeeds, and the earlier attempt can succeed no more, or the object is there and is read. So each row is in one object,
+whoever writes it and however late.
 """
 
 import asyncio
@@ -37,29 +38,25 @@ class ObjectLog:
         self._lock = asyncio.Lock()
         self._written = WrittenOffsets()
         self._next = 0
-        self._read_to_end = False
 
     async def append(self, rows: Sequence[Row]) -> None:
         """Write those rows that are not written yet, as one object."""
         async with self._lock:
-            while not self._read_to_end:
-                await self._read_to_the_end()
             while missing := [row for row in rows if row.offset not in self._written]:
                 content = await asyncio.to_thread(self._form.encode, missing)
                 if await self._store.create(self._object(self._next), content):
                     self._written.add(row.offset for row in missing)
                     self._next += 1
                     return
-                await self._read_to_the_end()  # another writer was faster
+                await self._read_to_end()
 
-    async def _read_to_the_end(self) -> None:
+    async def _read_to_end(self) -> None:
         """Read the objects from the next number on."""
         ahead = 1
         while True:
             paths = [self._object(self._next + number) for number in range(ahead)]
             for path, content in zip(paths, await asyncio.gather(*map(self._store.read, paths)), strict=True):
                 if content is None:
-                    self._read_to_end = True
                     return
                 self._written.add(await asyncio.to_thread(read_offsets, self._form, content, path))
                 self._next += 1
