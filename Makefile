@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/provision services/scale services/manage services/deploy infra cli
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-rows test test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean
+.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-rows test s3-server test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a da
 # Without ARGS some pytest processes share the work; with ARGS one does, which suits a selection.
 test: setup  ## run all tests with a real Kafka (ARGS="-k name", KAFKA=HOST:PORT or KAFKA=testcontainers)
 	$(if $(ARGS),.venv/bin/pytest --durations=10,.venv/bin/python tests/run_groups.py) $(if $(KAFKA),--kafka=$(KAFKA)) $(ARGS)
+
+s3-server: .venv/.installed  ## build the S3 server that tests of object destinations use, with Go, in about five minutes
+	GOBIN=$(CURDIR)/.venv/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 test-more: setup  ## run the tests marked "more", which CI leaves out; adds the result to tests/more-runs.md
 	.venv/bin/python tests/run_more.py $(ARGS)

@@ -9,7 +9,8 @@ for p in infra ingest collect lake normalize enrich egest retrier observe provis
 "$UV" pip compile "${opts[@]}" requirements/build.in -o requirements/build.lock
 "$UV" pip compile "${opts[@]}" "${ours[@]}" cli/pyproject.toml services/observe/pyproject.toml requirements/dev.in -o requirements/all.lock
 "$UV" pip compile "${opts[@]}" -c requirements/all.lock requirements/bench.in -o requirements/bench.lock
-for s in ingest collect normalize enrich egest retrier observe provision manage; do
+"$UV" pip compile "${opts[@]}" "${ours[@]}" --extra parquet -c requirements/all.lock services/egest/pyproject.toml -o requirements/egest.lock
+for s in ingest collect normalize enrich retrier observe provision manage; do
     "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock "services/$s/pyproject.toml" -o "requirements/$s.lock"
 done
 "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock infra/pyproject.toml -o requirements/infra.lock

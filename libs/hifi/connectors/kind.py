@@ -29,6 +29,7 @@ class OutboundEvent(NamedTuple):
         partition: number of the event's partition.
         offset: of the event in the topic `raw`; it ascends in the order in which the events of a partition were
             accepted. Each delivery of the same event has the same one, also after retries.
+        accepted_us: when the event was accepted, microseconds since 1970 UTC.
         retried: the retrier brought the event back.
     """
 
@@ -38,6 +39,7 @@ class OutboundEvent(NamedTuple):
     key: bytes | None
     partition: int
     offset: int
+    accepted_us: int
     retried: bool = False
 
     def json(self) -> Any:

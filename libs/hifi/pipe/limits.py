@@ -57,6 +57,11 @@ class PipeLimits(BaseSettings):
         default=(),
         description="Folders with the files that pipes may name as lookups, separated by `:`. Default: any folder.",
     )
+    object_folders: Folders = Field(
+        default=(),
+        description="Folders below which destinations of the kind `objects` may write files, separated by `:`. "
+        "Default: any folder.",
+    )
 
     lake_warehouses: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
         default=(),
@@ -105,6 +110,11 @@ class PipeLimits(BaseSettings):
             f"the warehouse {warehouse} is not allowed: {PREFIX}LAKE_WAREHOUSES allows "
             f"{', '.join(self.lake_warehouses)}"
         )
+
+    def refuse_object_folder(self, folder: Path) -> str | None:
+        """Why a pipe may not write objects to this folder; None: it may."""
+        what = f"the folder {folder} is not allowed for objects"
+        return _outside(folder, self.object_folders, what, "OBJECT_FOLDERS")
 
 
 def pipe_limits() -> PipeLimits:

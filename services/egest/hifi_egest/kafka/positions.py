@@ -13,7 +13,7 @@ from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
 from hifi_egest.kafka.settings import KafkaDestinationSettings
-from hifi_egest.kafka.written_offsets import WrittenOffsets
+from hifi_egest.senders.written_offsets import WrittenOffsets
 
 PARTITIONS: Final = 8
 """Partitions of a positions topic that egest creates."""

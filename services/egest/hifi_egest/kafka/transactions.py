@@ -19,7 +19,7 @@ from hifi.kafka.security import client_options
 from hifi_egest.kafka.positions import Position, PositionReader
 from hifi_egest.kafka.records import DestinationRecord
 from hifi_egest.kafka.settings import KafkaDestinationSettings
-from hifi_egest.kafka.written_offsets import WrittenOffsets
+from hifi_egest.senders.written_offsets import WrittenOffsets
 
 RETRIED: Final = b"retried"
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024

@@ -97,7 +97,7 @@ class LaneBuffer:
 
     def batch_wait_s(self, batch: BatchPolicy, now_s: float) -> float:
         """Seconds that an incomplete batch still waits for more deliveries; 0 or less: send it. Only while ready."""
-        if self._requests or self._queue.ready_count >= batch.size:
+        if self._requests or self._queue.ready_count >= batch.size or self._queue.ready_bytes >= batch.bytes:
             return 0.0
         return self._queue.waiting_since_s + batch.wait - now_s
 

@@ -12,6 +12,41 @@ RETRIED_EVERY: Final = 4
 """While both kinds wait, one of this many deliveries is a retried one, so that neither kind starves."""
 
 
+class _Followers:
+    """Deliveries that wait for another one of their key.
+
+    Attributes:
+        line: in their order; those that were removed stay until they are next.
+        count: number of those that are still queued.
+        size_bytes: their estimated size in a batch.
+    """
+
+    __slots__ = ("count", "line", "size_bytes")
+
+    def __init__(self) -> None:
+        self.line: deque[Delivery] = deque()
+        self.count = 0
+        self.size_bytes = 0
+
+    def add(self, delivery: Delivery) -> None:
+        self.line.append(delivery)
+        self.count += 1
+        self.size_bytes += _batch_bytes(delivery)
+
+    def subtract(self, delivery: Delivery) -> None:
+        """Count a delivery that is not queued here any more."""
+        self.count -= 1
+        self.size_bytes -= _batch_bytes(delivery)
+
+    def next_queued(self) -> Delivery | None:
+        while self.line:
+            delivery = self.line.popleft()
+            if delivery.state is DeliveryState.QUEUED:
+                self.subtract(delivery)
+                return delivery
+        return None
+
+
 class DeliveryQueue:
     """Deliveries that wait. One of each key is ready; the next one becomes ready when `release` is called."""
 
@@ -24,8 +59,13 @@ class DeliveryQueue:
         self._ordered = ordered
         self._fresh: deque[Delivery] = deque()
         self._retried: deque[Delivery] = deque()
-        self._keys: dict[bytes, deque[Delivery] | None] = {}
+        self._keys: dict[bytes, _Followers | None] = {}
         """Keys of which a delivery is ready or in flight, with the deliveries that wait for it."""
+        self._in_flight: set[bytes] = set()
+        """Keys of which a delivery is in flight. What follows it cannot be sent before `release`."""
+        self._held_count = 0
+        self._held_bytes = 0
+        self._size_bytes = 0
         self._arrivals: deque[Delivery] = deque()
         self._taken_count = 0
         self._length = 0
@@ -40,6 +80,7 @@ class DeliveryQueue:
         delivery.queued_s = now_s
         delivery.first_of_key = False
         self._length += 1
+        self._size_bytes += _batch_bytes(delivery)
         self.retried += delivery.passes > 0
         self._arrivals.append(delivery)
         key = delivery.key
@@ -48,8 +89,11 @@ class DeliveryQueue:
         elif key in self._keys:
             followers = self._keys[key]
             if followers is None:
-                followers = self._keys[key] = deque()
-            followers.append(delivery)
+                followers = self._keys[key] = _Followers()
+            followers.add(delivery)
+            if key in self._in_flight:
+                self._held_count += 1
+                self._held_bytes += _batch_bytes(delivery)
         else:
             self._keys[key] = None
             self._make_ready(delivery)
@@ -68,8 +112,13 @@ class DeliveryQueue:
 
     @property
     def ready_count(self) -> int:
-        """Approximate number of deliveries that may be sent now."""
-        return len(self._fresh) + len(self._retried)
+        """Number of deliveries that batches could take now: all but those that follow one in flight."""
+        return self._length - self._held_count
+
+    @property
+    def ready_bytes(self) -> int:
+        """Their estimated size in a batch."""
+        return self._size_bytes - self._held_bytes
 
     def take(self) -> Delivery | None:
         """Take the next delivery; no other one of its key is ready until `release`."""
@@ -77,7 +126,14 @@ class DeliveryQueue:
         if line is None:
             return None
         self._taken_count += 1
-        return self._taken(line.popleft())
+        delivery = line.popleft()
+        if delivery.key is not None and self._ordered:
+            self._in_flight.add(delivery.key)
+            followers = self._keys[delivery.key]
+            if followers is not None:
+                self._held_count += followers.count
+                self._held_bytes += followers.size_bytes
+        return self._taken(delivery)
 
     def take_batch(self, size: int, max_bytes: int) -> tuple[list[Delivery], list[bytes]]:
         """Take the deliveries of one request: those of the first one's key follow it, then those of other keys.
@@ -92,10 +148,12 @@ class DeliveryQueue:
         taken: list[Delivery] = []
         keys: list[bytes] = []
         size_bytes = 0
-        followers: deque[Delivery] | None = None
+        followers: _Followers | None = None
         while True:
-            delivery = _next_queued(followers) if followers else None
+            delivery = followers.next_queued() if followers is not None else None
             if delivery is not None:
+                self._held_count -= 1
+                self._held_bytes -= _batch_bytes(delivery)
                 self._taken(delivery)
             else:
                 delivery = self.take()
@@ -105,7 +163,7 @@ class DeliveryQueue:
                     keys.append(delivery.key)
                     followers = self._keys.get(delivery.key) if self._ordered else None
             taken.append(delivery)
-            size_bytes += len(delivery.event.record.value or b"") + _ENVELOPE_BYTES
+            size_bytes += _batch_bytes(delivery)
             if len(taken) >= size or size_bytes >= max_bytes:
                 break
         return taken, keys
@@ -115,7 +173,12 @@ class DeliveryQueue:
         if key is None or not self._ordered or key not in self._keys:
             return
         followers = self._keys[key]
-        delivery = _next_queued(followers) if followers else None
+        if key in self._in_flight:
+            self._in_flight.remove(key)
+            if followers is not None:
+                self._held_count -= followers.count
+                self._held_bytes -= followers.size_bytes
+        delivery = followers.next_queued() if followers is not None else None
         if delivery is not None:
             self._make_ready(delivery)
         else:
@@ -162,6 +225,7 @@ class DeliveryQueue:
     def _taken(self, delivery: Delivery) -> Delivery:
         delivery.state = DeliveryState.TAKEN
         self._length -= 1
+        self._size_bytes -= _batch_bytes(delivery)
         self.retried -= delivery.passes > 0
         arrivals = self._arrivals
         while arrivals and arrivals[0].state is not DeliveryState.QUEUED:
@@ -171,6 +235,9 @@ class DeliveryQueue:
     def _removed(self, deliveries: list[Delivery]) -> list[Delivery]:
         for delivery in deliveries:
             delivery.state = DeliveryState.REMOVED
+            self._size_bytes -= _batch_bytes(delivery)
+            if not delivery.first_of_key:
+                self._subtract_follower(delivery)
         self._length -= len(deliveries)
         self.retried -= sum(delivery.passes > 0 for delivery in deliveries)
         for delivery in deliveries:
@@ -178,10 +245,15 @@ class DeliveryQueue:
                 self.release(delivery.key)
         return deliveries
 
+    def _subtract_follower(self, delivery: Delivery) -> None:
+        assert delivery.key is not None
+        followers = self._keys[delivery.key]
+        assert followers is not None
+        followers.subtract(delivery)
+        if delivery.key in self._in_flight:
+            self._held_count -= 1
+            self._held_bytes -= _batch_bytes(delivery)
 
-def _next_queued(followers: deque[Delivery]) -> Delivery | None:
-    while followers:
-        delivery = followers.popleft()
-        if delivery.state is DeliveryState.QUEUED:
-            return delivery
-    return None
+
+def _batch_bytes(delivery: Delivery) -> int:
+    return len(delivery.event.record.value or b"") + _ENVELOPE_BYTES

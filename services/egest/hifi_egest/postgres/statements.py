@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from hifi.connectors.kind import OutboundEvent
 from hifi.errors import Rejected
 from hifi_egest.postgres.settings import PostgresSettings
+from hifi_egest.senders.field_value import fields, value_at
 
 
 class Change(Enum):
@@ -67,11 +68,7 @@ class TableStatements:
         Raises:
             Rejected: the data is no JSON object, or has no key; or the position of the event is unknown.
         """
-        data = event.json()
-        if not isinstance(data, dict):
-            raise Rejected("not-an-object", "the data is not a JSON object, so it has no columns")
-        if event.offset < 0:
-            raise Rejected("no-position", "the offset of the event in `raw` is unknown")
+        data = fields(event)
         settings = self._settings
         values: dict[str, Any] = {name: value_at(data, path) for name, path in settings.columns.items()}
         for name, attribute in settings.attributes.items():
@@ -128,16 +125,6 @@ class TableStatements:
             " DELETE FROM {table} WHERE {same} AND ({partition} IS DISTINCT FROM %(event.partition)s"
             " OR {offset} <= %(event.offset)s)"
         ).format(**names, same=same)
-
-
-def value_at(data: dict[str, Any], path: str) -> Any:
-    """The value at a path such as `address.city`; None if it is missing."""
-    value: Any = data
-    for name in path.split("."):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
-    return value
 
 
 def _table(name: str) -> Identifier:

@@ -180,7 +180,16 @@ class ConnectorSender:
         offset = hop(record.headers).raw
         partition = delivery.event.partition
         retried = partition.source == RETRY_OUT
-        return OutboundEvent(data, content_type, attributes, record.key, partition.number, offset, retried)
+        return OutboundEvent(
+            data,
+            content_type,
+            attributes,
+            record.key,
+            partition.number,
+            offset,
+            delivery.event.accepted_us,
+            retried,
+        )
 
     # The writer
 

@@ -8,13 +8,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hifi.kafka.consumer import AssignedPartition
+from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import Delivery, DeliveryState
 from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
+from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.partition import SourcePartition
+from hifi_egest.lanes.buffer import LaneBuffer
 from hifi_egest.lanes.queue import DeliveryQueue
 
 _numbers = itertools.count()
+EACH_BYTES = 258
+"""Estimated size of one delivery of these tests in a batch: its data and its attributes."""
 
 
 def partition() -> SourcePartition:
@@ -72,6 +77,32 @@ def test_a_batch_is_bounded_in_number_and_bytes() -> None:
     assert queue.take_batch(3, 10**6) == (some[:3], [b"a", b"b"])
     assert queue.take_batch(3, 1) == (some[3:], [b"c"])
     assert queue.take_batch(3, 1) == ([], [])
+
+
+def test_a_batch_does_not_wait_once_it_is_full_by_number_or_bytes_also_of_one_key() -> None:
+    home = partition()
+    lane = LaneBuffer(100, 10**6, InFlightBudget(100, 10**6), PartitionLease(lambda: None, 30), ordered=True)
+
+    def waits(size: int, max_bytes: int) -> bool:
+        return lane.batch_wait_s(BatchPolicy(size=size, bytes=max_bytes, wait=5), now_s=1.0) > 0
+
+    for _ in range(4):
+        lane.add(delivery(home, b"a"), 0.0)
+    assert waits(5, 10_000)
+    assert not waits(4, 10_000)
+    assert waits(100, 4 * EACH_BYTES + 1)
+    assert not waits(100, 4 * EACH_BYTES)
+
+
+def test_what_follows_a_delivery_in_flight_does_not_end_the_wait_of_a_batch() -> None:
+    queue, home = DeliveryQueue(ordered=True), partition()
+    for key in (b"a", b"a", b"a", b"b"):
+        queue.add(delivery(home, key), 0.0)
+    assert queue.take() is not None
+    queue.add(delivery(home, b"a"), 0.0)
+    assert (queue.ready_count, queue.ready_bytes) == (1, EACH_BYTES)
+    queue.release(b"a")
+    assert (queue.ready_count, queue.ready_bytes) == (4, 4 * EACH_BYTES)
 
 
 def test_one_that_waits_for_its_key_releases_nothing_when_it_is_removed_though_it_was_ready_in_another_queue() -> (
@@ -178,6 +209,8 @@ class Traffic(RuleBasedStateMachine):
         assert len(self.queue) == len(self.queued)
         assert self.queue.retried == sum(one.passes > 0 for one in self.queued)
         assert self.queue.ready == bool(self.free())
+        assert self.queue.ready_count == len(self.free())
+        assert self.queue.ready_bytes == len(self.free()) * EACH_BYTES
 
 
 TestTraffic = Traffic.TestCase

@@ -11,7 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "retrier"))
 
 from kind_tables import PostgresTable, SqliteTable
+from object_stores import ObjectBucket, ObjectFolder
 from postgres_server import PROGRAMS, PostgresServer
+from s3_server import ACCESS_KEY, PROGRAM, SECRET_KEY, S3Server
 
 ROOT = Path(__file__).parents[4]
 SQLITE = ROOT / "examples/destinations/sqlite"
@@ -54,3 +56,24 @@ def postgres_server() -> Iterator[PostgresServer]:
 def postgres(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> PostgresTable:
     monkeypatch.setenv(PostgresTable.VARIABLE, postgres_server.url)
     return PostgresTable(postgres_server.url)
+
+
+@pytest.fixture
+def object_folder(tmp_path: Path) -> ObjectFolder:
+    return ObjectFolder(tmp_path / "objects")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server of this session."""
+    if not PROGRAM.is_file():
+        pytest.skip(f"{PROGRAM} is not installed; `make s3-server` installs it")
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def object_bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> ObjectBucket:
+    monkeypatch.setenv(ObjectBucket.ACCESS, ACCESS_KEY)
+    monkeypatch.setenv(ObjectBucket.SECRET, SECRET_KEY)
+    return ObjectBucket(s3_server)

@@ -15,9 +15,10 @@ from hifi.errors import Rejected
 from hifi.event import Record, with_fields
 
 LOCAL = {"local_attempts": 1}
+ACCEPTED_US = 1_763_953_200_000_000
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "object_folder", "object_bucket"])
 def kind(request: pytest.FixtureRequest) -> KindUnderTest:
     """One kind after the other."""
     return request.getfixturevalue(request.param)
@@ -32,7 +33,7 @@ def writer(kind: KindUnderTest) -> DestinationWriter:
 def outbound(key: str, offset: int) -> OutboundEvent:
     """An event whose number is its offset."""
     body = orjson.dumps({"key": key, "number": offset})
-    return OutboundEvent(body, "application/json", {"id": str(offset)}, key.encode(), 0, offset)
+    return OutboundEvent(body, "application/json", {"id": str(offset)}, key.encode(), 0, offset, ACCEPTED_US)
 
 
 def numbered(stream: EgestStream, key: str, number: int, to: str = "d") -> Record:

@@ -81,7 +81,7 @@ def outbound(
 ) -> OutboundEvent:
     attributes = {"specversion": "1.0", "id": f"i{offset}", "source": "/s", "type": "made"}
     body = orjson.dumps({"number": offset, **data})
-    return OutboundEvent(body, "application/json", attributes, key.encode(), partition, offset, retried)
+    return OutboundEvent(body, "application/json", attributes, key.encode(), partition, offset, 0, retried)
 
 
 def numbers(records: Sequence[ConsumerRecord]) -> list[int]:

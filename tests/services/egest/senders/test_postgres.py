@@ -26,7 +26,7 @@ def writer(table: PostgresTable, timeout_s: float = 10.0, **settings: Any) -> De
 
 def outbound(key: str, offset: int, number: Any = None, **data: Any) -> OutboundEvent:
     body = orjson.dumps({"key": key, "number": offset if number is None else number, **data})
-    return OutboundEvent(body, "application/json", {"id": f"i{offset}"}, key.encode(), 0, offset)
+    return OutboundEvent(body, "application/json", {"id": f"i{offset}"}, key.encode(), 0, offset, 0)
 
 
 async def written(one: DestinationWriter, *batches: list[OutboundEvent]) -> None:

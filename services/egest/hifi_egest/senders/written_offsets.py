@@ -1,6 +1,7 @@
 """The offsets of a partition that were written to a destination, as bitmaps. Pure.
 
-A bitmap covers 4,096 offsets in `raw` and is one record of the positions topic; compaction keeps the last one of each.
+A bitmap covers 4,096 offsets in `raw`. At a Kafka destination it is one record of the positions topic, whose compaction
+keeps the last one of each.
 """
 
 from collections.abc import Iterable
@@ -26,6 +27,12 @@ class WrittenOffsets:
         own = self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))
         both = int.from_bytes(own) | int.from_bytes(bitmap)
         own[:] = both.to_bytes(_CHUNK_BYTES)
+
+    def add(self, offsets: Iterable[int]) -> None:
+        """Add offsets."""
+        for offset in offsets:
+            chunk, bit = divmod(offset, CHUNK_OFFSETS)
+            self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))[bit >> 3] |= 1 << (bit & 7)
 
     def with_offsets(self, offsets: Iterable[int]) -> dict[int, bytes]:
         """The bitmaps that change when offsets are added, by chunk; this set stays as it is."""

@@ -1,0 +1,62 @@
+"""Parquet files of rows. Needs pyarrow."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from pyarrow import parquet
+
+from hifi_egest.objects.rows import ACCEPTED, ATTRIBUTES, DATA, OFFSET, PARTITION, Row
+from hifi_egest.objects.settings import ObjectColumn
+
+_TYPES: Final = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "json": pa.string(),
+}
+
+
+class Parquet:
+    """Parquet with the columns of the destination."""
+
+    def __init__(self, columns: Mapping[str, ObjectColumn]) -> None:
+        """Make the schema.
+
+        Args:
+            columns: for values of the data; none: one for all of it.
+        """
+        self._columns = columns or DATA
+        self._schema = pa.schema(
+            [
+                pa.field(PARTITION, pa.int32(), nullable=False),
+                pa.field(OFFSET, pa.int64(), nullable=False),
+                pa.field(ACCEPTED, pa.timestamp("us", "UTC"), nullable=False),
+                *(pa.field(f"ce_{name}", pa.string()) for name in ATTRIBUTES),
+                *(pa.field(name, _TYPES[column.type]) for name, column in self._columns.items()),
+            ]
+        )
+
+    def encode(self, rows: Sequence[Row]) -> bytes:
+        """The file of some rows."""
+        table = pa.Table.from_pylist([self._values(row) for row in rows], self._schema)
+        sink = io.BytesIO()
+        parquet.write_table(table, sink, compression="zstd")
+        return sink.getvalue()
+
+    def offsets(self, content: bytes) -> list[int]:
+        """The offsets in the column of a file. Raises `ValueError` (`pyarrow.ArrowInvalid`)."""
+        table = parquet.read_table(io.BytesIO(content), columns=[OFFSET])
+        offsets: list[int] = table.column(OFFSET).to_pylist()
+        return offsets
+
+    def _values(self, row: Row) -> dict[str, Any]:
+        texts = {
+            name: orjson.dumps(value).decode()
+            for name, column in self._columns.items()
+            if column.type == "json" and (value := row.values[name]) is not None
+        }
+        return row.values | texts

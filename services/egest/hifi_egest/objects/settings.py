@@ -1,0 +1,70 @@
+"""Settings of object destinations. Imports no client and no Parquet, so that pipes can be checked without them."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.secret import Secret
+from hifi.pipe.strict_model import StrictModel
+from hifi.units import FieldName, FieldPath
+
+RESERVED = ("pipe", "date", "hour")
+"""Columns that readers make of the names of folders."""
+
+Prefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]+$")]
+
+
+class S3Settings(StrictModel):
+    """A bucket of an S3-compatible server that supports conditional writes (`If-None-Match`)."""
+
+    bucket: str = Field(min_length=1, description="Name of the bucket, which has to exist.")
+    prefix: Prefix | None = Field(None, description="Beginning of the keys, such as `events/raw`.")
+    endpoint: str | None = Field(
+        None, pattern=r"^https?://\S+$", description="URL of the server; default: that of AWS in the region."
+    )
+    region: str = Field("us-east-1", min_length=1, description="Region.")
+    access_key: Secret = Field(description="Access key ID, by reference.")
+    secret_key: Secret = Field(description="Secret access key, by reference.")
+
+
+class ObjectColumn(StrictModel):
+    """A column with the value at a path of the data."""
+
+    path: FieldPath = Field(description="Path of the value in the data; null if it is missing.")
+    type: Literal["string", "long", "double", "boolean", "json"] = Field(
+        "string",
+        description="Type. `json` is any value, in Parquet as its JSON text. A value of another type is a dead letter.",
+    )
+
+
+class ObjectsSettings(StrictModel):
+    """Settings of a destination of the kind `objects`."""
+
+    folder: Path | None = Field(None, description="Folder, absolute; it is created if it does not exist.")
+    s3: S3Settings | None = Field(None, description="Bucket, instead of `folder`.")
+    format: Literal["ndjson", "ndjson.gz", "parquet"] = Field(
+        "ndjson",
+        description="Format of the objects: a JSON object in each line, the same with gzip, or Parquet.",
+    )
+    columns: dict[FieldName, ObjectColumn] = Field(
+        default={}, description="Columns for values of the data; default: one column `data` with all of it."
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ObjectsSettings":
+        if (self.folder is None) == (self.s3 is None):
+            raise ValueError("set exactly one of `folder` and `s3`")
+        if self.folder is not None:
+            if not self.folder.is_absolute():
+                raise ValueError(f"`folder` is {self.folder}; write an absolute path")
+            if reason := pipe_limits().refuse_object_folder(self.folder):
+                raise ValueError(reason)
+        for name in self.columns:
+            if name.startswith(("hifi_", "ce_")) or name in RESERVED:
+                raise ValueError(
+                    f"the column {name} needs another name: {', '.join(RESERVED)} and names that begin with hifi_ or "
+                    "ce_ are taken"
+                )
+        return self

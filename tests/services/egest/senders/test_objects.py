@@ -1,0 +1,230 @@
+"""Object destinations: each event is a row of one object, whatever happens to egest and to the store."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from egest_stream import EgestStream, pipe_to, process, until
+from object_stores import ObjectBucket, ObjectFolder, rows_of
+
+from hifi.connectors.installed import InvalidDestination, read_settings
+from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.errors import Rejected, Retryable, Unacknowledged
+
+NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
+EVENTS = 2000
+
+
+@pytest.fixture(params=["object_folder", "object_bucket"])
+def store(request: pytest.FixtureRequest) -> ObjectFolder:
+    """A folder, then a bucket."""
+    found: ObjectFolder = request.getfixturevalue(request.param)
+    return found
+
+
+def writer(store: ObjectFolder, timeout_s: float = 10.0, **settings: Any) -> DestinationWriter:
+    (declared,) = pipe_to("flights", store.declared(settings=settings)).destinations
+    kind, read = read_settings(declared)
+    return kind.open(read, WriterContext("s", "flights", "d", 16, timeout_s))
+
+
+def outbound(offset: int, *, partition: int = 0, hour: int = 12, **data: Any) -> OutboundEvent:
+    accepted_us = int(NOON.replace(hour=hour).timestamp() * 1e6) + offset
+    attributes = {"id": f"i{offset}", "source": "/s", "type": "made"}
+    body = orjson.dumps({"number": offset, **data})
+    return OutboundEvent(body, "application/json", attributes, b"k", partition, offset, accepted_us)
+
+
+def events(*offsets: int) -> list[OutboundEvent]:
+    return [outbound(offset) for offset in offsets]
+
+
+async def test_objects_are_in_folders_of_pipe_date_and_hour_and_numbered_for_each_partition(
+    store: ObjectFolder,
+) -> None:
+    one = writer(store)
+    await one.write([outbound(1), outbound(2, partition=1), outbound(3, hour=13)])
+    await one.write(events(4))
+    names = [str(file.relative_to(store.root)) for file in store.objects()]
+    assert names == [
+        "pipe=flights/date=2026-11-24/hour=12/s.d.0000.00000000.ndjson",
+        "pipe=flights/date=2026-11-24/hour=12/s.d.0000.00000001.ndjson",
+        "pipe=flights/date=2026-11-24/hour=12/s.d.0001.00000000.ndjson",
+        "pipe=flights/date=2026-11-24/hour=13/s.d.0000.00000000.ndjson",
+    ]
+
+
+@pytest.mark.parametrize("form", ["ndjson", "ndjson.gz", "parquet"])
+async def test_rows_that_an_earlier_owner_wrote_are_left_out_in_each_format(
+    store: ObjectFolder, form: str
+) -> None:
+    store.form = form
+    one = writer(store)
+    for first in range(0, 40, 2):
+        await one.write(events(first, first + 1))
+    two = writer(store)
+    await two.write(events(38, 40, 3, 41))
+    await one.write(
+        events(41, 42)
+    )  # the earlier owner is still there and has not read what the new one wrote
+    assert store.offsets() == list(range(43))
+    assert len(store.objects()) == 22
+
+
+async def test_writers_that_write_the_same_rows_at_the_same_time_write_each_once(store: ObjectFolder) -> None:
+    writers = [writer(store) for _ in range(4)]
+    batches = [events(*range(first, first + 10)) for first in range(0, 60, 5)]
+    await asyncio.gather(*(one.write(batch) for batch in batches for one in writers))
+    assert store.offsets() == list(range(65))
+
+
+async def test_a_write_that_arrives_after_its_timeout_is_not_repeated(object_bucket: ObjectBucket) -> None:
+    one = writer(object_bucket)
+    await one.write(events(1))
+    async with object_bucket.locked():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await one.write(events(2, 3))
+    await one.write(events(2, 3, 4))
+    await one.write(events(2))
+    assert object_bucket.offsets() == [1, 2, 3, 4]
+
+
+async def test_a_batch_with_a_row_that_does_not_fit_writes_nothing(store: ObjectFolder) -> None:
+    columns = {"number": {"path": "number", "type": "long"}, "city": {"path": "to.city"}}
+    one = writer(store, columns=columns)
+    for wrong, column in ((outbound(2, number="2"), "number"), (outbound(2, to={"city": 3}), "city")):
+        with pytest.raises(Rejected, match=f"the column {column} has the type") as caught:
+            await one.write([outbound(1), wrong])
+        assert caught.value.reason == "value"
+    assert store.objects() == []
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+async def test_columns_have_the_declared_types(object_folder: ObjectFolder, form: str) -> None:
+    object_folder.form = form
+    columns = {
+        "number": {"path": "number", "type": "long"},
+        "share": {"path": "share", "type": "double"},
+        "city": {"path": "to.city"},
+        "late": {"path": "late", "type": "boolean"},
+        "legs": {"path": "legs", "type": "json"},
+    }
+    one = writer(object_folder, columns=columns)
+    await one.write([outbound(7, share=1, to={"city": "Köln"}, late=True, legs=[1, {"a": None}])])
+    await one.write([outbound(8)])
+    full, empty = (rows_of(file)[0] for file in object_folder.objects())
+    parquet = form == "parquet"
+    accepted = datetime(2026, 11, 24, 12, 0, 0, 7, tzinfo=UTC)
+    assert full == {
+        "hifi_partition": 0,
+        "hifi_offset": 7,
+        "hifi_accepted": accepted if parquet else "2026-11-24T12:00:00.000007Z",
+        "ce_id": "i7",
+        "ce_source": "/s",
+        "ce_type": "made",
+        "ce_subject": None,
+        "ce_time": None,
+        "number": 7,
+        "share": 1.0,
+        "city": "Köln",
+        "late": True,
+        "legs": '[1,{"a":null}]' if parquet else [1, {"a": None}],
+    }
+    assert [empty[name] for name in columns] == [8, None, None, None, None]
+
+
+async def test_a_damaged_object_stops_the_writes_beside_it_and_is_named(object_folder: ObjectFolder) -> None:
+    for form in ("ndjson", "ndjson.gz", "parquet"):
+        object_folder.form = form
+        await writer(object_folder).write(events(1, 2))
+        damaged = object_folder.objects()[-1]
+        whole = damaged.read_bytes()
+        damaged.write_bytes(whole[:-5])
+        one = writer(object_folder)
+        with pytest.raises(Retryable, match=f"{damaged.name} cannot be read"):
+            await one.write(events(3))
+        await one.write([outbound(4, hour=13)])
+        damaged.write_bytes(whole)
+        await one.write(events(2, 3))
+        assert object_folder.offsets() == [1, 2, 3, 4]
+        for file in object_folder.objects():
+            file.unlink()
+
+
+async def test_a_folder_that_cannot_be_written_is_a_retry_and_leaves_no_file(
+    object_folder: ObjectFolder,
+) -> None:
+    one = writer(object_folder)
+    await one.write(events(1))
+    async with object_folder.locked():
+        with pytest.raises(Retryable, match="Not a directory"):
+            await one.write(events(2))
+    await one.write(events(2))
+    assert object_folder.offsets() == [1, 2]
+
+
+async def test_temporary_files_of_a_killed_process_are_removed_when_they_are_old(
+    object_folder: ObjectFolder,
+) -> None:
+    await writer(object_folder).write(events(1))
+    folder = object_folder.objects()[0].parent
+    old, young = folder / ".s.d.x.tmp", folder / ".s.d.y.tmp"
+    for file in (old, young):
+        file.write_bytes(b"half of")
+    os.utime(old, (time.time() - 3600, time.time() - 3600))
+    await writer(object_folder).write(events(2))
+    assert sorted(file.name for file in folder.glob(".*")) == [young.name]
+
+
+async def test_a_bucket_that_refuses_is_a_retry_that_shows_no_secret(
+    object_bucket: ObjectBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3 = object_bucket.settings()["s3"]
+    with pytest.raises(Retryable, match="the bucket missing does not exist"):
+        await writer(object_bucket, s3=s3 | {"bucket": "missing"}).write(events(1))
+    monkeypatch.setenv(object_bucket.SECRET, "wrong-horse")
+    with pytest.raises(Retryable) as caught:
+        await writer(object_bucket).write(events(1))
+    assert not isinstance(caught.value, Unacknowledged)
+    assert "wrong-horse" not in str(caught.value)
+
+
+def problems(settings: dict[str, Any]) -> Sequence[tuple[Sequence[str | int], str]]:
+    (declared,) = pipe_to("flights", {"name": "d", "kind": "objects", "settings": settings}).destinations
+    with pytest.raises(InvalidDestination) as caught:
+        read_settings(declared)
+    return caught.value.problems
+
+
+def test_wrong_settings_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "exactly one of `folder` and `s3`" in problems({})[0][1]
+    assert "write an absolute path" in problems({"folder": "here"})[0][1]
+    wrong = problems({"folder": "/tmp", "columns": {"hour": {"path": "a"}}})
+    assert "the column hour needs another name" in wrong[0][1]
+    monkeypatch.setenv("HIFI_PIPES_OBJECT_FOLDERS", str(tmp_path / "allowed"))
+    refused = problems({"folder": str(tmp_path / "allowed/../other")})
+    assert "HIFI_PIPES_OBJECT_FOLDERS allows files below" in refused[0][1]
+
+
+async def test_kills_of_egest_lose_and_repeat_no_row(
+    object_folder: ObjectFolder, stream: EgestStream, tmp_path: Path
+) -> None:
+    declared = object_folder.declared(batch={"size": 20, "wait": "5ms"})
+    await stream.publish(pipe_to("flights", declared))
+    await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
+    for kill in range(2):
+        with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as one:
+            before = len(object_folder.objects())
+            await until(lambda before=before: len(object_folder.objects()) >= before + 15)
+            one.stop(signal.SIGKILL)
+    with process(stream, tmp_path / "last", session_timeout_s=6):
+        await stream.receipts(EVENTS, within_s=120)
+    assert object_folder.offsets() == list(range(EVENTS))
