@@ -146,6 +146,8 @@ class SourceDatabase(StrictModel):
 class DebeziumSource(TopicSource):
     """The changes of tables of a PostgreSQL database, by Debezium in Kafka Connect. collect declares the connector."""
 
+    partition_key: ClassVar[None] = None
+
     kind: Literal["debezium"] = Field(description="Kind of the source.")
     connect: str = Field(
         pattern=r"^https?://[^/?#\s]+$",

@@ -6,9 +6,20 @@ from typing import Any, Final
 
 from hifi_observe.colours.front_stats import refusals
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.minutes.availability import DOWN, UNKNOWN, IngestHealth, SloLimits, judge, uptime
+from hifi_observe.minutes.availability import (
+    DOWN,
+    UNKNOWN,
+    UP,
+    IngestHealth,
+    JudgedDeliveries,
+    Judgement,
+    SloLimits,
+    judge,
+    uptime,
+)
 
 FRONT: Final = "front"
+_INGEST: Final = "ingest"
 _SUMS: Final = (
     "in",
     "acknowledged",
@@ -95,18 +106,8 @@ def _merge(
         missing.append(FRONT)
     sums = {name: sum(row[name] for row in rows.values()) for name in _SUMS}
     intake = _intake(rows.values(), front)
-    lags = Sketch()
-    for row in rows.values():
-        lags.merge(_lags(row))
     at_us = max(row["at_us"] for row in rows.values())
-    judgement = judge(
-        lags,
-        sum(sums[name] for name in _UNDELIVERED),
-        max(0, at_us - (minute + 1) * 60_000_000),
-        sums["lost"],
-        limits,
-        intake,
-    )
+    judgement = _judge(minute, at_us, rows.values(), sums, limits, intake)
     state = UNKNOWN if missing and judgement.state != DOWN else judgement.state
     return {
         "pipe": pipe,
@@ -128,6 +129,31 @@ def _merge(
     }
 
 
+def _judge(
+    minute: int,
+    at_us: int,
+    rows: Iterable[Mapping[str, Any]],
+    sums: Mapping[str, int],
+    limits: SloLimits,
+    intake: IngestHealth,
+) -> Judgement:
+    """Judge the sum of the colours.
+
+    Deliveries to a destination with an SLO of its own cannot be told apart in the sum: there, what a colour has found
+    by itself counts.
+    """
+    rows, lags = list(rows), Sketch()
+    for row in rows:
+        lags.merge(_lags(row))
+    deliveries = JudgedDeliveries(lags, sum(sums[name] for name in _UNDELIVERED), sums["lost"])
+    judgement = judge(deliveries, max(0, at_us - (minute + 1) * 60_000_000), limits, intake)
+    if limits.destinations and judgement.state != UNKNOWN:
+        found = {cause for row in rows for cause in row["causes"]} - {_INGEST}
+        found |= {_INGEST} & set(judgement.causes)
+        judgement = Judgement(DOWN if found else UP, judgement.p95_us, sorted(found))
+    return judgement
+
+
 def _intake(rows: Iterable[Mapping[str, Any]], front: Mapping[str, Any] | None) -> IngestHealth:
     """Ingest of both colours and the front are one: it is silent when both colours are, or the front is."""
     found = [IngestHealth(**row["intake"]) for row in rows]
@@ -136,7 +162,10 @@ def _intake(rows: Iterable[Mapping[str, Any]], front: Mapping[str, Any] | None) 
     if front is not None:
         gap_s = max(front["gap_s"], gap_s or 0.0)
     return IngestHealth(
-        gap_s, failed + sum(one.failed for one in found), own + sum(one.answered for one in found)
+        gap_s,
+        failed + sum(one.failed for one in found),
+        own + sum(one.answered for one in found),
+        sum(one.paused for one in found),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from hifi_observe.colours.colour_minutes import ColourMinutes, merge_colours, summary_of
 from hifi_observe.ledger.sketch import Sketch
-from hifi_observe.minutes.availability import SloLimits
+from hifi_observe.minutes.availability import DestinationLimits, SloLimits
 
 LIMITS = SloLimits(1_000_000, 0)
 MINUTE = 100
@@ -39,12 +39,13 @@ def merged(
     blue: ColourMinutes | dict[str, Any],
     green: ColourMinutes | dict[str, Any],
     front: dict[str, Any] | None = FRONT,
+    limits: SloLimits = LIMITS,
 ) -> dict[str, Any]:
     found = {
         name: one if isinstance(one, ColourMinutes) else ColourMinutes(MINUTE, {MINUTE: one})
         for name, one in (("blue", blue), ("green", green))
     }
-    (one,) = merge_colours("flights", [MINUTE], found, {} if front is None else {MINUTE: front}, LIMITS)
+    (one,) = merge_colours("flights", [MINUTE], found, {} if front is None else {MINUTE: front}, limits)
     return one
 
 
@@ -58,6 +59,14 @@ def test_counts_are_added_lags_are_merged_and_each_colour_has_its_share_losses_a
     }
     slow = merged(row(500, 10_000), row(500, 5_000_000))
     assert (slow["state"], slow["causes"]) == ("down", ["lag"])
+
+
+def test_a_destination_with_an_slo_of_its_own_is_judged_as_each_colour_has_found_it() -> None:
+    own = SloLimits(1_000_000, 0, destinations={"lake": DestinationLimits(180_000_000, 0)})
+    slow = merged(row(500, 10_000), row(500, 60_000_000), limits=own)
+    assert (slow["state"], slow["causes"]) == ("up", [])
+    found = merged(row(500, 10_000), row(500, 10_000, state="down", causes=["lag"]), limits=own)
+    assert (found["state"], found["causes"]) == ("down", ["lag"])
 
 
 def test_a_colour_that_is_away_or_not_closed_yet_makes_the_minute_incomplete_and_unknown() -> None:
@@ -86,7 +95,7 @@ def test_ingest_is_silent_when_both_colours_are_and_not_when_one_is() -> None:
 
 def test_what_the_front_refuses_counts_as_refused_by_ingest() -> None:
     found = merged(row(50, 1), row(50, 1), {**FRONT, "failed": 2, "rejected": 3})
-    assert found["intake"] == {"gap_s": 1.0, "failed": 2, "answered": 105}
+    assert found["intake"] == {"gap_s": 1.0, "failed": 2, "answered": 105, "paused": 0}
     assert (found["state"], found["causes"]) == ("down", ["ingest"])
     silent = merged(row(50, 1), row(50, 1), {**FRONT, "gap_s": 40.0})
     assert (silent["state"], silent["causes"]) == ("down", ["ingest"])
