@@ -151,14 +151,15 @@ class BatchProcessor:
         rows = writer.first_copies(mine, start)
         self._stream.require_leadership()
         sent_us = now_us()
-        writer.commit(rows, end)
+        refused = writer.commit(rows, end)
         answered_us = now_us()
         left = self._without_receipt(rows, name)
-        refused = left.filter(f"`{REFUSAL}` is not null")
-        dead = outcomes.dead_letters(refused, fetched_us)
         done = outcomes.receipts(left.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us)
-        self._write(dead, self._topics.dead_letter)
-        self._write(done.unionByName(outcomes.refusals(refused, fetched_us)), self._topics.receipts)
+        if refused:
+            others = left.filter(f"`{REFUSAL}` is not null")
+            self._write(outcomes.dead_letters(others, fetched_us), self._topics.dead_letter)
+            done = done.unionByName(outcomes.refusals(others, fetched_us))
+        self._write(done, self._topics.receipts)
         self._batches[name] = self._batches.get(name, 0) + 1
 
     def _table_writer(self, name: TableName) -> TableWriter:

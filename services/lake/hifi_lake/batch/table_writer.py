@@ -75,24 +75,29 @@ class TableWriter:
         known = self._known(replayed) if replayed else []
         return rows.filter(~(new & sql.col("seq").isin(known))) if known else rows
 
-    def commit(self, rows: DataFrame, end: Mapping[int, int]) -> None:
+    def commit(self, rows: DataFrame, end: Mapping[int, int]) -> int:
         """Commit the rows that the table does not have yet.
 
         Args:
             rows: as `first_copies` returns them.
             end: partition to the offset after the last record of the batch.
 
+        Returns:
+            How many deliveries are no rows of the table.
+
         Raises:
             Fenced: another instance writes the table.
             Retryable: repeat the batch.
         """
         started_s = monotonic_s()
-        new = rows.filter(f"`{REFUSAL}` is null").filter(beyond(self.progress))
-        counted = _count(new)
-        total = sum(one.rows for one in counted)
+        is_new = f"`{REFUSAL}` is null and {beyond(self.progress)}"
+        counted = _count(rows, is_new)
+        refused = sum(one.refused for one in counted)
+        total = sum(one.new for one in counted)
         if not total:
-            return
-        tops = {one.partition: (one.raw, one.accepted_us) for one in counted}
+            return refused
+        new = rows.filter(is_new)
+        tops = {one.partition: (one.raw, one.accepted_us) for one in counted if one.new}
         progress = self.progress.advanced(end, tops)
         if self.declared.settings.mode == "append":
             self._commits.append(self._files.write(new.select(f"{ROW}.*"), total), progress)
@@ -102,6 +107,7 @@ class TableWriter:
         metrics.LAKE_COMMIT_SECONDS.observe(seconds)
         metrics.LAKE_ROWS.labels(self.declared.pipe, self.declared.destination).inc(total)
         logger.info("table-committed", table=self._commits.name, events=total, seconds=round(seconds, 3))
+        return refused
 
     def maintain(self) -> None:
         """Replace many small files of a partition by few, and delete old snapshots with their files.
@@ -147,14 +153,21 @@ class TableWriter:
         return [str(one) for one in scan.to_arrow()[SEQ].to_pylist()]
 
 
-def _count(new: DataFrame) -> list[Row]:
-    """Number of rows of each partition, with their highest offset in `raw` and newest accepted time."""
+def _count(rows: DataFrame, is_new: str) -> list[Row]:
+    """For each partition the number of new and of refused rows; of the new ones the highest `raw` and accepted time.
+
+    Args:
+        rows: with the columns of `with_rows`.
+        is_new: SQL of whether a row is to be committed.
+    """
     return (
-        new.groupBy("partition")
+        rows.withColumn("is_new", sql.expr(is_new))
+        .groupBy("partition")
         .agg(
-            sql.max(sql.expr("if(ranked, raw, -1)")).alias("raw"),
-            sql.max("accepted_us").alias("accepted_us"),
-            sql.count("*").alias("rows"),
+            sql.count_if("is_new").alias("new"),
+            sql.count_if(sql.col(REFUSAL).isNotNull()).alias("refused"),
+            sql.max(sql.expr("if(is_new and ranked, raw, -1)")).alias("raw"),
+            sql.max(sql.expr("if(is_new, accepted_us, -1)")).alias("accepted_us"),
         )
         .collect()
     )

@@ -13,6 +13,7 @@ from hifi_lake.settings import LakeSettings
 
 _CONF: Final = {
     **GENERATED,
+    "spark.sql.subexpressionElimination.enabled": "true",  # the data of an event is parsed once, not for each column
     # Iceberg's statistics and types: Spark's default, INT96, has no statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.fieldId.write.enabled": "false",
@@ -23,6 +24,9 @@ _CONF: Final = {
     # Plans and logs show the options of sources and sinks, which hold Kafka's credentials.
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|password|secret",
 }
+
+
+_CLUSTER_PARTITIONS: Final = 8
 
 
 def start_session(settings: LakeSettings, scratch: Path) -> SparkSession:
@@ -37,12 +41,16 @@ def start_session(settings: LakeSettings, scratch: Path) -> SparkSession:
         **_CONF,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
         "spark.driver.memory": settings.lake_driver_memory,
+        "spark.sql.shuffle.partitions": str(task_slots(settings.lake_master) or _CLUSTER_PARTITIONS),
     }
     if task_slots(settings.lake_master) is None:
         conf["spark.jars"] = ",".join(map(str, jars))
     token_url = security_of(settings.kafka).token_url
     # Kafka's client fetches access tokens only from the endpoints that this property names.
     options = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_url}" if token_url else ""
+    options += (
+        " -XX:TieredStopAtLevel=4"  # bulk is worth the second compiler; overrides the option for enrich
+    )
     return start_spark(
         settings.lake_master,
         f"hifi-lake-{settings.stream}",
