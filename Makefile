@@ -21,7 +21,7 @@ demo: setup  ## send recorded flights through a mesh on this machine (ARGS="--ra
 demo-control: setup  ## take a tour of the control plane under load, about ten minutes (ARGS="--report FILE")
 	.venv/bin/hifi demo --control $(ARGS)
 
-demo-colours: setup  ## take a tour of two colours under load, about five minutes (ARGS="--report FILE")
+demo-colours: setup  ## take a tour of two colours under load, about six minutes (ARGS="--report FILE")
 	.venv/bin/hifi demo --colours $(ARGS)
 
 demo-cdc: setup  ## deliver the changes of a PostgreSQL table to a webhook, a database and an Iceberg table (ARGS="--kill")

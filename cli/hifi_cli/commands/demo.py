@@ -88,7 +88,7 @@ def demo(
         bool,
         typer.Option(
             "--colours",
-            help="Take a tour of two colours instead, in about five minutes: shift, drain, sleep, wake, and the loss "
+            help="Take a tour of two colours instead, in about six minutes: shift, drain, sleep, wake, and the loss "
             "of a colour.",
         ),
     ] = False,
