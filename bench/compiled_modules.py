@@ -122,8 +122,8 @@ def token_bucket() -> Callable[[], object]:
 
 
 def ingest_requests(kind: str) -> Callable[[], object]:
+    from hifi.cloudevents.event import DecodeLimits
     from hifi.pipe.source import HttpSource
-    from hifi_ingest.decode.event import DecodeLimits
     from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 
     pipe = PipeFormats.of(

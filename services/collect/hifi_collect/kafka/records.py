@@ -1,10 +1,13 @@
 """Records of a source topic as events. Pure."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
 from aiokafka import ConsumerRecord
 
+from hifi.cloudevents import decode as cloudevents
+from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi.event import CONTENT_TYPE
 from hifi.pipe.source import KafkaSource
 from hifi_collect.source_event import SourceEvent, refused
@@ -12,6 +15,9 @@ from hifi_collect.timestamps import rfc3339
 
 _JSON: Final = b"application/json"
 _MAX_KEY_BYTES: Final = 64 * 1024
+_MAX_DEPTH: Final = 64
+_PARTITION_KEY: Final = "ce_partitionkey"
+_TOO_LARGE: Final = 413
 
 
 class RecordReader:
@@ -35,6 +41,7 @@ class RecordReader:
         self._attributes_of_deletion = [*shared, ("ce_type", source.deleted_type.encode())]
         self._partition_key = None if source.partition_key is None else source.partition_key.split(".")
         self._max_bytes = max_bytes
+        self._limits = DecodeLimits(max_bytes, 1, _MAX_DEPTH)
 
     def __call__(self, record: ConsumerRecord) -> SourceEvent:
         """The event of a record; one that cannot be read is marked as refused."""
@@ -53,6 +60,11 @@ class RecordReader:
         if len(record.value) > self._max_bytes:
             detail = f"the value has {len(record.value)} bytes; the limit is {self._max_bytes}"
             return refused(event._replace(data=None), "too-large", detail)
+        decode = _content_mode(record)
+        return self._plain(event, record) if decode is None else self._cloudevent(event, record, decode)
+
+    def _plain(self, event: SourceEvent, record: ConsumerRecord) -> SourceEvent:
+        """The event of a record that is a JSON object."""
         try:
             data = orjson.loads(record.value)
         except orjson.JSONDecodeError:
@@ -60,6 +72,29 @@ class RecordReader:
         if not isinstance(data, dict):
             return refused(event, "not-json", "the value is not a JSON object")
         return self._with_key(event, data)
+
+    def _cloudevent(
+        self,
+        event: SourceEvent,
+        record: ConsumerRecord,
+        decode: Callable[[ConsumerRecord, DecodeLimits], DecodedEvent],
+    ) -> SourceEvent:
+        """The event of a record that is a CloudEvent, with its own attributes."""
+        try:
+            found = decode(record, self._limits)
+        except InvalidEvent as error:
+            reason = "too-large" if error.status == _TOO_LARGE else "not-a-cloudevent"
+            return refused(event._replace(data=None), reason, error.detail)
+        has_key = any(name == _PARTITION_KEY for name, _ in found.headers)
+        key = found.key if has_key or not record.key else record.key
+        made = SourceEvent(event.position, key, found.data, found.headers, found.time_us)
+        if self._partition_key is None:
+            return made
+        try:
+            data = orjson.loads(found.data)
+        except orjson.JSONDecodeError:
+            return made
+        return self._with_key(made, data) if isinstance(data, dict) else made
 
     def _with_key(self, event: SourceEvent, data: dict[str, Any]) -> SourceEvent:
         """The event with the partition key that the pipe declares, if the data has it."""
@@ -78,6 +113,19 @@ class RecordReader:
             detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
             return refused(event, "too-large", detail)
         return event._replace(key=key)
+
+
+def _content_mode(
+    record: ConsumerRecord,
+) -> Callable[[ConsumerRecord, DecodeLimits], DecodedEvent] | None:
+    """What decodes a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
+    headers = dict(record.headers or ())
+    content_type = headers.get(cloudevents.KAFKA_CONTENT_TYPE, b"").partition(b";")[0].strip().lower()
+    if content_type == cloudevents.STRUCTURED:
+        return lambda record, limits: cloudevents.structured(record.value, limits)
+    if f"{cloudevents.KAFKA_PREFIX}specversion" in headers:
+        return lambda record, limits: cloudevents.kafka_binary(record.headers, record.value, limits)
+    return None
 
 
 def _deletion(event: SourceEvent, key: bytes | None) -> SourceEvent:

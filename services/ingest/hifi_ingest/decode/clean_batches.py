@@ -10,11 +10,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from hifi.cloudevents import json_slices, timestamps
+from hifi.cloudevents.attributes import JSON_TYPE, is_uri_like
+from hifi.cloudevents.decode import is_clean
+from hifi.cloudevents.event import DecodedEvent, DecodeLimits
 from hifi.event import CE_PREFIX, CONTENT_TYPE
-from hifi_ingest.decode import json_slices, timestamps
-from hifi_ingest.decode.attributes import JSON_TYPE, is_uri_like
-from hifi_ingest.decode.cloudevents import is_clean
-from hifi_ingest.decode.event import DecodedEvent, DecodeLimits
 
 Text = Annotated[str, Meta(min_length=1)]
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from hifi.clock import monotonic_s
+from hifi.cloudevents import decode as cloudevents
+from hifi.cloudevents.attributes import JSON_TYPE
+from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, refusal
 from hifi.http.media_type import is_json, is_utf8, media_type
 from hifi.http.problem import Problem
 from hifi.pipe.source import DeclaredSource, Format
-from hifi_ingest.decode import clean_batches, cloudevents, plain_json
-from hifi_ingest.decode.attributes import JSON_TYPE
-from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, refusal
+from hifi_ingest.decode import clean_batches, plain_json
 from hifi_ingest.decode.shape import Shape, pieces
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace
 

@@ -6,6 +6,7 @@ from prometheus_client import Counter
 
 from hifi import metrics
 from hifi.accept.ack_report import AckReporter
+from hifi.cloudevents.event import DecodeLimits
 from hifi.health import Health
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
@@ -15,7 +16,6 @@ from hifi_ingest.admission.admission import Admission
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.quotas import Quotas
 from hifi_ingest.admission.request_limit import RequestLimit
-from hifi_ingest.decode.event import DecodeLimits
 from hifi_ingest.decode.request import PipeFormats
 from hifi_ingest.http.body_limits import BodyLimits, BodyMemory, BodyReader
 from hifi_ingest.http.source_masks import SourceMasks

@@ -8,12 +8,12 @@ from ingest_harness import FakeProducer, pipe
 from hifi.accept.ack_report import AckReporter
 from hifi.accept.partitioner import partition_of
 from hifi.clock import MICROSECONDS
+from hifi.cloudevents.event import DecodedEvent
 from hifi.event import Hop, hop, identity, seq_text
 from hifi.http.problem import Problem
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
 from hifi_ingest.accept.acceptor import Acceptor
-from hifi_ingest.decode.event import DecodedEvent
 
 NOW_US = 1_800_000_000 * MICROSECONDS
 

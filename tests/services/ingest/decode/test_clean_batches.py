@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hifi.cloudevents import decode as cloudevents
+from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 from hifi.pipe.source import HttpSource
-from hifi_ingest.decode import clean_batches, cloudevents
-from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi_ingest.decode import clean_batches
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 
 LIMITS = DecodeLimits(event_bytes=10_000, batch_events=100, depth=5)

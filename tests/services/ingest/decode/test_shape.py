@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ingest_harness import pipe
 
+from hifi.cloudevents import attributes, json_slices
+from hifi.cloudevents.event import DecodeLimits
 from hifi.http import media_type
 from hifi.http.problem import Problem
-from hifi_ingest.decode import attributes, json_slices, shape
 from hifi_ingest.decode import request as request_module
-from hifi_ingest.decode.event import DecodeLimits
+from hifi_ingest.decode import shape
 from hifi_ingest.decode.request import EventRequest, PipeFormats, decode_request
 from hifi_ingest.decode.shape import Shape, pieces
 

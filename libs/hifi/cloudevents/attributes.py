@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from hifi.cloudevents import timestamps
+from hifi.cloudevents.event import DecodedEvent, InvalidEvent
 from hifi.event import CE_PREFIX, CONTENT_TYPE
 from hifi.http.media_type import media_type
-from hifi_ingest.decode import timestamps
-from hifi_ingest.decode.event import DecodedEvent, InvalidEvent
 
 _NAME: Final = re.compile(r"[a-z0-9]{1,128}")
 _RESERVED: Final = frozenset({"data", "data_base64"})

@@ -9,8 +9,8 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hifi_ingest.decode import cloudevents
-from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi.cloudevents import decode as cloudevents
+from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
 
 LIMITS = DecodeLimits(event_bytes=1_000_000, batch_events=100, depth=64)
 

@@ -10,8 +10,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_ingest import decode
-from hifi_ingest.decode import json_slices
+from hifi import cloudevents
+from hifi.cloudevents import json_slices
 
 JSON = st.recursive(
     st.none()
@@ -47,7 +47,7 @@ def test_valid_json_is_split_verbatim(value: object) -> None:
 
 def work(text: bytes, max_depth: int) -> tuple[int, int]:
     """Lines of Python that the depth check runs, and calls of functions in C; of the source, compiled or not."""
-    path = Path(decode.__path__[0]) / "json_slices.py"
+    path = Path(cloudevents.__path__[0]) / "json_slices.py"
     spec = importlib.util.spec_from_file_location("json_slices_source", path)
     assert spec is not None
     assert spec.loader is not None

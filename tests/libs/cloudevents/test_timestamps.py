@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_ingest.decode import timestamps
+from hifi.cloudevents import timestamps
 
 YEARS = (datetime(1, 1, 2), datetime(9999, 12, 30))  # noqa: DTZ001 - Hypothesis adds the zone
 

@@ -1,7 +1,7 @@
-"""Decode CloudEvents 1.0 over HTTP: binary, structured and batched content mode. Pure.
+"""Decode CloudEvents 1.0: binary, structured and batched content mode. Pure.
 
-HTTP protocol binding 1.0.2, sections 3.1 to 3.3; JSON event format 1.0.2. Data is kept byte for byte: the body in
-binary mode, the slice of the `data` member otherwise.
+HTTP protocol binding 1.0.2, sections 3.1 to 3.3; Kafka protocol binding 1.0.2, section 3; JSON event format 1.0.2. Data
+is kept byte for byte: the body in binary mode, the slice of the `data` member otherwise.
 """
 
 import base64
@@ -11,15 +11,17 @@ from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
+from hifi.cloudevents import json_slices
+from hifi.cloudevents.attributes import JSON_TYPE, assemble, encode_text
+from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
 from hifi.http.media_type import is_json
 from hifi.json_pointer import json_pointer
-from hifi_ingest.decode import json_slices
-from hifi_ingest.decode.attributes import JSON_TYPE, assemble, encode_text
-from hifi_ingest.decode.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
 
 STRUCTURED: Final = b"application/cloudevents+json"
 BATCHED: Final = b"application/cloudevents-batch+json"
 PREFIX: Final = b"ce-"
+KAFKA_PREFIX: Final = "ce_"
+KAFKA_CONTENT_TYPE: Final = "content-type"
 
 _QUOTE: Final = ord('"')
 _DATA: Final = frozenset({"data", "data_base64"})
@@ -54,6 +56,41 @@ def binary(headers: Iterable[tuple[bytes, bytes]], body: bytes, limits: DecodeLi
             if "datacontenttype" in values:
                 raise InvalidEvent("the header content-type is repeated")
             values["datacontenttype"] = value
+    return _assemble(values, body, limits)
+
+
+def kafka_binary(headers: Iterable[tuple[str, bytes]], value: bytes, limits: DecodeLimits) -> DecodedEvent:
+    """Decode the event of a Kafka record in binary mode, whose headers have the attributes as UTF-8.
+
+    Args:
+        headers: of the record.
+        value: data of the event.
+        limits: of the event.
+
+    Raises:
+        InvalidEvent: the record is not a valid event.
+    """
+    check_size(len(value), limits)
+    values: dict[str, bytes] = {}
+    for name, text in headers:
+        attribute = name[len(KAFKA_PREFIX) :] if name.startswith(KAFKA_PREFIX) else ""
+        if name == KAFKA_CONTENT_TYPE:
+            attribute = "datacontenttype"
+        elif attribute == "datacontenttype":
+            raise InvalidEvent(f"the header {name} is not allowed: the header {KAFKA_CONTENT_TYPE} has it")
+        if not attribute:
+            continue
+        if attribute in values:
+            raise InvalidEvent(f"the attribute {attribute[:40]} is repeated")
+        try:
+            values[attribute] = encode_text(attribute, text.decode())
+        except UnicodeDecodeError:
+            raise InvalidEvent(f"the header {name[:40]} is not UTF-8") from None
+    return _assemble(values, value, limits)
+
+
+def _assemble(values: dict[str, bytes], body: bytes, limits: DecodeLimits) -> DecodedEvent:
+    """The event of binary mode; data that is declared to be JSON is checked."""
     content_type = values.get("datacontenttype")
     if content_type is not None and body and is_json(content_type):
         json_slices.check_utf8(body)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from hifi_ingest.decode.event import DecodeLimits, InvalidEvent, check_size
+from hifi.cloudevents.event import DecodeLimits, InvalidEvent, check_size
 
 _VALUE: Final = msgspec.json.Decoder(Raw)
 _ARRAY: Final = msgspec.json.Decoder(list[Raw])
