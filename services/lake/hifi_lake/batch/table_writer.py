@@ -92,8 +92,8 @@ class TableWriter:
         started_s = monotonic_s()
         is_new = f"`{REFUSAL}` is null and {beyond(self.progress)}"
         counted = _count(rows, is_new)
-        refused = sum(one.refused for one in counted)
-        total = sum(one.new for one in counted)
+        refused = sum(int(one.refused) for one in counted)
+        total = sum(int(one.new) for one in counted)
         if not total:
             return refused
         new = rows.filter(is_new)

@@ -14,6 +14,7 @@ from hifi_lake.settings import LakeSettings
 _CONF: Final = {
     **GENERATED,
     "spark.sql.subexpressionElimination.enabled": "true",  # the data of an event is parsed once, not for each column
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # a batch is kept for seconds
     # Iceberg's statistics and types: Spark's default, INT96, has no statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.fieldId.write.enabled": "false",
