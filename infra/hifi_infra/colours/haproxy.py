@@ -16,6 +16,7 @@ from typing import Final
 
 from hifi.control.colours import NAMES, WHOLE_SHARE, other
 from hifi.errors import Misconfigured, Retryable
+from hifi_infra.debian_packages import can_install, install
 from hifi_infra.process.process import Process
 
 KEY_HEADER: Final = "hifi-key"
@@ -47,7 +48,7 @@ class HAProxy:
         self._ingest = ingest
         self._socket = folder / _SOCKET
         # Its paths are relative to the folder, so that any character is allowed in the folder's name.
-        argv = [find_haproxy(), "-db", "-f", _CONFIGURATION]
+        argv = [ensure_haproxy(), "-db", "-f", _CONFIGURATION]
         self.process = Process("the front", argv, log=folder / "haproxy.log", cwd=folder)
 
     @property
@@ -151,12 +152,27 @@ def find_haproxy() -> str:
     """The program HAProxy.
 
     Raises:
-        Misconfigured: it is not installed.
+        Misconfigured: it is not installed; the message has the command that does it.
     """
     found = shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/local/bin:/usr/bin")
     if found is None:
         raise Misconfigured("two colours need HAProxy: install it, on Debian with `apt-get install haproxy`")
     return found
+
+
+def ensure_haproxy() -> str:
+    """As `find_haproxy`, but installs it where it is missing and apt-get can be used without a password.
+
+    Raises:
+        Misconfigured: it is missing and could not be installed.
+    """
+    try:
+        return find_haproxy()
+    except Misconfigured:
+        if not can_install():
+            raise
+    install("HAProxy", "haproxy")
+    return find_haproxy()
 
 
 def configuration(port: int, ingest: Mapping[str, Sequence[str]]) -> str:

@@ -8,12 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hifi.errors import Misconfigured
+from hifi_infra.debian_packages import can_install, install
 
 OLDEST: Final = 17
 APT_PACKAGES: Final = ("openjdk-17-jdk-headless", "openjdk-21-jdk-headless", "openjdk-25-jdk-headless")
@@ -65,39 +66,10 @@ def ensure_java() -> Java:
     try:
         return find_java()
     except Misconfigured:
-        as_root = _as_root()
-        if as_root is None or not shutil.which("apt-get"):
+        if not can_install():
             raise
-    apt = [*as_root, "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
-    try:
-        _run([*apt, "update"])
-        package = next((name for name in APT_PACKAGES if _apt_knows(name)), APT_PACKAGES[0])
-        _run([*apt, "install", "-y", "--no-install-recommends", package])
-    except subprocess.CalledProcessError as error:
-        raise Misconfigured(
-            f"Java could not be installed: `{' '.join(error.cmd)}` failed: {error.stderr.strip()}"
-        ) from error
+    install("Java", *APT_PACKAGES)
     return find_java()
-
-
-def _as_root() -> list[str] | None:
-    """Prefix of a command that needs root; None where root needs a password."""
-    if os.geteuid() == 0:
-        return []
-    if not shutil.which("sudo"):
-        return None
-    may = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
-    return ["sudo", "-n"] if may.returncode == 0 else None
-
-
-def _run(command: Sequence[str]) -> None:
-    print("+", *command, file=sys.stderr, flush=True)
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=quiet)
-
-
-def _apt_knows(package: str) -> bool:
-    return subprocess.run(["apt-cache", "show", package], capture_output=True, check=False).returncode == 0
 
 
 def _candidates(env: Mapping[str, str]) -> Iterator[Path]:

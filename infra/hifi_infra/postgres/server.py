@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from hifi.errors import Misconfigured, Retryable
+from hifi_infra.debian_packages import can_install, install
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
 
@@ -26,25 +27,18 @@ _POLL_S: Final = 0.1
 
 
 def postgres_programs() -> Path:
-    """Folder of PostgreSQL's programs. Installs them where they are missing, apt-get is there and this process is root.
+    """Folder of PostgreSQL's programs. Installs them where they are missing and apt-get needs no password.
 
     Raises:
         Misconfigured: they are missing and cannot be installed; the message has the command that does it.
     """
     if (found := _find_programs()) is not None:
         return found
-    advice = f"sudo apt-get install -y --no-install-recommends {_PACKAGE}"
-    if os.getuid() != _ROOT or not shutil.which("apt-get"):
-        raise Misconfigured(f"PostgreSQL's server is not installed. Install it: {advice}")
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "-qq", "update"], advice.split()[1:]):
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=quiet, check=False
+    if not can_install():
+        raise Misconfigured(
+            "the server of PostgreSQL is not installed: install it, on Debian with `apt-get install postgresql`"
         )
-        if done.returncode:
-            raise Misconfigured(
-                f"PostgreSQL could not be installed: {' '.join(command)}: {done.stderr.strip()}"
-            )
+    install("PostgreSQL", _PACKAGE)
     if (found := _find_programs()) is None:
         raise Misconfigured(f"{_PACKAGE} was installed, and there is no initdb in {' or '.join(_PLACES)}")
     return found

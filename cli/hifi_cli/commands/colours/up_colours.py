@@ -12,7 +12,7 @@ from hifi_cli.interrupts import Interrupted, Interrupts
 from hifi_cli.log_file import log_to
 from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
-from hifi_infra.colours.haproxy import find_haproxy
+from hifi_infra.colours.haproxy import ensure_haproxy
 from hifi_infra.mesh.plan import read_scale
 
 
@@ -36,7 +36,7 @@ def up_colours(data: Path, stream: str, port: int, pipes: Path | None, options: 
     Raises:
         HifiError: as `ColouredStream.start` and `wait_ready`.
     """
-    find_haproxy()
+    ensure_haproxy()
     read_scale(options.scale)
     if pipes:
         load_checked_pipes(pipes, options.trigger, quick=False, passed=data / "checked")
