@@ -9,6 +9,7 @@ from typing import Final
 import orjson
 
 from hifi.errors import Retryable
+from hifi.kafka.security import java_client_options
 from hifi_infra.java.jars import connect_jars, debezium_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.java.kafka_command import LOG4J
@@ -104,7 +105,7 @@ class ConnectWorker:
     def _settings(self, plugin: Path) -> dict[str, str]:
         copies = str(self._copies)
         return {
-            "bootstrap.servers": self._bootstrap,
+            **java_client_options(self._bootstrap),
             "group.id": "hifi-connect",
             "config.storage.topic": "hifi-connect.configs",
             "config.storage.replication.factor": copies,

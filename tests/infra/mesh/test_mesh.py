@@ -118,7 +118,7 @@ async def test_stops_in_the_order_of_the_flow(plan):
     await mesh.wait_ready(20)
     await mesh.stop()
     ends = []
-    for service in FLOW:
+    for service in (one for one in FLOW if mesh.plan.instances(one)):
         lines = (mesh.plan.data / "logs" / f"{service}-1.log").read_text().splitlines()
         ends.append(json.loads(lines[-1])["at"])
     assert ends == sorted(ends)

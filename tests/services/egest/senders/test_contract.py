@@ -77,7 +77,7 @@ async def test_a_retry_that_comes_late_does_not_replace_a_newer_row(
     kind: KindUnderTest, stream: EgestStream
 ) -> None:
     """The first event waits in a retry tier while the second one of its key is written."""
-    declared = pipe_to("flights", kind.declared(timeout="300ms", retry=LOCAL, breaker={"failures": 100}))
+    declared = pipe_to("flights", kind.declared(timeout="2s", retry=LOCAL, breaker={"failures": 100}))
     async with running_egest(stream, declared):
         await stream.enriched(numbered(stream, "other", 0))
         await stream.receipts(1)  # the table exists
