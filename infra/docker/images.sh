@@ -75,6 +75,18 @@ dockerfile() {
     if [ -f "services/$1/Dockerfile" ]; then echo "services/$1/Dockerfile"; else echo "infra/docker/$1/Dockerfile"; fi
 }
 
+# A service imports everything it may need at run time, so that a missing dependency is found here and not by a start.
+IMPORT_ALL='import importlib, pkgutil, sys
+package = importlib.import_module(sys.argv[1])
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    importlib.import_module(module.name)'
+
+check_imports() {
+    docker run --rm --network none --entrypoint /opt/hifi/bin/python "hifi-$1:$TAG" -c "$IMPORT_ALL" "hifi_$1" >&2 && return
+    say "hifi-$1:$TAG lacks what hifi_$1 imports: add it to services/$1/pyproject.toml and run requirements/lock.sh"
+    exit 1
+}
+
 choose_bases
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' libs/pyproject.toml)
@@ -94,6 +106,7 @@ for image in ${*:-$ALL}; do
     [ "$image" = kafka ] || own+=(--build-arg "VERSION=$version")
     started=$SECONDS
     log=$(docker build --quiet "${own[@]}" -f "$file" -t "hifi-$image:$TAG" . 2>&1) || { echo "$log" >&2; exit 1; }
+    [ ! -f "services/$image/Dockerfile" ] || check_imports "$image"
     size=$(docker image inspect -f '{{.Size}}' "hifi-$image:$TAG")
     echo "hifi-$image:$TAG $((size / 1000000)) MB in $((SECONDS - started)) s"
 done
