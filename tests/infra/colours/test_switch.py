@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.committed import until_readable
 
 from hifi.clock import now_us
 from hifi.control.action import Action, ActionKind, ActionState
@@ -55,7 +56,9 @@ class ColoursUnderTest:
         return {name: one.state for name, one in (await self.switch().colours()).colours.items()}
 
     async def actions(self) -> list[Action]:
-        log = ActionLog(self.kafka, ControlTopics(f"{self.stream}-control").actions, "test")
+        topic = ControlTopics(f"{self.stream}-control").actions
+        await until_readable(self.kafka, topic)
+        log = ActionLog(self.kafka, topic, "test")
         await log.start()
         await log.stop()
         return log.history.newest_first

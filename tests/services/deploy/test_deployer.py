@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.committed import until_readable
 
 from hifi.clock import now_us
 from hifi.control.action import ActionKind, ActionState
@@ -195,6 +196,7 @@ async def test_a_person_forces_pauses_and_aborts_a_deployment(kafka, tmp_path, m
         await mesh.control.ask_deployer("egest", RequestKind.FORCE)
         await mesh.status(lambda one: one.stage == 2)
         assert sorted(mesh.running().values()).count(INSTALLED) == 1
+        await until_readable(kafka, mesh.control.topics.actions)
         await mesh.log.catch_up()
         forced = [one for one in mesh.log.history.newest_first if one.actor == "deploy" and one.forced_by]
         assert [one.forced_by for one in forced] == [author()] * 2

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.committed import until_readable
+
 from hifi.clock import now_us
 from hifi.control.action import Action
 from hifi.control.declaration import Declaration
@@ -184,6 +186,7 @@ class ControlledStream:
 
     async def actions(self) -> list[Action]:
         """All steps so far, oldest first."""
+        await until_readable(self.kafka, self.control.actions)
         await self.log.catch_up()
         return list(reversed(self.log.history.newest_first))
 

@@ -7,6 +7,7 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from hifi.clock import monotonic_s
+from hifi.kafka.clients import close
 from hifi.topics import Topics
 from hifi_observe.kafka.topic_reader import bare_consumer
 from hifi_observe.minutes.minute_store import MinuteStore
@@ -66,4 +67,4 @@ class MinutesFollower:
                             self._store.take(record.key, record.value)
                 await asyncio.sleep(0)
         finally:
-            await consumer.stop()
+            await close(consumer)
