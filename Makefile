@@ -45,7 +45,7 @@ compose:  ## start the whole mesh in containers, wait until it is ready, print i
 	infra/docker/up.sh $(ARGS)
 
 test-containers: setup  ## build every image, run the mesh in containers, inject faults (ARGS="-k name")
-	HIFI_TEST_CONTAINERS=1 .venv/bin/pytest --durations=10 tests/containers $(ARGS)
+	HIFI_TEST_CONTAINERS=1 .venv/bin/python tests/run_twice.py tests/containers $(ARGS)
 
 chaos: setup  ## inject random faults into a mesh under load (ARGS="--seconds 600 --seed 7"); adds to bench/results
 	mkdir -p bench/results

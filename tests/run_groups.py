@@ -3,8 +3,10 @@
 Tests that start whole meshes, watch minutes close or restart services mostly wait, so the groups share two cores well.
 Each process has a Kafka of its own and writes build/tests/<group>.log, which is printed when the group ends.
 
+When all have ended, a few failed tests run again, alone (tests/run_twice.py).
+
 Usage: `python tests/run_groups.py [ARGUMENT...]`; the arguments go to every pytest process.
-Exit status: 0 when all groups passed, else 1.
+Exit status: 0 when all groups passed, else pytest's.
 """
 
 import os
@@ -15,9 +17,12 @@ import time
 from pathlib import Path
 from typing import Final
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import run_twice
+
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "tests"
-PYTEST: Final = Path(sys.executable).with_name("pytest")
 FOLDERS: Final = {
     "commands": ("tests/cli",),
     "observe": ("tests/services/observe", "tests/infra", "tests/services/egest/dedup"),
@@ -63,7 +68,7 @@ def groups() -> dict[str, list[str]]:
 
 def start(group: str, arguments: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     """Start pytest for one group with its output in the group's log."""
-    command = [str(PYTEST), "--durations=10", *arguments]
+    command = run_twice.command(group, arguments)
     with (LOGS / f"{group}.log").open("wb") as log:
         return subprocess.Popen(
             command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, env=os.environ | environment
@@ -77,17 +82,18 @@ def main(arguments: list[str]) -> int:
         signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
     )  # so that `finally` ends the groups
     began = said = time.monotonic()
-    running = {group: start(group, [*own, *arguments], {}) for group, own in groups().items()}
     once = [f"--deselect={test}" for test in NOT_REPEATED]
-    running["uncompiled"] = start("uncompiled", [*UNCOMPILED, *once, *arguments], {"HIFI_COMPILED": "0"})
-    failed = False
+    runs: dict[str, tuple[list[str], dict[str, str]]] = {name: (own, {}) for name, own in groups().items()}
+    runs["uncompiled"] = ([*UNCOMPILED, *once], {"HIFI_COMPILED": "0"})
+    running = {name: start(name, [*own, *arguments], env) for name, (own, env) in runs.items()}
+    ended: dict[str, int] = {}
     try:
         while running:
             time.sleep(POLL_S)
             for group, process in list(running.items()):
                 if process.poll() is not None:
                     del running[group]
-                    failed |= process.returncode != 0
+                    ended[group] = process.returncode
                     print(f"--- tests: {group}, after {time.monotonic() - began:.0f} s", flush=True)
                     print((LOGS / f"{group}.log").read_text("utf-8", "replace"), flush=True)
             if running and time.monotonic() - said > PROGRESS_S:
@@ -98,7 +104,9 @@ def main(arguments: list[str]) -> int:
             process.send_signal(signal.SIGINT)  # pytest then runs its teardown, which ends brokers and meshes
         for process in running.values():
             process.wait(60)
-    return int(failed)
+    return run_twice.repeat(
+        {name: (ended[name], [*own, *arguments], env) for name, (own, env) in runs.items()}
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The two runners of the test suite: no folder is left out, and a run is written down as it ended."""
+"""The runners of the test suite: no folder is left out, only what fails twice fails, and a run is written down."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,3 +34,46 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
         "| 2026-01-02 03:04 | abc+ | 1 failed, 7 passed, 2 skipped | 61 |\n"
     )
     assert "no result" in run_more.row(at, "abc", "INTERNALERROR", 1.0)
+
+
+FAILS_FIRST = """
+import pathlib, pytest
+
+@pytest.mark.parametrize("number", range({number}))
+def test_it(number):
+    seen = pathlib.Path(f"seen-{{number}}")
+    before = seen.exists()
+    seen.touch()
+    assert before and {passes_then}
+
+def test_good():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "passes_then", "status", "runs"),
+    [(1, True, 0, 2), (3, True, 0, 2), (1, False, 1, 2), (4, True, 1, 1)],
+)
+def test_a_few_failed_tests_run_again_and_fail_the_run_when_they_fail_twice(
+    number: int,
+    passes_then: bool,
+    status: int,
+    runs: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    import run_twice
+
+    monkeypatch.setattr(run_twice, "ROOT", tmp_path)
+    monkeypatch.setattr(run_twice, "CACHES", tmp_path / "caches")
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / "test_one.py").write_text(FAILS_FIRST.format(number=number, passes_then=passes_then))
+    assert run_twice.main(["test_one.py"]) == status
+    printed = capfd.readouterr().out
+    assert printed.count("test session starts") == runs
+    assert printed.count("passed only when it ran again, alone: test_one.py::test_it") == (
+        0 if status else number
+    )
+    assert "test_good" not in printed.partition("the failed ones again")[2]
