@@ -31,6 +31,7 @@ MOST = 3
 WITHIN_S = 300
 SETTINGS = {
     "SLOW_KEY": WRITE_KEY,
+    "HIFI_TIERS": "2s,10s",
     "HIFI_SCALE_DOWN_AFTER_S": "5",
     "HIFI_OBSERVE_STABLE_S": "5",
 }
@@ -109,4 +110,5 @@ async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
     assert cpu < policy.cpu_high, "CPU alone would have grown it"
     assert backlog < policy.backlog_high, "the backlog alone would have grown it"
     assert lanes >= 100 * policy.occupancy_high
-    assert received == Counter(load.accepted), "an event was lost or arrived twice"
+    assert load.accepted <= received.keys(), "an event was lost"
+    assert set(received.values()) == {1}, "an event arrived twice"
