@@ -31,7 +31,6 @@ MOST = 3
 WITHIN_S = 300
 SETTINGS = {
     "SLOW_KEY": WRITE_KEY,
-    "HIFI_TIERS": "2s,10s",
     "HIFI_SCALE_DOWN_AFTER_S": "5",
     "HIFI_OBSERVE_STABLE_S": "5",
 }
@@ -59,7 +58,10 @@ async def steps(log: ActionLog, kind: ActionKind) -> list[Action]:
     ]
 
 
-async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(tmp_path: Path) -> None:
+async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIFI_TIERS", "2s,10s")  # of the topics and of every service
     received: Counter[int] = Counter()
 
     async def slowly(request: ReceivedRequest) -> bytes:
