@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import growth_sections
+import idle_control_section
 import pass_through
 import slow_minute_sections
 from markdown_tables import count, goal, median, ms, percent, sound, table
@@ -32,6 +33,7 @@ KINDS = (
     *growth_sections.TITLES,
     *("lag", "dead", "greedy", "backlog", "start", "restart", "standby"),
     *slow_minute_sections.TITLES,
+    idle_control_section.KIND,
 )
 BUSY = 2.0
 """Load average per core above which other work ran on the machine."""
@@ -61,6 +63,7 @@ def page(results: Mapping[str, Any], name: str) -> str:
     if "rows" in results:
         parts += growth_sections.sections(results["rows"])
         parts += slow_minute_sections.sections(results["rows"])
+        parts += idle_control_section.sections(results["rows"])
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 

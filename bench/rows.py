@@ -21,6 +21,7 @@ from cases import Case
 from dead_destination import dead
 from greedy_pipe import greedy
 from growth_sections import trouble
+from idle_control_section import share_percent
 from kill_recovery import restart, standby
 from larger_load import LargerLoad
 from mesh_row import Keep, row
@@ -28,6 +29,7 @@ from slow_minutes import first_minute, overload, rolling
 from start_time import start
 
 from hifi_cli.rate.event_load import EventLoad
+from hifi_infra.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 RATE = 300.0
@@ -89,6 +91,21 @@ def instances(keep: Keep) -> None:
         row(keep, f"{count} instances", LargerLoad(), Case("real-time", first=RATE, plan={"scale": scale}))
 
 
+def idle_control(keep: Keep) -> None:
+    """200 single events a second through a mesh whose control plane is not asked for anything. About 2.5 minutes."""
+
+    def told(name: str, found: Mapping[str, Any]) -> None:
+        keep(name, found)
+        if "steps" in found:
+            print(
+                f"{name}: the control plane takes {share_percent(found):.1f} % of the mesh's CPU", flush=True
+            )
+
+    bounds = {"normalize": (1, 2), "egest": (1, 2)}
+    plan = {"control": True, "manage_port": free_port(), "bounds": bounds}
+    row(told, "idle", EventLoad(), Case("real-time", first=200, plan=plan), count=2, seconds=30)
+
+
 KINDS = {
     one.__name__: one
     for one in (
@@ -108,6 +125,7 @@ KINDS = {
         first_minute,
         rolling,
         overload,
+        idle_control,
     )
 }
 

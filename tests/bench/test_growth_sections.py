@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import idle_control_section
 import pytest
 import slow_minute_sections
 from backlog_drain import drained
@@ -250,6 +251,17 @@ def test_slow_minutes_show_their_slowest_part() -> None:
     assert "| real-time | 11.5 | 50 | 300 | 0 | 2 | 900 | - |" in text
     (text,) = slow_minute_sections.sections({"overload": runs({"8,000 ev/s offered": {"failed": "no mesh"}})})
     assert "no mesh |" in text
+
+
+def test_an_idle_control_plane_is_compared_with_the_mesh_without_it() -> None:
+    shares = {"ingest": 0.4, "kafka": 0.6, "provision": 0.01, "deploy": 0.02, "scale": 0.005, "manage": 0.005}
+    (text,) = idle_control_section.sections({"idle_control": runs({"idle": point(step(core_shares=shares))})})
+    assert "| 300 | 100.0 | 1.0 | 2.0 | 0.5 | 0.5 | 4.0 | - |" in text
+    assert "reached, 20% below the bound" in text
+    failed = {"idle": {"failed": "no mesh"}}
+    (text,) = idle_control_section.sections({"idle_control": runs(failed)})
+    assert "no mesh |" in text
+    assert "Not known" in text
 
 
 def test_a_round_of_load_is_counted_by_slices_of_its_due_times() -> None:

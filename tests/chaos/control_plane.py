@@ -67,6 +67,13 @@ SETTINGS: Final = {
 def main(
     times: Annotated[int, typer.Option(help="Kills, and as many freezes, of each service.")] = 20,
     rate: Annotated[float, typer.Option(help="Events a second.")] = 100,
+    undisturbed: Annotated[
+        float,
+        typer.Option(
+            help="Seconds in which the control plane works before the first fault: their p95 is what the one under "
+            "faults is compared with. A deployment takes about two minutes."
+        ),
+    ] = 300,
     seed: Annotated[int | None, typer.Option(help="Seed of an earlier run, to repeat its faults.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Append the result to this file as a line of JSON.")
@@ -84,8 +91,8 @@ def main(
     with tempfile.TemporaryDirectory(prefix="hifi-chaos-") as temporary:
         folder = data or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        outcome = asyncio.run(_run(folder, random.Random(seed), times, rate))
-    line = {"seed": seed, "rate": rate, "times": times, **outcome}
+        outcome = asyncio.run(_run(folder, random.Random(seed), times, rate, undisturbed))
+    line = {"seed": seed, "rate": rate, "times": times, "undisturbed_s": undisturbed, **outcome}
     if report is not None:
         with report.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
@@ -93,7 +100,9 @@ def main(
     sys.exit(1 if outcome["failures"] else 0)
 
 
-async def _run(folder: Path, random_source: random.Random, times: int, rate: float) -> dict[str, Any]:
+async def _run(
+    folder: Path, random_source: random.Random, times: int, rate: float, undisturbed_s: float
+) -> dict[str, Any]:
     ports: set[int] = set()
     while len(ports) < 4:
         ports.add(free_port(but=ports))
@@ -128,8 +137,10 @@ async def _run(folder: Path, random_source: random.Random, times: int, rate: flo
             work = ControlWork(mesh, pipe, folder / "release")
             async with _working(work):
                 working_s = time.time()
-                await asyncio.sleep(MEASURED_S)
+                await asyncio.sleep(undisturbed_s)
+                load = {"working": round(os.getloadavg()[1], 1)}
                 windows = await _inject_faults(mesh, random_source, times)
+                load["faults"] = round(os.getloadavg()[1], 1)
             failures = await _finished(work)
             sender.send_signal(signal.SIGTERM)
             await asyncio.to_thread(sender.wait, 60)
@@ -157,6 +168,7 @@ async def _run(folder: Path, random_source: random.Random, times: int, rate: flo
         "scaled": work.scaled,
         "idle_cpu_share": round(idle, 4),
         "p95_ms": lags,
+        "load_average": load,
         "p95_ratio": round(lags["faults"] / lags["working"], 2),
     }
 

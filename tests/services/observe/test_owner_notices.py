@@ -2,14 +2,10 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import web
-from standardwebhooks import Webhook
 
 from hifi import event
 from hifi.clock import now_us
@@ -22,34 +18,14 @@ from hifi_observe.settings import ObserveSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mail_server import Mailbox, mail_server
+from owner_webhook import SECRET, hook
 from stream_double import Stream, new_stream, pipe
-
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 async def until(good: Callable[[], bool], within_s: float = 90) -> None:
     async with asyncio.timeout(within_s):
         while not good():
             await asyncio.sleep(0.05)
-
-
-@asynccontextmanager
-async def hook(posted: list[dict[str, Any]]) -> AsyncIterator[str]:
-    """A webhook that checks signatures; yields its URL."""
-
-    async def take(request: web.Request) -> web.Response:
-        posted.append(Webhook(SECRET).verify(await request.read(), dict(request.headers)))
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_post("/", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    finally:
-        await runner.cleanup()
 
 
 def owned(name: str, owner: dict[str, str]) -> Pipe:

@@ -1,0 +1,61 @@
+"""Writes the section of docs/benchmarks.md about what an idle control plane costs. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from growth_sections import trouble
+from markdown_tables import DASH, count, goal, median, one_digit, table
+
+KIND = "idle_control"
+CONTROL = ("provision", "deploy", "scale", "manage")
+MOST_SHARE = 5.0
+_TEXT = (
+    "## An idle control plane\n\nReal-time, 200 ev/s, a mesh with its control plane of which nothing is asked. "
+    "CPU time while events were sent; that of the mesh includes brokers and observe, and not the control plane.\n\n"
+)
+
+
+def sections(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """The section, if there are results; each run is a row."""
+    points = [point for run in kinds.get(KIND, ()) for point in run["points"].values()]
+    if points:
+        head = [
+            "ev/s",
+            "mesh, % of a core",
+            *(f"{one}, % of a core" for one in CONTROL),
+            "share, %",
+            "remark",
+        ]
+        share = median(share_percent(one) for one in points if not trouble(one))
+        what = "CPU of the idle control plane, relative to that of the mesh,"
+        yield _TEXT + table(head, [_row(one) for one in points]) + "\n" + goal(what, share, MOST_SHARE, "%")
+
+
+def share_percent(point: Mapping[str, Any]) -> float | None:
+    """CPU time of the control plane in percent of that of the mesh without it."""
+    mesh = _mesh(point)
+    control = sum(_used(point, one) or 0.0 for one in CONTROL)
+    return 100 * control / mesh if mesh else None
+
+
+def _row(point: Mapping[str, Any]) -> list[str]:
+    if why := trouble(point):
+        return [*[DASH] * (len(CONTROL) + 3), why]
+    rate = median(step["rate"] for step in point["steps"])
+    used = [one_digit(_percent(_used(point, one))) for one in CONTROL]
+    return [count(rate), one_digit(_percent(_mesh(point))), *used, one_digit(share_percent(point)), DASH]
+
+
+def _mesh(point: Mapping[str, Any]) -> float | None:
+    return median(
+        sum(used for name, used in step["core_shares"].items() if name not in CONTROL)
+        for step in point["steps"]
+    )
+
+
+def _used(point: Mapping[str, Any], service: str) -> float | None:
+    return median(step["core_shares"].get(service) for step in point["steps"])
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value

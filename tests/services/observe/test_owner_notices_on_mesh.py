@@ -1,0 +1,162 @@
+"""On a whole mesh: drifts of watched fields and expired credentials are found, shown, and told to the owner once."""
+
+import asyncio
+import random
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from hifi.pipe.model import Pipe
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
+from fake_destination import ReceivedRequest, answer, destination
+from mail_server import Mailbox, mail_server
+from owner_webhook import SECRET, hook
+from tests.steady_load import WRITE_KEY, SteadyLoad
+
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.more]
+EVENTS_PER_S = 40
+WITHIN_S = 480
+"""Longer than two windows of minutes, and the time in which a minute closes on a slow machine."""
+SETTINGS = {
+    "WATCHED_KEY": WRITE_KEY,
+    "HIFI_OBSERVE_SKEW_WINDOW_MINUTES": "2",
+    "HIFI_OBSERVE_SKEW_REFERENCE_MINUTES": "4",
+    "HIFI_OBSERVE_SKEW_EVENTS": "100",
+    "HIFI_OBSERVE_SETTLE_S": "10",
+    "HIFI_OBSERVE_WEBHOOK_SECRET": SECRET,
+}
+WATCHED = ("score", "amount", "airline")
+
+
+def orders(crm: str, expired: str, owner: str) -> Pipe:
+    """A pipe that watches a field with declared bounds, one with learned ones, and one that does not change."""
+    return Pipe.model_validate(
+        {
+            "pipe": "orders",
+            "source": {"keys": [{"env": "WATCHED_KEY"}]},
+            "owner": {"email": "ann@example.com", "webhook": owner},
+            "enrich": {"fields": {"score": "double", "amount": "double", "airline": "string"}},
+            "watch": [
+                {"field": "score", "bounds": [0.2, 0.5, 0.8]},
+                {"field": "amount", "buckets": 5},
+                {"field": "airline", "values": 2},
+            ],
+            "destinations": [
+                {"name": "crm", "url": crm},
+                {"name": "expired", "url": expired, "when": "airline = 'LH'"},
+            ],
+        }
+    )
+
+
+async def ask(console: str, path: str) -> Any:
+    async with aiohttp.ClientSession() as session, session.get(console + path) as response:
+        return await response.json()
+
+
+async def until(read: Callable[[], Awaitable[Any]], holds: Callable[[Any], bool]) -> Any:
+    """What is read once it holds."""
+    found: Any = None
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not holds(found := await read()):
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        raise AssertionError(f"not within {WITHIN_S} s; last seen: {found}") from None
+    return found
+
+
+@asynccontextmanager
+async def watched(tmp_path: Path, smtp: Mapping[str, Any], owner: str) -> AsyncIterator[Mesh]:
+    """A mesh with the pipe; one of its two destinations refuses all credentials."""
+    mail = {f"HIFI_{name.upper()}": str(value) for name, value in smtp.items()}
+    plan = Plan(
+        tmp_path / "data",
+        port=free_port(),
+        console_port=free_port(),
+        partitions=2,
+        scale={"observe": 1},
+        env=SETTINGS | mail,
+    )
+    mesh = Mesh(plan)
+    mesh.prepare()
+
+    async def refuse(_: ReceivedRequest) -> bytes:
+        return answer(401)
+
+    async with destination() as crm, destination(refuse) as expired:
+        await mesh.start([orders(crm.url, expired.url, owner)])
+        try:
+            await mesh.wait_ready(180)
+            yield mesh
+        finally:
+            await mesh.stop()
+
+
+async def test_drifts_and_expired_credentials_are_told_to_the_owner_once(tmp_path: Path) -> None:
+    chance, higher = random.Random(3), 0.0
+
+    def event(_: int) -> dict[str, Any]:
+        score, amount = min(0.99, chance.random() / 2 + higher), chance.gauss(100, 20) * (1 + higher)
+        return {"score": score, "amount": amount, "airline": chance.choice(["LH", "AF", "BA"])}
+
+    mailbox, posted = Mailbox(), []  # type: ignore[var-annotated]
+    async with hook(posted) as owner, aiohttp.ClientSession() as session:
+        with mail_server(mailbox) as smtp:
+            async with watched(tmp_path, smtp, owner) as mesh:
+                console = str(mesh.plan.console)
+
+                async def states() -> dict[str, dict[str, Any]]:
+                    found = (await ask(console, "/api/v1/pipes/orders/skew"))["fields"]
+                    return {one["field"]: one for one in found}
+
+                def all_are(*wanted: str) -> Callable[[Any], bool]:
+                    return lambda found: (
+                        tuple(found[one]["state"] for one in WATCHED if one in found) == wanted
+                    )
+
+                load = SteadyLoad(session, mesh.plan.url, EVENTS_PER_S, event)
+                sending = asyncio.create_task(load.run())
+                await until(states, all_are("steady", "steady", "steady"))
+                told = await until(lambda: _told(mailbox, posted), lambda one: one == 1)
+                higher = 0.5
+                drifted = await until(states, all_are("drifted", "drifted", "steady"))
+                await until(lambda: _told(mailbox, posted), lambda one: one == 3)
+                alarms = (await ask(console, "/api/v1/alarms"))["active"]
+                # Later minutes of the same drift tell nobody again.
+                last = drifted["score"]["window"]["to"]
+                await until(
+                    lambda: ask(console, "/api/v1/status"), lambda one: one["closed_minute"] >= last + 1
+                )
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+    assert told == 1
+    kinds = Counter((one["data"]["kind"], one["data"]["subject"]) for one in posted)
+    expected = {("credentials", "expired"), ("skew", "score"), ("skew", "amount")}
+    assert kinds == Counter(expected)
+    assert len(mailbox.messages) == len(expected)
+    assert {one["To"] for one in mailbox.messages} == {"ann@example.com"}
+    assert {one["subject"] for one in alarms if one["kind"] == "skew"} == {"score", "amount"}
+    labels = [row["label"] for row in drifted["score"]["buckets"]]
+    assert labels == ["below 0.2", "0.2 to 0.5", "0.5 to 0.8", "from 0.8", "missing or null"]
+    low, high = drifted["score"]["buckets"][0], drifted["score"]["buckets"][3]
+    assert (low["reference_share"] > 0.2, low["window_share"] < 0.05) == (True, True), low
+    assert (high["reference_share"] < 0.2, high["window_share"] > 0.3) == (True, True), high
+    for name in WATCHED:
+        print(name, drifted[name]["state"], drifted[name]["distance"])
+
+
+async def _told(mailbox: Mailbox, posted: list[dict[str, Any]]) -> int:
+    """How many notices came both ways."""
+    return min(len(mailbox.messages), len(posted))

@@ -1,0 +1,116 @@
+"""Slow destinations on a real mesh: CPU stays low, full lanes are why egest grows, and it shrinks without a loss."""
+
+import asyncio
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+
+from hifi.control.action import Action, ActionKind, ActionState
+from hifi.control.steps import ActionLog
+from hifi.pipe.model import Pipe
+from hifi_infra.autoscaler.policy import Policy
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "egest"))
+from fake_destination import OK, ReceivedRequest, destination
+from tests.steady_load import WRITE_KEY, SteadyLoad
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.more]
+EVENTS_PER_S = 40
+ANSWER_S = 0.4
+CONCURRENCY = 4
+"""So one instance delivers 10 events a second, however little CPU it needs for that."""
+MOST = 3
+WITHIN_S = 300
+SETTINGS = {
+    "SLOW_KEY": WRITE_KEY,
+    "HIFI_SCALE_DOWN_AFTER_S": "5",
+    "HIFI_OBSERVE_STABLE_S": "5",
+}
+FIGURES = re.compile(r"CPU ([\d.]+) cores each, backlog (\d+) records, lanes (\d+)% full")
+
+
+def orders(url: str) -> Pipe:
+    """A pipe whose destination takes few requests at a time."""
+    declared = {
+        "pipe": "orders",
+        "source": {"keys": [{"env": "SLOW_KEY"}]},
+        "destinations": [{"name": "slow", "url": url, "concurrency": CONCURRENCY}],
+        "slo": {"p95": "120s"},
+    }
+    return Pipe.model_validate(declared)
+
+
+async def steps(log: ActionLog, kind: ActionKind) -> list[Action]:
+    """The steps of a kind that are done, oldest first."""
+    await log.catch_up()
+    return [
+        one
+        for one in reversed(log.history.newest_first)
+        if one.kind is kind and one.state is ActionState.DONE
+    ]
+
+
+async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIFI_TIERS", "2s,10s")  # of the topics and of every service
+    received: Counter[int] = Counter()
+
+    async def slowly(request: ReceivedRequest) -> bytes:
+        await asyncio.sleep(ANSWER_S)
+        received[orjson.loads(request.body)["n"]] += 1
+        return OK
+
+    plan = Plan(
+        tmp_path / "data",
+        port=free_port(),
+        console_port=free_port(),
+        partitions=4,
+        scale={"observe": 1},
+        control=True,
+        bounds={"egest": (1, MOST)},
+        env=SETTINGS,
+    )
+    assert plan.control_topics is not None
+    mesh = Mesh(plan)
+    mesh.prepare()
+    async with destination(slowly) as there, aiohttp.ClientSession() as session:
+        await mesh.start([orders(there.url)])
+        try:
+            await mesh.wait_ready(180)
+            log = ActionLog(mesh.bootstrap, plan.control_topics.actions, "test")
+            await log.start()
+            load = SteadyLoad(session, mesh.plan.url, EVENTS_PER_S, lambda number: {"n": number})
+            sending = asyncio.create_task(load.run())
+            async with asyncio.timeout(WITHIN_S):
+                while not (grown := await steps(log, ActionKind.SCALE_OUT)):
+                    await asyncio.sleep(0.5)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            async with asyncio.timeout(WITHIN_S):
+                while len(mesh.instances["egest"]) > 1 or load.accepted - received.keys():
+                    await asyncio.sleep(0.5)
+                while not (shrunk := await steps(log, ActionKind.SCALE_IN)):
+                    await asyncio.sleep(0.5)
+            await log.stop()
+        finally:
+            await mesh.stop()
+    policy, found = Policy(), FIGURES.search(grown[0].reason)
+    assert found is not None, grown[0].reason
+    cpu, backlog, lanes = (float(one) for one in found.groups())
+    print(
+        f"{grown[0].step}: {grown[0].reason}; then {len(shrunk)} steps in, {len(load.accepted):,} delivered"
+    )
+    assert cpu < policy.cpu_high, "CPU alone would have grown it"
+    assert backlog < policy.backlog_high, "the backlog alone would have grown it"
+    assert lanes >= 100 * policy.occupancy_high
+    assert load.accepted <= received.keys(), "an event was lost"
+    assert set(received.values()) == {1}, "an event arrived twice"
