@@ -17,7 +17,7 @@ from hifi_infra.mesh.health_probe import get
 from hifi_infra.process.process import Process
 
 CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
-_START_S: Final = 180.0
+_START_S: Final = 300.0
 _POLL_S: Final = 0.5
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 

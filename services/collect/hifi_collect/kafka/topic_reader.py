@@ -8,6 +8,7 @@ not write, because its commit is refused.
 import asyncio
 import contextlib
 import secrets
+from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import TopicSource
 from hifi.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
+from hifi_collect.kafka.deleted_records import DeletedRecords
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import EventReader, SourceEvent, refused
@@ -41,6 +43,8 @@ class _PartitionReading:
         self.source = source
         self.run = new_run()
         self.times = AcceptedTimes(assigned.metadata)
+        self.next = assigned.committed
+        """Offset to read next; None: the partition was not read before."""
 
 
 class KafkaTopicReader:
@@ -76,6 +80,7 @@ class KafkaTopicReader:
         self._registry = registry
         self._writer = writer
         self._event = events
+        self._deleted = DeletedRecords(pipe, service.health, writer.reporter)
         self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
         self._consumer = Consumer(
             service,
@@ -112,7 +117,12 @@ class KafkaTopicReader:
             await self._refuse_truncated(assigned)
         in_us, reading = now_us(), await self._reading(assigned)
         try:
-            await self._keep_times(assigned, reading, batch, in_us)
+            expected, reading.next = reading.next, batch[-1].offset + 1
+            start = partial(self._log_start, assigned)
+            await asyncio.gather(
+                self._keep_times(assigned, reading, batch, in_us),
+                self._deleted.look(assigned.tp, expected, batch[0].offset, start),
+            )
             pipe = self._registry.get(self._pipe)
             if pipe is None or pipe.pipe.source != self._source:
                 raise _given_up(assigned, "the pipe has another source now")
@@ -136,6 +146,15 @@ class KafkaTopicReader:
             found = self._readings[assigned] = _PartitionReading(assigned, source)
             assigned.metadata_at = found.times.text_from
         return found
+
+    async def _log_start(self, assigned: AssignedPartition) -> int:
+        while True:
+            try:
+                starts = await self._consumer.member.beginning_offsets([assigned.tp])
+                return int(starts[assigned.tp])
+            except KafkaError as error:
+                logger.warning("log-start-unknown", pipe=self._pipe, error=repr(error))
+            await _pause(assigned, "it was revoked before the start of its log was known")
 
     async def _topic_id(self, assigned: AssignedPartition) -> str:
         while True:

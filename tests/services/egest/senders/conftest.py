@@ -2,7 +2,7 @@
 
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "retrier"))
 
+from event_logs import KeyedTopic, Webhook
+from fake_destination import destination
 from kind_tables import PostgresTable, SqliteTable
 from object_stores import ObjectBucket, ObjectFolder
 from postgres_server import PROGRAMS, PostgresServer
@@ -36,6 +38,17 @@ def sqlite_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.syspath_prepend(str(SQLITE))
     return site
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[Webhook]:
+    async with destination() as server:
+        yield Webhook(server)
+
+
+@pytest.fixture
+async def kafka_topic(kafka: str, topic: Callable[..., Awaitable[str]]) -> KeyedTopic:
+    return KeyedTopic(kafka, await topic(1, prefix="out"))
 
 
 @pytest.fixture
