@@ -32,6 +32,11 @@ from hifi_collect.source_event import EventReader, SourceEvent, refused
 
 _RUN_BYTES: Final = 8
 _RETRY_S: Final = 0.5
+_BATCH_RECORDS: Final = 4000
+"""Largest number of records that are written at once: each batch waits for two answers of Kafka."""
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+_TURN_RECORDS: Final = 500
+"""Records that are made events of before anything else gets a turn."""
 
 logger = log.get(__name__)
 
@@ -88,6 +93,9 @@ class KafkaTopicReader:
             ConsumerOptions(
                 [source.topic],
                 settings.topics.group(f"collect.{pipe}"),
+                batch_records=_BATCH_RECORDS,
+                pending_records=2 * _BATCH_RECORDS,
+                partition_fetch_bytes=_FETCH_BYTES,
                 foreign=True,
                 security=source.security,
             ),
@@ -101,7 +109,11 @@ class KafkaTopicReader:
 
     async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Write the records of a batch, and complete them when Kafka has acknowledged them."""
-        await self._write(assigned, batch, [self._event(record) for record in batch])
+        events: list[SourceEvent] = []
+        for at in range(0, len(batch), _TURN_RECORDS):
+            events += [self._event(record) for record in batch[at : at + _TURN_RECORDS]]
+            await asyncio.sleep(0)
+        await self._write(assigned, batch, events)
 
     async def _handle_poison(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception

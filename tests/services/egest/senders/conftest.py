@@ -1,8 +1,10 @@
 """The kinds of destinations that the contract suite runs on, each of them real."""
 
+import asyncio
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from kind_tables import PostgresTable, SqliteTable
 from object_stores import ObjectBucket, ObjectFolder
 from postgres_server import PROGRAMS, PostgresServer
 from s3_server import ACCESS_KEY, PROGRAM, SECRET_KEY, S3Server
+
+from hifi_infra.kafka.cluster import KafkaCluster
 
 ROOT = Path(__file__).parents[4]
 SQLITE = ROOT / "examples/destinations/sqlite"
@@ -46,9 +50,23 @@ async def http() -> AsyncIterator[Webhook]:
         yield Webhook(server)
 
 
+@pytest.fixture(scope="session")
+def destination_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A Kafka of this session that may be frozen."""
+    cluster = KafkaCluster(tmp_path_factory.mktemp("destination"))
+    with asyncio.Runner() as runner:
+        runner.run(cluster.start())
+        try:
+            yield cluster
+        finally:
+            runner.run(cluster.kill())
+
+
 @pytest.fixture
-async def kafka_topic(kafka: str, topic: Callable[..., Awaitable[str]]) -> KeyedTopic:
-    return KeyedTopic(kafka, await topic(1, prefix="out"))
+async def kafka_topic(destination_cluster: KafkaCluster) -> KeyedTopic:
+    topic = KeyedTopic(destination_cluster, "out." + uuid.uuid4().hex[:12])
+    await topic.create()
+    return topic
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from egest_stream import pipe_to
 from fake_destination import OK, FakeDestination, ReceivedRequest, answer
 from kind_tables import KindUnderTest
@@ -17,6 +16,7 @@ from hifi.connectors.installed import read_settings
 from hifi.connectors.kind import DestinationWriter, WriterContext
 from hifi.kafka.admin import partition_counts
 from hifi.pipe.model import Pipe
+from hifi_infra.kafka.cluster import KafkaCluster
 
 
 class EventLog(KindUnderTest):
@@ -113,7 +113,17 @@ class OutTopic(EventLog):
 
 
 class KeyedTopic(OutTopic):
-    """A topic whose records need the attribute `subject`, and that takes no record while it is locked."""
+    """A topic of a cluster that does not answer while it is locked; records need the attribute `subject`."""
+
+    def __init__(self, cluster: KafkaCluster, name: str) -> None:
+        super().__init__(cluster.bootstrap, name)
+        self._cluster = cluster
+
+    async def create(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
+        await admin.start()
+        await admin.create_topics([NewTopic(self.name, 1, 1)])
+        await admin.close()
 
     def declared(self, **more: Any) -> dict[str, Any]:
         return super().declared(settings={"key_attribute": "subject"} | more.pop("settings", {}), **more)
@@ -124,14 +134,8 @@ class KeyedTopic(OutTopic):
 
     @contextlib.asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """More replicas have to be in sync than there are."""
-        await self._need_in_sync(2)
-        yield
-        await self._need_in_sync(1)
-
-    async def _need_in_sync(self, replicas: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.kafka)
-        await admin.start()
-        configs = {"min.insync.replicas": str(replicas)}
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.name, configs=configs)])
-        await admin.close()
+        self._cluster.pause_broker(1)
+        try:
+            yield
+        finally:
+            self._cluster.resume_broker(1)

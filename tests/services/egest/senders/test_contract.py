@@ -1,6 +1,7 @@
 """What every kind of destinations promises: order, retries, dead letters, once, back-pressure."""
 
 import asyncio
+from typing import Any
 
 import orjson
 import pytest
@@ -174,12 +175,18 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
     assert set(found) == {"delivered", "retry"}
 
 
-@pytest.mark.parametrize("name", MISSING)
+@pytest.fixture(params=MISSING)
+def without_secret(request: pytest.FixtureRequest) -> tuple[KindUnderTest, dict[str, Any]]:
+    """One kind that needs a secret after the other, and its destination without one."""
+    kind: KindUnderTest = request.getfixturevalue(request.param)
+    return kind, kind.declared(**MISSING[request.param])
+
+
 async def test_while_a_secret_is_missing_deliveries_go_to_the_retrier(
-    name: str, request: pytest.FixtureRequest, stream: EgestStream
+    without_secret: tuple[KindUnderTest, dict[str, Any]], stream: EgestStream
 ) -> None:
-    kind: KindUnderTest = request.getfixturevalue(name)
-    async with running_egest(stream, pipe_to("flights", kind.declared(**MISSING[name]))) as egest:
+    kind, declared = without_secret
+    async with running_egest(stream, pipe_to("flights", declared)) as egest:
         await stream.enriched(numbered(stream, "k", 1))
         [receipt] = await stream.receipts(1)
         warnings = egest.service.health.warnings
