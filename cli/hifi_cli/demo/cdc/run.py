@@ -72,6 +72,7 @@ class ChangeDemo:
     kills: bool
     killed_ns: list[int] = field(default_factory=list)
     worker: ConnectWorker | None = None
+    supervising: asyncio.Task[None] | None = None
     writer: database.Writer | None = None
 
     @classmethod
@@ -122,6 +123,8 @@ class ChangeDemo:
         if self.writer is not None:
             self.writer.stop()
         await self.load_test.kill()
+        if self.supervising is not None:
+            self.supervising.cancel()
         if self.worker is not None:
             await self.worker.stop()
         for server in (self.source, self.target):
@@ -141,6 +144,7 @@ class ChangeDemo:
         port = free_port()
         worker = self.worker = ConnectWorker(workspace.data / "connect", mesh.bootstrap, port)
         await worker.start()
+        self.supervising = asyncio.create_task(worker.supervise())
         pipe = change_pipe(
             worker.url,
             mesh.bootstrap,
@@ -162,8 +166,11 @@ class ChangeDemo:
             await process.kill()
             await asyncio.sleep(_BETWEEN_KILLS_S)
         self.tell("   kill -9 Kafka Connect")
+        before = worker.restarts
         await worker.process.kill()
-        await worker.start()
+        async with asyncio.timeout(_READY_S):
+            while worker.restarts == before:
+                await asyncio.sleep(_POLL_S)
         for server in (self.source, self.target):
             assert server.process is not None
             self.tell(f"   kill -9 {server.process.name}")
