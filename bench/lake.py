@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Final
 
 import uvloop
+from enriched_events import write_enriched
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import OperationalError
 
-from hifi.clock import now_us
-from hifi.event import HOP, IDENTITY, Record, identity_prefix, seq_text
-from hifi.kafka.producer import Producer
 from hifi.pipe.model import Pipe
 from hifi.topics import Topics
 from hifi_infra.java.jdk import find_java
@@ -51,30 +49,6 @@ def pipe(warehouse: Path) -> Pipe:
             "destinations": [{"name": "lake", "kind": "iceberg", "settings": settings}],
         }
     )
-
-
-async def enrich(kafka: str, topics: Topics) -> None:
-    """Write the events to `enriched`."""
-    producer = Producer(kafka, "bench")
-    await producer.start()
-    start_us = now_us()
-    identity = identity_prefix("orders", 1, 1, start_us)
-    size = 5000
-    for first in range(0, EVENTS // PARTITIONS, size):
-        for partition in range(PARTITIONS):
-            records = []
-            for at in range(first, first + size):
-                number = at * PARTITIONS + partition
-                headers = [
-                    (IDENTITY, identity + b"%d;%b" % (start_us // 60_000_000, seq_text(7, number))),
-                    (HOP, b"%d;%d;lake" % (start_us, at)),
-                    ("ce_id", b"%d" % number),
-                    ("ce_type", b"order"),
-                ]
-                data = b'{"id":%d,"total":%d.5,"note":"%b"}' % (number, number % 1000, b"n" * 300)
-                records.append(Record(b"k%d" % number, data, headers))
-            await producer.send_and_wait(topics.enriched, partition, records)
-    await producer.stop()
 
 
 async def rate(warehouse: Path, program: list[str], env: dict[str, str], log: Path) -> float:
@@ -136,7 +110,7 @@ async def _round(folder: Path, kafka: str, stream: str) -> tuple[float, float]:
     topics = Topics(stream)
     await prepare(kafka, topics, PARTITIONS)
     await put_in_force(kafka, topics, [pipe(folder / "lake")])
-    await enrich(kafka, topics)
+    await write_enriched(kafka, topics, EVENTS, PARTITIONS, "lake")
     java = find_java().home
     settings = {"HIFI_LAKE_MAX_OFFSETS_PER_COMMIT": str(BATCH), "HIFI_LAKE_INTERVAL_S": "0.1"}
     env = environment(

@@ -82,6 +82,11 @@ CLIENT_RETRIES = Counter(
     "Events that a client sent again within the idempotency window, ended as duplicate.",
     ["pipe"],
 )
+SOURCE_DELETED = Counter(
+    "hifi_collect_deleted_records_total",
+    "Records of a source that Kafka deleted before collect read them.",
+    ["pipe"],
+)
 SOURCE_COPIES = Counter(
     "hifi_normalize_source_copies_total",
     "Events that were read from a source again, ended as duplicate.",

@@ -8,6 +8,8 @@ from typing import Final
 
 import orjson
 
+from hifi import log
+from hifi.backoff import backoff_s
 from hifi.errors import Retryable
 from hifi.kafka.security import java_client_options
 from hifi_infra.java.jars import connect_jars, debezium_jars
@@ -17,9 +19,12 @@ from hifi_infra.mesh.health_probe import get
 from hifi_infra.process.process import Process
 
 CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
-_START_S: Final = 180.0
+_START_S: Final = 300.0
 _POLL_S: Final = 0.5
+_RESTART_S: Final = (1.0, 5.0, 30.0)
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+
+logger = log.get(__name__)
 
 
 class ConnectWorker:
@@ -40,6 +45,8 @@ class ConnectWorker:
         self._port = port
         self._copies = min(brokers, 3)
         self.process: Process | None = None
+        self.restarts = 0
+        """How often `supervise` has started it again."""
 
     async def start(self) -> None:
         """Start the worker, and return when it knows the connector.
@@ -65,6 +72,24 @@ class ConnectWorker:
                 why = "is not ready in time" if process.running else "has ended"
                 raise Retryable(f"Kafka Connect {why}; end of its log {process.log}:\n{process.tail(5)}")
             await asyncio.sleep(_POLL_S)
+
+    async def supervise(self) -> None:
+        """Start the worker again whenever it ends, until cancelled. Its connectors go on from their positions."""
+        failures = 0
+        while True:
+            await asyncio.sleep(_POLL_S)
+            process = self.process
+            if process is None or process.running:
+                continue
+            logger.error("connect-ended", exit_code=process.returncode, log=str(process.log))
+            try:
+                await self.start()
+            except Retryable as error:
+                logger.error("connect-not-started", error=str(error))  # noqa: TRY400 - the message says it
+                await asyncio.sleep(backoff_s(failures, _RESTART_S))
+                failures += 1
+            else:
+                failures, self.restarts = 0, self.restarts + 1
 
     async def stop(self) -> None:
         """End the worker; its connectors go on when it is started again."""

@@ -22,7 +22,7 @@ _SYSTEM_USER: Final = "postgres"
 _ROOT: Final = 0
 _PLACES: Final = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
 _PACKAGE: Final = "postgresql"
-_START_S: Final = 60.0
+_START_S: Final = 180.0
 _POLL_S: Final = 0.1
 
 

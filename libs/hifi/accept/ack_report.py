@@ -32,9 +32,11 @@ class RequestTotals(NamedTuple):
     """Pipe to number of requests that exceeded a quota."""
     paused: Counter[str]
     """Pipe to number of requests that were refused because it is paused; `answers` leaves these out."""
+    deleted: list[tuple[str, str, int, int]]
+    """Pipe, source partition, and first and last offset that were deleted before collect read them."""
 
 
-_NO_TOTALS: Final = RequestTotals(Counter(), Counter(), Counter())
+_NO_TOTALS: Final = RequestTotals(Counter(), Counter(), Counter(), [])
 
 
 class PartitionAcks:
@@ -114,6 +116,7 @@ class PartitionAcks:
             "refused": totals.refused,
             "paused": totals.paused,
             "demand": demand,
+            "deleted": totals.deleted,
             "pipes": {
                 pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
                 for pipe, minutes in taken.items()
@@ -153,7 +156,12 @@ class AckReporter:
         """Pipe to number of requests that exceeded a quota since the last report; sent likewise."""
         self.paused: Counter[str] = Counter()
         """Pipe to number of requests refused since the last report because it is paused; sent likewise."""
+        self._deleted: list[tuple[str, str, int, int]] = []
         self.partitions = [PartitionAcks(secrets.randbits(_EPOCH_BITS)) for _ in range(partitions)]
+
+    def add_deleted(self, pipe: str, partition: str, offsets: range) -> None:
+        """Report offsets of a source partition that were deleted before they were read; sent likewise."""
+        self._deleted.append((pipe, partition, offsets.start, offsets.stop - 1))
 
     def send_reports(self) -> None:
         """Send a report for each partition, except where the last one is not acknowledged yet."""
@@ -187,8 +195,8 @@ class AckReporter:
     def _take_totals(self, partition: int) -> RequestTotals:
         if partition:
             return _NO_TOTALS
-        taken = RequestTotals(self.answers, self.refused, self.paused)
-        self.answers, self.refused, self.paused = Counter(), Counter(), Counter()
+        taken = RequestTotals(self.answers, self.refused, self.paused, self._deleted)
+        self.answers, self.refused, self.paused, self._deleted = Counter(), Counter(), Counter(), []
         return taken
 
     def _restore(self, partition: int, taken: AckRanges, totals: RequestTotals) -> None:
@@ -196,6 +204,7 @@ class AckReporter:
         self.answers += totals.answers
         self.refused += totals.refused
         self.paused += totals.paused
+        self._deleted = [*totals.deleted, *self._deleted]
 
     def _record(self, partition: int, taken: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
         acks = self.partitions[partition]

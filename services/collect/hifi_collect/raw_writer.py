@@ -38,6 +38,7 @@ class RawWriter:
             tolerance_s: largest difference between an event's own time and its accepted time, seconds, with which it
                 counts in the minute of its own time.
         """
+        self.reporter: Final = reporter
         self._producer = producer
         self._topic = topic
         self._partitions = reporter.partitions

@@ -3,15 +3,15 @@
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi.event import ANSWERED, DESTINATION, OUTCOME, fields, identity, number
+from hifi.event import AMBIGUOUS, ANSWERED, DESTINATION, OUTCOME, SEQ, fields, identity, number
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.security import client_options
 from hifi.topics import Topics
@@ -20,8 +20,8 @@ from hifi_cli.demo.cdc.pipe import LAKE_TABLE, WEBHOOK
 from hifi_cli.demo.verify import RequestLogReader
 
 _POLL_MS: Final = 500
-_AMBIGUOUS_S: Final = 60
-"""A repetition so long after a kill at most can come from it."""
+_UNKNOWN_S: Final = (-10, 30)
+"""Time between the answer of a request and a kill in which its receipt may be missing: the answer may come after it."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Arrivals:
     Attributes:
         committed_ms: event id to the time of the change's commit, milliseconds since 1970 UTC.
         first_ns: event id to the time when its first request was answered, nanoseconds since 1970 UTC.
-        repeated_ns: times of the answers to further requests with an event.
+        repeated: event ids of further requests with an event, and the times of their answers.
         changes: (operation, id of the row) to the number of events.
         snapshot: ids of events that are rows of the snapshot.
     """
@@ -39,7 +39,7 @@ class Arrivals:
     reader: RequestLogReader
     committed_ms: dict[str, float] = field(default_factory=dict)
     first_ns: dict[str, int] = field(default_factory=dict)
-    repeated_ns: list[int] = field(default_factory=list)
+    repeated: list[tuple[str, int]] = field(default_factory=list)
     changes: Counter[tuple[str, str]] = field(default_factory=Counter)
     snapshot: set[str] = field(default_factory=set)
 
@@ -49,7 +49,7 @@ class Arrivals:
             if arrival.path.strip("/") != WEBHOOK:
                 continue
             if arrival.id in self.first_ns:
-                self.repeated_ns.append(arrival.answered_ns)
+                self.repeated.append((arrival.id, arrival.answered_ns))
                 continue
             change = arrival.data["change"]
             self.first_ns[arrival.id] = arrival.answered_ns
@@ -59,11 +59,17 @@ class Arrivals:
             else:
                 self.changes[change["op"], arrival.data["id"]] += 1
 
-    def ambiguous(self, kills_ns: Iterable[int]) -> int:
-        """Repeated requests that can be explained by a kill: nobody could know whether the first one had arrived."""
+    def ambiguous(self, kills_ns: Iterable[int], unanswered: Collection[str]) -> int:
+        """Repeated requests for which nobody could know whether the first one had arrived.
+
+        Args:
+            kills_ns: when a process was killed, nanoseconds since 1970 UTC.
+            unanswered: ids of events with an attempt whose answer egest did not get, by their receipts.
+        """
         kills = list(kills_ns)
         return sum(
-            any(0 <= at_ns - kill_ns <= _AMBIGUOUS_S * 1e9 for kill_ns in kills) for at_ns in self.repeated_ns
+            name in unanswered or any(_may_follow(kill_ns, self.first_ns[name], at_ns) for kill_ns in kills)
+            for name, at_ns in self.repeated
         )
 
     def lags_ms(self, answered_ms: Mapping[str, float]) -> list[float]:
@@ -75,11 +81,23 @@ class Arrivals:
         )
 
 
-async def answers_ms(bootstrap: str, topics: Topics) -> dict[str, dict[str, float]]:
-    """Destination to event id to the time of the first delivery by the receipts, milliseconds since 1970 UTC."""
+class Receipts(NamedTuple):
+    """What the receipts say.
+
+    Attributes:
+        answered_ms: destination to event id to the time of its first delivery, milliseconds since 1970 UTC.
+        unanswered: destination to the ids of events with an attempt whose answer egest did not get.
+    """
+
+    answered_ms: dict[str, dict[str, float]]
+    unanswered: dict[str, set[str]]
+
+
+async def read_receipts(bootstrap: str, topics: Topics) -> Receipts:
+    """Read all receipts of the stream."""
     consumer = AIOKafkaConsumer(**client_options(bootstrap), enable_auto_commit=False)
     ids: dict[bytes, str] = {}
-    answered: list[tuple[str, bytes, float]] = []
+    found: list[dict[str, bytes]] = []
     await consumer.start()
     try:
         counts = await partition_counts(bootstrap, [topics.raw, topics.receipts])
@@ -92,29 +110,50 @@ async def answers_ms(bootstrap: str, topics: Topics) -> dict[str, dict[str, floa
         while any([await consumer.position(one) < end for one, end in ends.items()]):
             for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
                 for record in records:
-                    known, seq = fields(record.headers), identity(record.headers).seq
+                    known = fields(record.headers)
                     if record.topic == topics.raw:
-                        ids[seq] = known["ce_id"].decode()
-                    elif known.get(OUTCOME) == b"delivered" and ANSWERED in known:
-                        answered.append((known[DESTINATION].decode(), seq, number(known, ANSWERED) / 1000))
+                        ids[identity(record.headers).seq] = known["ce_id"].decode()
+                    elif known.get(DESTINATION):
+                        found.append(known)
     finally:
         await consumer.stop()
-    found: dict[str, dict[str, float]] = {}
-    for destination, seq, at_ms in answered:
-        if seq in ids:
-            found.setdefault(destination, {}).setdefault(ids[seq], at_ms)
-    return found
+    return _by_destination(found, ids)
+
+
+def _by_destination(found: Iterable[Mapping[str, bytes]], ids: Mapping[bytes, str]) -> Receipts:
+    """The receipts of events whose ids are known."""
+    receipts = Receipts({}, {})
+    for known in found:
+        destination, name = known[DESTINATION].decode(), ids.get(known[SEQ])
+        if name is None:
+            continue
+        if known.get(OUTCOME) == b"delivered" and ANSWERED in known:
+            answered_ms = number(known, ANSWERED) / 1000
+            receipts.answered_ms.setdefault(destination, {}).setdefault(name, answered_ms)
+        if number(known, AMBIGUOUS, 0):
+            receipts.unanswered.setdefault(destination, set()).add(name)
+    return receipts
+
+
+def _may_follow(kill_ns: int, first_ns: int, again_ns: int) -> bool:
+    """Whether a kill explains that a request was repeated: the receipt of the first one may have been lost."""
+    since, until = _UNKNOWN_S
+    return first_ns + since * 1e9 <= kill_ns <= min(first_ns + until * 1e9, again_ns)
 
 
 def lake_rows(warehouse: Path) -> dict[str, dict[str, Any]]:
-    """The rows of the Iceberg table with the columns of the flights, by id; without the table, none."""
+    """The rows of the Iceberg table with the columns of the flights, by id; none before lake's first commit."""
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchTableError
+    from sqlalchemy.exc import OperationalError
 
-    catalog = SqlCatalog("hifi", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=f"file://{warehouse}")
+    database = warehouse / "catalog.db"
+    if not database.exists():
+        return {}
+    catalog = SqlCatalog("hifi", uri=f"sqlite:///{database}", warehouse=f"file://{warehouse}")
     try:
         rows = catalog.load_table(LAKE_TABLE).scan(selected_fields=COLUMNS).to_arrow().to_pylist()
-    except NoSuchTableError:
+    except (NoSuchTableError, OperationalError):  # lake creates the catalog, or holds its lock: read again
         return {}
     return {row["id"]: row for row in rows}
 

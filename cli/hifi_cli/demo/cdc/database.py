@@ -46,7 +46,7 @@ _SELECT: Final = "SELECT id, carrier, flight, tailnum, origin, dest, distance, d
 _SHARES: Final = {"insert": 0.3, "update": 0.45, "delete": 0.15, "key": 0.1}
 _LARGEST_TRANSACTION: Final = 5
 _RETRY_S: Final = 0.5
-_AWAY_S: Final = 60.0
+_AWAY_S: Final = 240.0
 """Longest time that the server may be away, seconds."""
 
 

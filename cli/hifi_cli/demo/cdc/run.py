@@ -27,9 +27,10 @@ from hifi_infra.postgres.server import PASSWORD, PostgresServer
 ROWS: Final = 2_000
 CHANGES: Final = 1_200
 CHANGES_S: Final = 60.0
-_READY_S: Final = 300.0
-_QUIET_S: Final = 120.0
-"""What has not arrived after so long without any progress counts as lost."""
+_READY_S: Final = 600.0
+_QUIET_S: Final = 300.0
+"""What has not arrived after so long without any progress counts as lost; a slow machine needs minutes for Spark."""
+_TELL_S: Final = 15.0
 _POLL_S: Final = 1.0
 _BETWEEN_KILLS_S: Final = 4.0
 _LAKE_INTERVAL_S: Final = 2
@@ -71,6 +72,7 @@ class ChangeDemo:
     kills: bool
     killed_ns: list[int] = field(default_factory=list)
     worker: ConnectWorker | None = None
+    supervising: asyncio.Task[None] | None = None
     writer: database.Writer | None = None
 
     @classmethod
@@ -99,7 +101,7 @@ class ChangeDemo:
         seen = Arrivals(RequestLogReader(workspace.request_log))
         self.tell(f"waiting until the snapshot of {ROWS:,} rows has arrived")
         began_s = time.monotonic()
-        await self._until(seen, lambda: len(seen.snapshot) >= ROWS, "rows of the snapshot")
+        await self._until(seen, lambda: len(seen.snapshot), ROWS, "rows of the snapshot")
         self.tell(f"making {CHANGES:,} changes in {CHANGES_S:.0f} s")
         writer = self.writer = database.Writer(source.url, ROWS, CHANGES, CHANGES_S)
         writer.start()
@@ -112,7 +114,7 @@ class ChangeDemo:
         logged = await asyncio.to_thread(database.logged_changes, source.url)
         self.tell(f"waiting until {logged.total():,} changes of rows have arrived everywhere")
         expected = arrivals.masked(await asyncio.to_thread(database.rows_of, source.url), workspace.mask_key)
-        await self._until(seen, lambda: seen.changes.total() >= logged.total(), "changes at the webhook")
+        await self._until(seen, seen.changes.total, logged.total(), "changes at the webhook")
         tables = await self._compare_tables(expected)
         return await self._report(seen, logged, tables, time.monotonic() - began_s)
 
@@ -121,6 +123,8 @@ class ChangeDemo:
         if self.writer is not None:
             self.writer.stop()
         await self.load_test.kill()
+        if self.supervising is not None:
+            self.supervising.cancel()
         if self.worker is not None:
             await self.worker.stop()
         for server in (self.source, self.target):
@@ -140,6 +144,7 @@ class ChangeDemo:
         port = free_port()
         worker = self.worker = ConnectWorker(workspace.data / "connect", mesh.bootstrap, port)
         await worker.start()
+        self.supervising = asyncio.create_task(worker.supervise())
         pipe = change_pipe(
             worker.url,
             mesh.bootstrap,
@@ -161,8 +166,11 @@ class ChangeDemo:
             await process.kill()
             await asyncio.sleep(_BETWEEN_KILLS_S)
         self.tell("   kill -9 Kafka Connect")
+        before = worker.restarts
         await worker.process.kill()
-        await worker.start()
+        async with asyncio.timeout(_READY_S):
+            while worker.restarts == before:
+                await asyncio.sleep(_POLL_S)
         for server in (self.source, self.target):
             assert server.process is not None
             self.tell(f"   kill -9 {server.process.name}")
@@ -170,40 +178,35 @@ class ChangeDemo:
             await server.process.kill()
             await server.restart()
 
-    async def _until(self, seen: Arrivals, done: Callable[[], bool], what: str) -> None:
-        """Wait until something has arrived, or nothing more has for some time."""
-        last_s, before = time.monotonic(), -1
-        while not done():
+    async def _until(self, seen: Arrivals, count: Callable[[], int], goal: int, what: str) -> None:
+        """Wait until so many have arrived, or none has for a long time."""
+        patience = _Patience(self.tell, what)
+        while (now := count()) < goal:
+            if not await patience.wait(f"{now:,} of {goal:,}"):
+                return
             await self.load_test.count()
             await asyncio.to_thread(seen.read)
-            if (now := len(seen.first_ns)) != before:
-                last_s, before = time.monotonic(), now
-            elif time.monotonic() - last_s > _QUIET_S:
-                self.tell(f"   no more {what} for {_QUIET_S:.0f} s")
-                return
-            await asyncio.sleep(_POLL_S)
 
     async def _compare_tables(self, expected: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
-        """Compare the rows of both tables with the source until they are equal, or nothing changes any more."""
+        """Compare the rows of both tables with the source until they are equal, or none has for a long time."""
         warehouse = self.load_test.workspace.data / "lake"
-        last_s, before = time.monotonic(), [-1, -1]
+        patience = _Patience(self.tell, "rows that differ")
         while True:
-            found = await asyncio.gather(
+            read = await asyncio.gather(
                 asyncio.to_thread(database.rows_of, self.target.url),
                 asyncio.to_thread(arrivals.lake_rows, warehouse),
             )
-            wrong = [arrivals.different(expected, rows) for rows in found]
-            if wrong != before:
-                last_s, before = time.monotonic(), wrong
-            if not any(wrong) or time.monotonic() - last_s > _QUIET_S:
+            found = dict(zip((TABLE, LAKE), read, strict=True))
+            wrong = {name: arrivals.different(expected, rows) for name, rows in found.items()}
+            told = ", ".join(f"{name} {count:,}" for name, count in wrong.items())
+            if not any(wrong.values()) or not await patience.wait(told):
                 return {
                     name: {
                         "equal": len(expected.keys() & rows.keys()) - _unequal(expected, rows),
-                        "different": count,
+                        "different": wrong[name],
                     }
-                    for name, rows, count in zip((TABLE, LAKE), found, wrong, strict=True)
+                    for name, rows in found.items()
                 }
-            await asyncio.sleep(_POLL_S)
 
     async def _report(
         self, seen: Arrivals, logged: Any, tables: dict[str, dict[str, int]], seconds: float
@@ -212,15 +215,15 @@ class ChangeDemo:
         await asyncio.sleep(_POLL_S)  # for copies that come late
         await self.load_test.count()
         await asyncio.to_thread(seen.read)
-        answered = await arrivals.answers_ms(mesh.bootstrap, mesh.topics)
+        answered, unanswered = await arrivals.read_receipts(mesh.bootstrap, mesh.topics)
         answered[WEBHOOK] = {name: at_ns / 1e6 for name, at_ns in seen.first_ns.items()}
-        ambiguous = seen.ambiguous(self.killed_ns)
+        ambiguous = seen.ambiguous(self.killed_ns, unanswered.get(WEBHOOK, ()))
         return {
             "rows": ROWS,
             "changes": logged.total(),
             "different": sum(one["different"] for one in tables.values()),
             "lost": (logged - seen.changes).total() + max(0, ROWS - len(seen.snapshot)),
-            "duplicates": len(seen.repeated_ns) - ambiguous,
+            "duplicates": len(seen.repeated) - ambiguous,
             "ambiguous": ambiguous,
             "unexpected": (seen.changes - logged).total() + max(0, len(seen.snapshot) - ROWS),
             "seconds": round(seconds, 1),
@@ -229,6 +232,30 @@ class ChangeDemo:
                 name: lag_summary(seen.lags_ms(answered.get(name, {}))) for name in (WEBHOOK, TABLE, LAKE)
             },
         }
+
+
+class _Patience:
+    """Waits for something while it makes progress, and tells how far it is."""
+
+    def __init__(self, tell: Callable[[str], None], what: str) -> None:
+        self._tell = tell
+        self._what = what
+        self._before = ""
+        self._changed_s = self._told_s = time.monotonic()
+
+    async def wait(self, state: str) -> bool:
+        """Wait a moment; False: the state has not changed for a long time."""
+        now_s = time.monotonic()
+        if now_s - self._told_s > _TELL_S:
+            self._tell(f"   {self._what}: {state}")
+            self._told_s = now_s
+        if state != self._before:
+            self._before, self._changed_s = state, now_s
+        elif now_s - self._changed_s > _QUIET_S:
+            self._tell(f"   {self._what}: {state}, and no progress for {_QUIET_S:.0f} s")
+            return False
+        await asyncio.sleep(_POLL_S)
+        return True
 
 
 def _create_tables(url: str) -> None:

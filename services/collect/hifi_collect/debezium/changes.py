@@ -73,12 +73,11 @@ def _change(event: SourceEvent, envelope: dict[str, Any], record: ConsumerRecord
     key = orjson.loads(record.key) if record.key else {}
     # A deleted row has only its key where the table's replica identity is not FULL; the other columns are null then.
     committed_ms = record.timestamp if operation == "snapshot" else int(source["ts_ms"])
-    change = {"op": operation, "table": table, "key": key, "committed": rfc3339(committed_ms).decode()}
+    committed = rfc3339(committed_ms)
+    change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
     if operation == "update" and before is not None:
         change["before"] = before
-    return event._replace(
-        key=record.key or table.encode(),
-        data=orjson.dumps({**row, **key, CHANGE: change}),
-        headers=[*event.headers, ("ce_time", rfc3339(committed_ms)), ("ce_subject", table.encode())],
-        time_us=committed_ms * 1000,
-    )
+    subject = table.encode()
+    data = orjson.dumps({**row, **key, CHANGE: change})
+    headers = [*event.headers, ("ce_time", committed), ("ce_subject", subject)]
+    return SourceEvent(event.position, record.key or subject, data, headers, committed_ms * 1000)

@@ -119,7 +119,9 @@ def _content_mode(
     record: ConsumerRecord,
 ) -> Callable[[ConsumerRecord, DecodeLimits], DecodedEvent] | None:
     """What decodes a record that is a CloudEvent; None: it is none. Kafka protocol binding 1.0.2, section 3."""
-    headers = dict(record.headers or ())
+    if not record.headers:
+        return None
+    headers = dict(record.headers)
     content_type = headers.get(cloudevents.KAFKA_CONTENT_TYPE, b"").partition(b";")[0].strip().lower()
     if content_type == cloudevents.STRUCTURED:
         return lambda record, limits: cloudevents.structured(record.value, limits)

@@ -8,6 +8,7 @@ not write, because its commit is refused.
 import asyncio
 import contextlib
 import secrets
+from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -24,12 +25,18 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import TopicSource
 from hifi.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
+from hifi_collect.kafka.deleted_records import DeletedRecords
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import EventReader, SourceEvent, refused
 
 _RUN_BYTES: Final = 8
 _RETRY_S: Final = 0.5
+_BATCH_RECORDS: Final = 4000
+"""Largest number of records that are written at once: each batch waits for two answers of Kafka."""
+_FETCH_BYTES: Final = 4 * 1024 * 1024
+_TURN_RECORDS: Final = 500
+"""Records that are made events of before anything else gets a turn."""
 
 logger = log.get(__name__)
 
@@ -41,6 +48,8 @@ class _PartitionReading:
         self.source = source
         self.run = new_run()
         self.times = AcceptedTimes(assigned.metadata)
+        self.next = assigned.committed
+        """Offset to read next; None: the partition was not read before."""
 
 
 class KafkaTopicReader:
@@ -76,6 +85,7 @@ class KafkaTopicReader:
         self._registry = registry
         self._writer = writer
         self._event = events
+        self._deleted = DeletedRecords(pipe, service.health, writer.reporter)
         self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
         self._consumer = Consumer(
             service,
@@ -83,6 +93,9 @@ class KafkaTopicReader:
             ConsumerOptions(
                 [source.topic],
                 settings.topics.group(f"collect.{pipe}"),
+                batch_records=_BATCH_RECORDS,
+                pending_records=2 * _BATCH_RECORDS,
+                partition_fetch_bytes=_FETCH_BYTES,
                 foreign=True,
                 security=source.security,
             ),
@@ -96,7 +109,11 @@ class KafkaTopicReader:
 
     async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Write the records of a batch, and complete them when Kafka has acknowledged them."""
-        await self._write(assigned, batch, [self._event(record) for record in batch])
+        events: list[SourceEvent] = []
+        for at in range(0, len(batch), _TURN_RECORDS):
+            events += [self._event(record) for record in batch[at : at + _TURN_RECORDS]]
+            await asyncio.sleep(0)
+        await self._write(assigned, batch, events)
 
     async def _handle_poison(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
@@ -112,7 +129,12 @@ class KafkaTopicReader:
             await self._refuse_truncated(assigned)
         in_us, reading = now_us(), await self._reading(assigned)
         try:
-            await self._keep_times(assigned, reading, batch, in_us)
+            expected, reading.next = reading.next, batch[-1].offset + 1
+            start = partial(self._log_start, assigned)
+            await asyncio.gather(
+                self._keep_times(assigned, reading, batch, in_us),
+                self._deleted.look(assigned.tp, expected, batch[0].offset, start),
+            )
             pipe = self._registry.get(self._pipe)
             if pipe is None or pipe.pipe.source != self._source:
                 raise _given_up(assigned, "the pipe has another source now")
@@ -136,6 +158,15 @@ class KafkaTopicReader:
             found = self._readings[assigned] = _PartitionReading(assigned, source)
             assigned.metadata_at = found.times.text_from
         return found
+
+    async def _log_start(self, assigned: AssignedPartition) -> int:
+        while True:
+            try:
+                starts = await self._consumer.member.beginning_offsets([assigned.tp])
+                return int(starts[assigned.tp])
+            except KafkaError as error:
+                logger.warning("log-start-unknown", pipe=self._pipe, error=repr(error))
+            await _pause(assigned, "it was revoked before the start of its log was known")
 
     async def _topic_id(self, assigned: AssignedPartition) -> str:
         while True:

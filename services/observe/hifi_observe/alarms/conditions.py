@@ -21,7 +21,7 @@ _STANDSTILL_S = 5
 _PROGRESS = ("committed", "processed")
 """Offsets of a backlog; a service stands still if neither changes."""
 SKIPPED_S = 600
-"""Time for which the condition `offsets-lost` holds after the last deleted record, seconds."""
+"""Time for which `offsets-lost` and `source-deleted` hold after the last deleted record, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,7 @@ def find_conditions(
                 )
                 found |= owner_condition(pipe, bad["destination"], bad["reason"], bad["in_a_row"])
     found |= _groups(store)
+    found |= _sources(store, now_us)
     found |= _observe(store, now_us, partitions, thresholds)
     if thresholds.rating and rate > thresholds.rating * thresholds.rating_share:
         found["traffic", "", ""] = (
@@ -165,6 +166,18 @@ def _observe(store: MinuteStore, now_us: int, partitions: int, thresholds: Thres
         found["offsets-lost", "", ""] = ", ".join(
             f"{count} records of {topic}" for topic, count in sorted(skipped.items())
         )
+    return found
+
+
+def _sources(store: MinuteStore, now_us: int) -> dict[Key, str]:
+    """Records of sources that were deleted before collect read them."""
+    found: dict[Key, str] = {}
+    for one in store.live.values():
+        for pipe, partition, records, first, last, at_ms in one.get("source_deleted", ()):
+            if now_us - at_ms * 1000 < SKIPPED_S * 1_000_000:
+                found["source-deleted", pipe, partition] = (
+                    f"{records} records of {partition}, offsets {first} to {last}, were deleted before they were read"
+                )
     return found
 
 

@@ -329,6 +329,19 @@ RUNBOOKS: Final = {
             "If observe does not catch up within minutes, add an instance: `hifi up --scale observe=2`.",
         ),
     ),
+    "source-deleted": Runbook(
+        "Kafka deleted records of a source's topic before collect read them: they are lost to the pipe, and later ones "
+        "are read as usual. The alarm ends an hour and ten minutes after the last of them.",
+        (
+            "collect was off, or the pipe was paused, for longer than the retention of the topic.",
+            "The topic's retention by size is small for its backlog, or somebody deleted records.",
+        ),
+        (
+            "Note the offsets in the alarm; the log of collect has them, too: `source-records-deleted`.",
+            "Raise `retention.ms` and `retention.bytes` of the topic.",
+            "Have the producer of the topic write the data again; for `debezium` give the pipe another name and topic.",
+        ),
+    ),
     "offsets-lost": Runbook(
         "Kafka deleted records before observe read them, so minutes of that time are incomplete. The alarm "
         "ends an hour and ten minutes after the last of them.",

@@ -23,6 +23,8 @@ class AckReport:
     """Pipe to requests refused since the previous ack report because it is paused."""
     of_ingest: bool = True
     """Whether it is ingest's, and so its heartbeat."""
+    deleted: tuple[tuple[str, str, int, int], ...] = ()
+    """Pipe, source partition, first and last offset of records that were deleted before collect read them."""
 
     @property
     def failed(self) -> int:
@@ -47,6 +49,11 @@ def parse(value: bytes | None) -> AckReport:
         answers = {str(status): int(count) for status, count in (body.get("answers") or {}).items()}
         paused = {str(pipe): int(count) for pipe, count in (body.get("paused") or {}).items()}
         of_ingest = body.get("service", "ingest") == "ingest"
-        return AckReport(str(body["epoch"]), ranges, bool(body.get("closed")), answers, paused, of_ingest)
+        deleted = tuple(
+            (str(pipe), str(partition), int(first), int(last))
+            for pipe, partition, first, last in body.get("deleted") or ()
+        )
+        closed = bool(body.get("closed"))
+        return AckReport(str(body["epoch"]), ranges, closed, answers, paused, of_ingest, deleted)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAnEvent(f"not an ack report: {error!r}") from None

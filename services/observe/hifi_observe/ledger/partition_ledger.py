@@ -192,7 +192,9 @@ class PartitionLedger:
     def _take_ack_reports(self, topic: str, records: Sequence[ConsumedRecord]) -> None:
         for record in records:
             try:
-                self.ingest.add(record.offset, record.timestamp, ack_report.parse(record.value))
+                report = ack_report.parse(record.value)
+                self.ingest.add(record.offset, record.timestamp, report)
+                self.live.source_deleted(report.deleted, record.timestamp)
             except NotAnEvent:
                 self.foreign[topic] += 1
         self._apply_ack_reports()

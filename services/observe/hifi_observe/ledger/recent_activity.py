@@ -1,6 +1,7 @@
 """What happened recently on a partition: records by stage, lags, dead letters, destinations that keep failing."""
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -67,6 +68,9 @@ class RecentActivity:
         """Topic to offsets that Kafka had deleted before observe read them."""
         self.skipped_us = 0
         """When that was last found, microseconds since 1970 UTC."""
+        self.deleted: dict[tuple[str, str], tuple[int, int, int, int]] = {}
+        """Pipe and source partition to number, first and last offset of the records that were deleted before collect
+        read them, and when that was last reported, milliseconds since 1970 UTC."""
         self._dead_letters: defaultdict[str, Counter[int]] = defaultdict(Counter)
         """Pipe to second since 1970 UTC to dead letters appended in it."""
         self.revisions: defaultdict[str, dict[int, Counter[str]]] = defaultdict(dict)
@@ -146,6 +150,12 @@ class RecentActivity:
         """Count offsets that Kafka had deleted before they were read."""
         self.skipped[topic] += number
         self.skipped_us = now_us
+
+    def source_deleted(self, ranges: Iterable[tuple[str, str, int, int]], append_ms: int) -> None:
+        """Add offsets of sources that were deleted before collect read them."""
+        for pipe, partition, first, last in ranges:
+            records, start, _, _ = self.deleted.get((pipe, partition), (0, first, 0, 0))
+            self.deleted[pipe, partition] = (records + last - first + 1, start, last, append_ms)
 
     def lags(self, pipe: str, revision: int, values_us: list[int]) -> None:
         """Add lags of successful deliveries from accepted time, microseconds."""

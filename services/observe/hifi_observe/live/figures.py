@@ -46,6 +46,7 @@ def of_ledger(
         "breakers": [[*key, reports.dump()] for key, reports in sorted(live.breakers.items())],
         "skipped": dict(live.skipped),
         "skipped_at": live.skipped_us,
+        "source_deleted": [[*key, *found] for key, found in sorted(live.deleted.items())],
         "ack_reported": ledger.ingest.last_ms,
         "foreign": sum(ledger.foreign.values()),
         "too_late": sum(ledger.too_late.values()),

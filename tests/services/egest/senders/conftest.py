@@ -1,8 +1,10 @@
 """The kinds of destinations that the contract suite runs on, each of them real."""
 
+import asyncio
 import sys
 import tomllib
-from collections.abc import Iterator
+import uuid
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "retrier"))
 
+from event_logs import KeyedTopic, Webhook
+from fake_destination import destination
 from kind_tables import PostgresTable, SqliteTable
 from object_stores import ObjectBucket, ObjectFolder
 from postgres_server import PROGRAMS, PostgresServer
 from s3_server import ACCESS_KEY, PROGRAM, SECRET_KEY, S3Server
+
+from hifi_infra.kafka.cluster import KafkaCluster
 
 ROOT = Path(__file__).parents[4]
 SQLITE = ROOT / "examples/destinations/sqlite"
@@ -36,6 +42,31 @@ def sqlite_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.syspath_prepend(str(SQLITE))
     return site
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[Webhook]:
+    async with destination() as server:
+        yield Webhook(server)
+
+
+@pytest.fixture(scope="session")
+def destination_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A Kafka of this session that may be frozen."""
+    cluster = KafkaCluster(tmp_path_factory.mktemp("destination"))
+    with asyncio.Runner() as runner:
+        runner.run(cluster.start())
+        try:
+            yield cluster
+        finally:
+            runner.run(cluster.kill())
+
+
+@pytest.fixture
+async def kafka_topic(destination_cluster: KafkaCluster) -> KeyedTopic:
+    topic = KeyedTopic(destination_cluster, "out." + uuid.uuid4().hex[:12])
+    await topic.create()
+    return topic
 
 
 @pytest.fixture

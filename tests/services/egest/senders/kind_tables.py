@@ -15,17 +15,24 @@ import psycopg
 class KindUnderTest(Protocol):
     """A destination of one kind that keeps the `number` of the newest event of each `key`."""
 
+    refusal = "not-json"
+    """The reason of the dead letter of an event whose data is not JSON and that has no subject."""
+
     def declared(self, **more: Any) -> dict[str, Any]:
         """The destination `d` in a pipe."""
 
     async def rows(self) -> dict[str, int]:
         """The numbers by event key."""
 
+    async def history(self) -> list[tuple[str, int]]:
+        """Key and number of what was written, in its order; of a table, its rows."""
+        return list((await self.rows()).items())
+
     def locked(self) -> AbstractAsyncContextManager[None]:
         """Nothing can be written while the block runs."""
 
 
-class SqliteTable:
+class SqliteTable(KindUnderTest):
     """A table that the kind of the example writes."""
 
     def __init__(self, folder: Path) -> None:
@@ -48,7 +55,7 @@ class SqliteTable:
             connection.execute("ROLLBACK")
 
 
-class PostgresTable:
+class PostgresTable(KindUnderTest):
     """A table with the columns `key` and `number` that the kind `postgres` writes."""
 
     VARIABLE = "TEST_POSTGRES_URL"

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from kind_tables import KindUnderTest
 from pyarrow import parquet
 from s3_server import BUCKET, S3Server
 
 
-class ObjectFolder:
+class ObjectFolder(KindUnderTest):
     """Objects below a folder of this machine, where a reader takes the newest row of a key by its offset."""
 
     def __init__(self, root: Path, form: str = "ndjson") -> None:
@@ -42,6 +43,9 @@ class ObjectFolder:
         counted = Counter((row["hifi_partition"], row["hifi_offset"]) for row in self.table())
         assert set(counted.values()) <= {1}, "a row is there twice"
         return sorted(offset for _, offset in counted)
+
+    async def history(self) -> list[tuple[str, int]]:
+        return [(row["data"]["key"], row["data"]["number"]) for row in self.table()]
 
     async def rows(self) -> dict[str, int]:
         self.offsets()

@@ -1,6 +1,7 @@
 """What every kind of destinations promises: order, retries, dead letters, once, back-pressure."""
 
 import asyncio
+from typing import Any
 
 import orjson
 import pytest
@@ -18,10 +19,38 @@ LOCAL = {"local_attempts": 1}
 ACCEPTED_US = 1_763_953_200_000_000
 
 
-@pytest.fixture(params=["sqlite", "postgres", "object_folder", "object_bucket"])
+WRITERS = ["kafka_topic", "postgres", "object_folder", "object_bucket", "sqlite"]
+
+
+@pytest.fixture(params=["http", *WRITERS])
 def kind(request: pytest.FixtureRequest) -> KindUnderTest:
     """One kind after the other."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=WRITERS)
+def written_kind(request: pytest.FixtureRequest) -> KindUnderTest:
+    """One kind that has a writer after the other: all but HTTP, whose receiver recognizes repetitions itself."""
+    return request.getfixturevalue(request.param)
+
+
+MISSING = {
+    "http": {"headers": {"authorization": {"env": "TEST_NO_SECRET"}}},
+    "kafka_topic": {
+        "settings": {"security": {"protocol": "SASL_SSL", "user": "u", "password_file": "/no/file"}}
+    },
+    "postgres": {"settings": {"url": {"env": "TEST_NO_SECRET"}}},
+    "object_bucket": {
+        "settings": {
+            "s3": {
+                "bucket": "b",
+                "access_key": {"env": "TEST_NO_SECRET"},
+                "secret_key": {"env": "TEST_NO_SECRET"},
+            }
+        }
+    },
+}
+"""Keys of a destination whose secret is missing; a folder and the example have no secret."""
 
 
 def writer(kind: KindUnderTest) -> DestinationWriter:
@@ -33,14 +62,15 @@ def writer(kind: KindUnderTest) -> DestinationWriter:
 def outbound(key: str, offset: int) -> OutboundEvent:
     """An event whose number is its offset."""
     body = orjson.dumps({"key": key, "number": offset})
-    return OutboundEvent(body, "application/json", {"id": str(offset)}, key.encode(), 0, offset, ACCEPTED_US)
+    attributes = {"id": str(offset), "subject": key}
+    return OutboundEvent(body, "application/json", attributes, key.encode(), 0, offset, ACCEPTED_US)
 
 
 def numbered(stream: EgestStream, key: str, number: int, to: str = "d") -> Record:
-    return stream.record(to, key=key, data={"key": key, "number": number})
+    return stream.record(to, key=key, data={"key": key, "number": number}, ce_subject=key.encode())
 
 
-async def test_each_event_is_written_and_has_its_receipt_and_the_newest_of_a_key_is_last(
+async def test_each_event_is_written_in_the_order_of_its_key_and_has_its_receipt(
     kind: KindUnderTest, stream: EgestStream
 ) -> None:
     async with running_egest(stream, pipe_to("flights", kind.declared(batch={"size": 20, "wait": "20ms"}))):
@@ -50,7 +80,13 @@ async def test_each_event_is_written_and_has_its_receipt_and_the_newest_of_a_key
     assert outcomes(receipts) == ["delivered"] * 200
     assert {receipt[event.STATUS] for receipt in receipts} == {"200"}
     assert {at.offset for at in (await stream.committed()).values()} == {200}
-    assert await kind.rows() == {f"k{number % 7}": number for number in range(200)}
+    newest = {f"k{number % 7}": number for number in range(200)}
+    assert await kind.rows() == newest
+    history = await kind.history()
+    assert dict(history) == newest
+    for key in newest:
+        numbers = [number for other, number in history if other == key]
+        assert numbers == sorted(numbers)
 
 
 async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_the_batch_are_written(
@@ -68,7 +104,7 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
         receipts = await stream.receipts(60)
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(record.key.decode() for record in letters) == ["k11", "k12", "k40"]
-    assert {texts(letter)[event.REASON] for letter in letters} == {"not-json"}
+    assert {texts(letter)[event.REASON] for letter in letters} == {kind.refusal}
     assert sorted(outcomes(receipts)) == ["dead-letter"] * 3 + ["delivered"] * 57
     assert await kind.rows() == {f"k{n}": n for n in range(60) if n not in poison}
 
@@ -100,21 +136,23 @@ async def until_delivered(stream: EgestStream, count: int) -> None:
     assert found.count("delivered") == count
 
 
-async def test_an_older_event_changes_nothing_and_the_same_event_is_written_once(kind: KindUnderTest) -> None:
-    one = writer(kind)
+async def test_an_older_event_changes_nothing_and_the_same_event_is_written_once(
+    written_kind: KindUnderTest,
+) -> None:
+    one = writer(written_kind)
     await one.write([outbound("k", 5), outbound("k", 6)])
     await one.write([outbound("k", 3), outbound("other", 4)])
     await one.write([outbound("k", 6)])
-    assert await kind.rows() == {"k": 6, "other": 4}
+    assert await written_kind.rows() == {"k": 6, "other": 4}
     await one.close()
 
 
-async def test_a_batch_with_an_event_that_is_rejected_writes_nothing(kind: KindUnderTest) -> None:
-    one = writer(kind)
+async def test_a_batch_with_an_event_that_is_rejected_writes_nothing(written_kind: KindUnderTest) -> None:
+    one = writer(written_kind)
     await one.write([outbound("k", 1)])
     with pytest.raises(Rejected):
-        await one.write([outbound("k", 2), outbound("k", 3)._replace(data=b"{")])
-    assert await kind.rows() == {"k": 1}
+        await one.write([outbound("k", 2), outbound("k", 3)._replace(data=b"{", attributes={"id": "3"})])
+    assert await written_kind.rows() == {"k": 1}
     await one.close()
 
 
@@ -135,3 +173,23 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
     found = [one[event.OUTCOME] for one in receipts if one[event.DESTINATION] == "d"]
     assert len(found) == 101
     assert set(found) == {"delivered", "retry"}
+
+
+@pytest.fixture(params=MISSING)
+def without_secret(request: pytest.FixtureRequest) -> tuple[KindUnderTest, dict[str, Any]]:
+    """One kind that needs a secret after the other, and its destination without one."""
+    kind: KindUnderTest = request.getfixturevalue(request.param)
+    return kind, kind.declared(**MISSING[request.param])
+
+
+async def test_while_a_secret_is_missing_deliveries_go_to_the_retrier(
+    without_secret: tuple[KindUnderTest, dict[str, Any]], stream: EgestStream
+) -> None:
+    kind, declared = without_secret
+    async with running_egest(stream, pipe_to("flights", declared)) as egest:
+        await stream.enriched(numbered(stream, "k", 1))
+        [receipt] = await stream.receipts(1)
+        warnings = egest.service.health.warnings
+    assert (receipt[event.OUTCOME], receipt[event.REASON]) == ("retry", "unusable")
+    assert any("destination flights/d" in subject for subject in warnings)
+    assert await kind.rows() == {}

@@ -10,65 +10,17 @@ from typing import Any
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord
 from egest_stream import EgestStream, outcomes, pipe_to, process, running_egest, texts, until
+from event_logs import OutTopic
 from fake_destination import destination
 from running_retrier import retrying
 
 from hifi import event
-from hifi.connectors.installed import read_settings
-from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.connectors.kind import OutboundEvent
 from hifi.errors import HifiError, Rejected
-from hifi.kafka.admin import partition_counts
-from hifi.pipe.model import Pipe
 
 EVENTS = 4000
-
-
-class OutTopic:
-    """A topic at the destination and its positions topic."""
-
-    def __init__(self, kafka: str, name: str) -> None:
-        self.kafka = kafka
-        self.name = name
-
-    def declared(self, **more: Any) -> dict[str, Any]:
-        settings = {"bootstrap": self.kafka, "topic": self.name, "positions_topic": f"{self.name}-positions"}
-        return {"name": "d", "kind": "kafka", "settings": settings | more.pop("settings", {}), **more}
-
-    def pipe(self, **more: Any) -> Pipe:
-        return pipe_to("flights", self.declared(**more))
-
-    def writer(self, **settings: Any) -> DestinationWriter:
-        (declared,) = self.pipe(settings=settings).destinations
-        kind, read = read_settings(declared)
-        return kind.open(read, WriterContext("s", "flights", "d", 16, 10.0))
-
-    async def records(self, isolation: str = "read_committed") -> list[ConsumerRecord]:
-        """All records of the topic, in their order within a partition, once their transactions are decided."""
-        options = {"bootstrap_servers": self.kafka, "enable_auto_commit": False}
-        consumer = AIOKafkaConsumer(**options, isolation_level=isolation)
-        # Kafka acknowledges a commit before it writes the markers: until then `read_committed` ends before the records.
-        all_records = AIOKafkaConsumer(**options)
-        await consumer.start()
-        await all_records.start()
-        try:
-            count = (await partition_counts(self.kafka, [self.name])).get(self.name, 0)
-            tps = [TopicPartition(self.name, number) for number in range(count)]
-            consumer.assign(tps)
-            ends = await all_records.end_offsets(tps)
-            found: list[ConsumerRecord] = []
-            for tp in tps:
-                consumer.seek(tp, 0)
-            unread = [tp for tp in tps if ends[tp]]
-            while unread:
-                for records in (await consumer.getmany(*unread, timeout_ms=200)).values():
-                    found += records
-                unread = [tp for tp in unread if await consumer.position(tp) < ends[tp]]
-            return found
-        finally:
-            await consumer.stop()
-            await all_records.stop()
 
 
 @pytest.fixture

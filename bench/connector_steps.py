@@ -1,0 +1,186 @@
+"""The measured steps: what each one reads and writes, the service that does it, and the loop that does it by hand."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from connector_targets import FolderTarget, TableTarget, Target, TopicTarget
+from enriched_events import PIPE, order, write_enriched
+
+from hifi.event import Record
+from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
+from hifi.topics import Topics
+from hifi_infra.kafka.stream_setup import prepare, put_in_force
+
+BARE: Final = Path(__file__).parent / "peers/bare"
+PARTITIONS: Final = 4
+EVENTS: Final = 60_000
+BATCH: Final = 500
+"""Largest number of events in a write to a destination, of the service and of the loop."""
+DATABASE_URL: Final = "BENCH_DATABASE"
+SOURCES: Final = ("kafka source", "debezium source")
+DESTINATIONS: Final = (
+    "kafka",
+    "postgres upsert",
+    "postgres append",
+    "objects ndjson",
+    "objects parquet",
+)
+_AT_ONCE: Final = 5000
+_COLUMNS: Final = {"id": "id", "total": "total", "note": "note"}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the steps of a round share.
+
+    Attributes:
+        kafka: bootstrap servers.
+        connect: URL of a program that answers as Kafka Connect does.
+        database: URL of a database.
+        folder: of the round.
+    """
+
+    kafka: str
+    connect: str
+    database: str
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step whose input is written. The service and the loop read the same records.
+
+    Attributes:
+        service: of the mesh.
+        target: makes what the service writes to, empty.
+        loop: command of the loop.
+        loop_target: makes what the loop writes to, empty.
+    """
+
+    service: str
+    target: Callable[[], Target]
+    loop: list[str]
+    loop_target: Callable[[], Target]
+
+
+async def prepare_step(name: str, scene: Scene, topics: Topics) -> Step:
+    """Make the stream, declare its pipe, and write the input of a step."""
+    make = _source if name in SOURCES else _destination
+    return await make(name, scene, topics)
+
+
+async def _source(name: str, scene: Scene, topics: Topics) -> Step:
+    """From a topic to `raw`."""
+    kind = name.partition(" ")[0]
+    topic, partitions = f"{topics.stream}-source", PARTITIONS if kind == "kafka" else 1
+    await TopicTarget(scene.kafka, topic).create(partitions)
+    source: dict[str, Any] = {"kind": kind, "bootstrap": scene.kafka, "topic": topic}
+    if kind == "debezium":
+        database = {"host": "db", "name": "shop", "user": "hifi", "password_file": "/etc/hostname"}
+        source |= {"connect": scene.connect, "database": database, "tables": ["public.orders"]}
+    await _declare(scene, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
+    await _write_source(scene.kafka, topic, partitions, kind)
+    loop_target = TopicTarget(scene.kafka, f"{topics.stream}-loop")
+    await loop_target.create(PARTITIONS)
+    return Step(
+        "collect",
+        lambda: TopicTarget(scene.kafka, topics.raw),
+        _loop("source_loop.py", kind, scene.kafka, topic, loop_target.topic, str(PARTITIONS)),
+        lambda: loop_target,
+    )
+
+
+async def _destination(name: str, scene: Scene, topics: Topics) -> Step:
+    """From `enriched` to a destination."""
+    kind, _, form = name.partition(" ")
+    made = {"kafka": _topic, "postgres": _table, "objects": _files}[kind]
+    settings, target, loop_target, where = await made(form, scene, topics)
+    declared = {"name": "d", "kind": kind, "settings": settings, "batch": {"size": BATCH, "wait": "50ms"}}
+    await _declare(scene, topics, {"keys": [{"sha256": "0" * 64}]}, declared)
+    await write_enriched(scene.kafka, topics, EVENTS, PARTITIONS, "d")
+    loop = _loop("destination_loop.py", form or kind, scene.kafka, topics.enriched, where, str(BATCH))
+    return Step("egest", target, loop, loop_target)
+
+
+_Made = tuple[dict[str, Any], Callable[[], Target], Callable[[], Target], str]
+"""Settings of the destination, its target, that of the loop, and where the loop writes."""
+
+
+async def _topic(_: str, scene: Scene, topics: Topics) -> _Made:
+    targets = [TopicTarget(scene.kafka, f"{topics.stream}-{name}") for name in ("destination", "loop")]
+    for target in targets:
+        await target.create(PARTITIONS)
+    own, loop = targets
+    settings = {
+        "bootstrap": scene.kafka,
+        "topic": own.topic,
+        "positions_topic": f"{topics.stream}-positions",
+    }
+    return settings, lambda: own, lambda: loop, loop.topic
+
+
+async def _table(form: str, scene: Scene, _: Topics) -> _Made:
+    settings = {
+        "url": {"env": DATABASE_URL},
+        "table": "orders",
+        "mode": form,
+        "columns": _COLUMNS,
+        "key": ["id"] if form == "upsert" else [],
+    }
+
+    def table() -> Target:
+        return TableTarget(scene.database, append=form == "append")
+
+    return settings, table, table, scene.database
+
+
+async def _files(form: str, scene: Scene, topics: Topics) -> _Made:
+    own, loop = (scene.folder / topics.stream / name for name in ("objects", "loop"))
+    types = {"id": "long", "total": "double", "note": "string"}
+    columns = {name: {"path": name, "type": kind} for name, kind in types.items()}
+    settings = {"folder": str(own), "format": form, "columns": columns}
+    return settings, lambda: FolderTarget(own, form), lambda: FolderTarget(loop, form), str(loop)
+
+
+def _loop(script: str, *arguments: str) -> list[str]:
+    return [sys.executable, str(BARE / script), *arguments]
+
+
+async def _declare(scene: Scene, topics: Topics, source: dict[str, Any], destination: dict[str, Any]) -> None:
+    await prepare(scene.kafka, topics, PARTITIONS)
+    pipe = Pipe.model_validate({"pipe": PIPE, "source": source, "destinations": [destination]})
+    await put_in_force(scene.kafka, topics, [pipe])
+
+
+async def _write_source(kafka: str, topic: str, partitions: int, kind: str) -> None:
+    """Write orders, or their inserts as Debezium writes them, to a topic."""
+    producer = Producer(kafka, "bench")
+    await producer.start()
+    for first in range(0, EVENTS, _AT_ONCE):
+        records: list[list[Record]] = [[] for _ in range(partitions)]
+        for number in range(first, min(first + _AT_ONCE, EVENTS)):
+            value = order(number) if kind == "kafka" else _insert(number)
+            key = b"k%d" % number if kind == "kafka" else b'{"id":%d}' % number
+            records[number % partitions].append(Record(key, value, []))
+        for partition, some in enumerate(records):
+            await producer.send_and_wait(topic, partition, some)
+    await producer.stop()
+
+
+def _insert(number: int) -> bytes:
+    place = {"db": "shop", "schema": "public", "table": "orders", "txId": number, "lsn": number}
+    source = {"version": "3.4.0.Final", "connector": "postgresql", "name": "shop", **place}
+    return orjson.dumps(
+        {
+            "before": None,
+            "after": orjson.Fragment(order(number)),
+            "source": source | {"ts_ms": 1_764_000_000_000 + number},
+            "op": "c",
+            "ts_ms": 1_764_000_000_000 + number,
+        }
+    )

@@ -1,0 +1,38 @@
+"""Orders on the topic `enriched`, as enrich writes them, for measurements of a destination's step alone."""
+
+from typing import Final
+
+from hifi.clock import now_us
+from hifi.event import HOP, IDENTITY, Record, identity_prefix, seq_text
+from hifi.kafka.producer import Producer
+from hifi.topics import Topics
+
+PIPE: Final = "orders"
+_AT_ONCE: Final = 5000
+
+
+def order(number: int) -> bytes:
+    """The data of an event, JSON of about 340 bytes."""
+    return b'{"id":%d,"total":%d.5,"note":"%b"}' % (number, number % 1000, b"n" * 300)
+
+
+async def write_enriched(kafka: str, topics: Topics, events: int, partitions: int, destination: str) -> None:
+    """Write events of the pipe `orders` for one destination, the same number to each partition."""
+    producer = Producer(kafka, "bench")
+    await producer.start()
+    start_us = now_us()
+    identity = identity_prefix(PIPE, 1, 1, start_us)
+    for first in range(0, events // partitions, _AT_ONCE):
+        for partition in range(partitions):
+            records = []
+            for at in range(first, min(first + _AT_ONCE, events // partitions)):
+                number = at * partitions + partition
+                headers = [
+                    (IDENTITY, identity + b"%d;%b" % (start_us // 60_000_000, seq_text(7, number))),
+                    (HOP, b"%d;%d;%b" % (start_us, at, destination.encode())),
+                    ("ce_id", b"%d" % number),
+                    ("ce_type", b"order"),
+                ]
+                records.append(Record(b"k%d" % number, order(number), headers))
+            await producer.send_and_wait(topics.enriched, partition, records)
+    await producer.stop()

@@ -1,0 +1,146 @@
+"""Writes events of a topic to a destination, by hand with aiokafka, psycopg or pyarrow, until it is ended.
+
+`python destination_loop.py KIND KAFKA SOURCE TARGET BATCH`: KIND is `kafka` (transactions with the read offsets:
+exactly once), `upsert` (a row is replaced by its position), `append` (rows that exist already are left out), `ndjson`
+or `parquet` (files that are on disk before the commit). No retries, no dead letters, no receipts: an event that cannot
+be written ends the program.
+"""
+
+import asyncio
+import io
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pyarrow as pa
+import uvloop
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+from pyarrow import parquet
+
+COLUMNS = "(id, total, note, hifi_partition, hifi_offset) VALUES (%s, %s, %s, %s, %s)"
+UPSERT = (
+    f"INSERT INTO orders AS present {COLUMNS} ON CONFLICT (id) DO UPDATE SET total = EXCLUDED.total,"
+    " note = EXCLUDED.note, hifi_partition = EXCLUDED.hifi_partition, hifi_offset = EXCLUDED.hifi_offset"
+    " WHERE present.hifi_partition <> EXCLUDED.hifi_partition OR present.hifi_offset <= EXCLUDED.hifi_offset"
+)
+APPEND = f"INSERT INTO orders {COLUMNS} ON CONFLICT (hifi_partition, hifi_offset) DO NOTHING"
+
+
+async def batches(consumer: AIOKafkaConsumer, size: int) -> AsyncIterator[dict[TopicPartition, Any]]:
+    """Records by partition, at most `size` of all partitions together."""
+    while True:
+        found = await consumer.getmany(timeout_ms=500, max_records=size)
+        if found:
+            yield found
+
+
+def ends(found: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What to commit after a batch."""
+    return {tp: OffsetAndMetadata(records[-1].offset + 1, "") for tp, records in found.items()}
+
+
+async def to_kafka(consumer: AIOKafkaConsumer, kafka: str, group: str, target: str, size: int) -> None:
+    """Write each batch and its offsets in a transaction."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka, transactional_id=group)
+    async with producer:
+        async for found in batches(consumer, size):
+            async with producer.transaction():
+                sent = [
+                    await producer.send(target, one.value, key=one.key)
+                    for records in found.values()
+                    for one in records
+                    if isinstance(orjson.loads(one.value), dict)
+                ]
+                await asyncio.gather(*sent)
+                await producer.send_offsets_to_transaction(ends(found), group)
+
+
+async def to_postgres(consumer: AIOKafkaConsumer, url: str, statement: str, size: int) -> None:
+    """Write each batch in a transaction, and commit its offsets afterwards."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        async for found in batches(consumer, size):
+            rows = []
+            for tp, records in found.items():
+                for one in records:
+                    data = orjson.loads(one.value)
+                    rows.append((data["id"], data["total"], data["note"], tp.partition, one.offset))
+            async with connection.transaction(), connection.cursor() as cursor:
+                await cursor.executemany(statement, rows)
+            await consumer.commit(ends(found))
+
+
+async def to_files(consumer: AIOKafkaConsumer, folder: Path, kind: str, size: int) -> None:
+    """Write a file for each partition of a batch, and commit when all are on disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    async for found in batches(consumer, size):
+        for tp, records in found.items():
+            rows = [row(one, tp.partition) for one in records]
+            content = await asyncio.to_thread(encode, rows, kind)
+            name = f"{tp.partition}.{records[0].offset:010d}.{kind}"
+            await asyncio.to_thread(store, folder, name, content)
+        await consumer.commit(ends(found))
+
+
+def row(record: ConsumerRecord, partition: int) -> dict[str, Any]:
+    """The columns of an event."""
+    data = orjson.loads(record.value)
+    headers = dict(record.headers)
+    return {
+        "hifi_partition": partition,
+        "hifi_offset": record.offset,
+        "ce_id": headers["ce_id"].decode(),
+        "ce_type": headers["ce_type"].decode(),
+        "id": data["id"],
+        "total": data["total"],
+        "note": data["note"],
+    }
+
+
+def encode(rows: Sequence[dict[str, Any]], kind: str) -> bytes:
+    """The content of a file."""
+    if kind == "ndjson":
+        return b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in rows)
+    sink = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(list(rows)), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def store(folder: Path, name: str, content: bytes) -> None:
+    """Give the file its name only when it is on disk."""
+    part = folder / f".{name}"
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(folder / name)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+async def main(kind: str, kafka: str, source: str, target: str, batch: str) -> None:
+    """Write until ended."""
+    group, size = f"{source}-{kind}-bare", int(batch)
+    consumer = AIOKafkaConsumer(
+        source,
+        bootstrap_servers=kafka,
+        group_id=group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    async with consumer:
+        if kind == "kafka":
+            await to_kafka(consumer, kafka, group, target, size)
+        elif kind in ("ndjson", "parquet"):
+            await to_files(consumer, Path(target), kind, size)
+        else:
+            await to_postgres(consumer, target, UPSERT if kind == "upsert" else APPEND, size)
+
+
+if __name__ == "__main__":
+    uvloop.run(main(*sys.argv[1:]))
