@@ -48,6 +48,15 @@ def up(
             show_default="1",
         ),
     ] = None,
+    kafka_version: Annotated[
+        str,
+        typer.Option(
+            "--kafka-version",
+            metavar="VERSION",
+            help="Version of the brokers to start. Default: that of the last start on --data, otherwise the one that "
+            "hifi is tested with.",
+        ),
+    ] = "",
     scale: Scale = None,
     autoscale: Annotated[
         list[str] | None,
@@ -131,6 +140,7 @@ def up(
             "--control": control,
             "--autoscale": autoscale,
             "--connect": connect,
+            "--kafka-version": kafka_version,
         }
         refuse_with_colours(not_with)
         up_colours(
@@ -148,6 +158,7 @@ def up(
         kafka=kafka,
         brokers=brokers,
         secure=secure,
+        kafka_version=kafka_version,
         partitions=partitions,
         port=port,
         console_port=console_port,
@@ -160,9 +171,9 @@ def up(
         else {},
         python_path=_python_path(pipes, data.resolve()),
     )
-    if kafka and brokers:
+    if kafka and (brokers or kafka_version):
         raise Misconfigured(
-            "--brokers starts a Kafka cluster and --kafka uses an existing one: give one of them"
+            "--brokers and --kafka-version start a Kafka cluster and --kafka uses an existing one: give one of them"
         )
     if connect and (kafka or secure):
         raise Misconfigured(

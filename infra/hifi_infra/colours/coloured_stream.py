@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final
@@ -16,13 +16,19 @@ from typing import IO, Final
 from aiokafka.errors import KafkaError
 
 from hifi import log
-from hifi.control.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, other
+from hifi.control.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourSetup, ColourState, other
 from hifi.errors import HifiError, Misconfigured
 from hifi.kafka.admin import create_topics
 from hifi.settings import StreamSettings, load
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.colour_log import ColourLog
-from hifi_infra.colours.colour_mesh import ColourAddress, ColourMesh, colour_topics, wait_until_ready
+from hifi_infra.colours.colour_mesh import (
+    ColourAddress,
+    ColourMesh,
+    MeshCommand,
+    colour_topics,
+    wait_until_ready,
+)
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.haproxy import HAProxy
 from hifi_infra.colours.switch import Switch
@@ -49,7 +55,7 @@ class ColouredPlan:
         data: folder for all state; each colour has a folder in it.
         stream: name of the stream, the same in both colours.
         port: the front accepts events here.
-        mesh_command: makes the command that runs the mesh of a colour.
+        mesh_command: of both colours.
         trigger: of enrich.
         env: more variables for both colours, such as secrets that pipes refer to.
     """
@@ -57,7 +63,7 @@ class ColouredPlan:
     data: Path
     stream: str
     port: int
-    mesh_command: Callable[[ColourAddress], Sequence[str]]
+    mesh_command: MeshCommand
     trigger: Trigger = "auto"
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -177,7 +183,7 @@ class ColouredStream:
         for name, address in addresses.items():
             self.meshes[name] = ColourMesh(
                 address,
-                plan.mesh_command(address),
+                plan.mesh_command,
                 colour_topics(plan.stream, name),
                 bootstrap,
                 {**plan.env, "HIFI_OBSERVE_COLOURS": plan.control.control},
@@ -206,6 +212,7 @@ class ColouredStream:
                 (f"http://127.0.0.1:{one.port}",),
                 f"http://127.0.0.1:{one.console_port}",
                 known.kafka if known else "",
+                known.setup if known else ColourSetup(),
             )
         return Colours(colours, self.front.url, self.front.stats, time.time_ns() // 1_000_000, "hifi up")
 
@@ -234,16 +241,17 @@ class ColouredStream:
 
     async def _start_and_stop_colours(self) -> None:
         for name, mesh in self.meshes.items():
-            wanted = self.colours.colours[name].state is not ColourState.ASLEEP
+            colour = self.colours.colours[name]
+            wanted = colour.state is not ColourState.ASLEEP
             if mesh.process.running and not wanted:
                 await mesh.stop()
             elif wanted and not mesh.process.running:
-                if mesh.process.started and self.colours.colours[name].share:
+                if mesh.process.started and colour.share:
                     await self._give_requests_away(name)
                 now_s = time.monotonic()
                 if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
                     self._started_s[name] = now_s
-                    await mesh.process.start()
+                    await mesh.start(colour.setup)
 
     async def _give_requests_away(self, name: str) -> None:
         """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""

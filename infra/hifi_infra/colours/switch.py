@@ -22,6 +22,7 @@ from hifi.pipe.registry import read_registry
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics, wait_until_ready, waits_for
+from hifi_infra.colours.new_setup import SetupChange, set_aside
 from hifi_infra.kafka.backlog import read_backlog
 from hifi_infra.mesh import running
 
@@ -167,13 +168,42 @@ class Switch:
         except TimeoutError:
             raise Retryable(f"the mesh of {name} did not end within {within_s:.0f} s") from None
 
-    async def wake(self, name: str, reason: str, within_s: float) -> None:
+    async def wake(
+        self, name: str, reason: str, within_s: float, change: SetupChange | None = None
+    ) -> Path | None:
         """Start a colour that is asleep, or end its draining; returns once all of its services are ready.
 
+        Args:
+            name: of the colour.
+            reason: for people.
+            within_s: longest time to wait, seconds.
+            change: what it runs on from now on, where that differs.
+
+        Returns:
+            The folder with its old stream, where another number of partitions needed a new one.
+
         Raises:
-            HifiError: it is not ready in time, or the step is refused.
+            HifiError: it is not ready in time, the step is refused, or the setup cannot be.
         """
-        if not (await self.colours()).colours[name].share:
+        aside: list[Path] = []
+        found = await self.colours()
+        if change:
+            change.check()
+            setup = change.of(found.colours[name].setup)
+
+            def make_room() -> None:
+                """A stream keeps its number of partitions: another number needs a new one."""
+                if setup.partitions and (old := set_aside(self.folders[name], setup.partitions)):
+                    aside.append(old)
+
+            await self._step(
+                ActionKind.RECOVER,
+                f"{name} wakes with {setup.text() or 'what both were started with'}",
+                reason,
+                lambda now: now.with_setup(name, setup, _now_ms(), self.by),
+                make_room,
+            )
+        elif not found.colours[name].share:
             await self._step(
                 ActionKind.RECOVER,
                 f"{name} wakes",
@@ -181,11 +211,17 @@ class Switch:
                 lambda now: now.with_state(name, ColourState.DARK, _now_ms(), self.by),
             )
         await wait_until_ready(self.folders[name], name, within_s)
+        return aside[0] if aside else None
 
     async def _step(
-        self, kind: ActionKind, step: str, reason: str, change: Callable[[Colours], Colours]
+        self,
+        kind: ActionKind,
+        step: str,
+        reason: str,
+        change: Callable[[Colours], Colours],
+        before_it: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take a step that writes the next record of the colours."""
+        """Take a step that writes the next record of the colours, and does something just before."""
         verdicts = {name: await self._verdicts(name) for name in NAMES}
         before = await self.colours()
         awake = [name for name, one in before.colours.items() if one.state is not ColourState.ASLEEP]
@@ -217,7 +253,9 @@ class Switch:
             """Write the next record; only one step at a time comes here."""
             del token
             async with self._log() as found:
-                await found.write(change(_require(found.newest)))
+                changed = change(_require(found.newest))
+                before_it()
+                await found.write(changed)
 
         right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
         async with self._answering():

@@ -13,7 +13,7 @@ from tests.committed import until_readable
 
 from hifi.clock import now_us
 from hifi.control.action import Action, ActionKind, ActionState
-from hifi.control.colours import NAMES, Colour, Colours, ColourState
+from hifi.control.colours import NAMES, Colour, Colours, ColourSetup, ColourState
 from hifi.control.steps import ActionLog, StepRefused
 from hifi.control.verdict import Condition, Verdict
 from hifi.errors import Misconfigured, Retryable
@@ -23,6 +23,7 @@ from hifi.kafka.producer import Producer
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.colours.switch import Switch
 from hifi_infra.mesh import running
 from hifi_infra.mesh.running import RunningInstance, RunningMesh
@@ -52,6 +53,14 @@ class ColoursUnderTest:
             await producer.send_and_wait(colour_topics(self.stream, name).health, 0, [record])
         await producer.stop()
 
+    async def write(self, **states: ColourState) -> None:
+        log = ColourLog(self.kafka, ControlTopics(f"{self.stream}-control").colours, "test")
+        each = {
+            name: Colour(10_000 * (state is ColourState.LIGHT), state, (), "")
+            for name, state in ({"blue": ColourState.LIGHT, "green": ColourState.DARK} | states).items()
+        }
+        await log.write(Colours(each, "http://127.0.0.1:1", "", 1, "test"))
+
     async def states(self) -> dict[str, ColourState]:
         return {name: one.state for name, one in (await self.switch().colours()).colours.items()}
 
@@ -72,13 +81,7 @@ async def colours(kafka: str, tmp_path: Path) -> AsyncIterator[ColoursUnderTest]
         *(colour_topics(found.stream, n) for n in NAMES),
     ):
         await create_topics(kafka, topics, partitions=1, replication=1, create=True)
-    log = ColourLog(kafka, ControlTopics(f"{found.stream}-control").colours, "test")
-    each = {
-        name: Colour(10_000 * (name == "blue"), state, (), "")
-        for name, state in zip(NAMES, (ColourState.LIGHT, ColourState.DARK), strict=True)
-    }
-    await log.write(Colours(each, "http://127.0.0.1:1", "", 1, "test"))
-    await log.stop()
+    await found.write()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -159,6 +162,23 @@ async def test_a_colour_with_requests_does_not_sleep(colours: ColoursUnderTest) 
     with pytest.raises(Misconfigured, match="hifi colour shift green"):
         await colours.switch().sleep("blue", "because", 1, print)
     assert (await colours.states())["blue"] is ColourState.LIGHT
+
+
+async def test_a_colour_gets_another_setup_only_when_it_wakes_and_the_step_says_which(
+    colours: ColoursUnderTest,
+) -> None:
+    change = SetupChange(settings={"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
+    with pytest.raises(Misconfigured, match="hifi colour sleep green"):
+        await colours.switch().wake("green", "because", 60, change)
+    with pytest.raises(Misconfigured, match="no jars of Kafka 1"):
+        await colours.switch().wake("green", "because", 60, SetupChange(kafka_version="1"))
+    assert await colours.actions() == []
+    await colours.write(green=ColourState.ASLEEP)
+    assert await colours.switch().wake("green", "because", 60, change) is None
+    found = (await colours.switch().colours()).colours
+    assert found["green"].setup == ColourSetup(settings={"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
+    assert (found["green"].state, found["blue"].setup) == (ColourState.DARK, ColourSetup())
+    assert [one.step for one in await colours.actions()] == ["green wakes with HIFI_ENRICH_DRIVER_MEMORY=2g"]
 
 
 async def test_what_waits_in_a_colour_whose_kafka_is_away_is_not_taken_for_nothing(

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from hifi.control.colours import Colour, Colours, ColourState, decode, other
+from hifi.control.colours import Colour, Colours, ColourSetup, ColourState, decode, other
 from hifi.errors import Misconfigured
 
 
@@ -24,6 +24,17 @@ def colours(blue: int = 10_000, green_state: ColourState = ColourState.DARK) -> 
 
 def test_a_record_is_read_as_it_was_written() -> None:
     assert decode(colours().record().value) == colours()
+
+
+def test_a_setup_is_kept_in_the_record_and_given_only_to_a_colour_that_is_asleep() -> None:
+    setup = ColourSetup(8, "4.4.0", "/releases/1", {"HIFI_A": "1"})
+    with pytest.raises(Misconfigured, match="hifi colour sleep green"):
+        colours().with_setup("green", setup, 8, "me")
+    found = colours(green_state=ColourState.ASLEEP).with_setup("green", setup, 8, "me")
+    assert (found.colours["green"].setup, found.colours["green"].state) == (setup, ColourState.DARK)
+    assert decode(found.record().value) == found
+    assert setup.text() == "8 partitions, Kafka 4.4.0, release /releases/1, HIFI_A=1"
+    assert ColourSetup().text() == ""
 
 
 def test_a_colour_is_light_while_it_has_a_share_and_dark_when_it_loses_it() -> None:
