@@ -103,6 +103,24 @@ def up(
         int, typer.Option("--connect-port", min=1, max=65535, help="Port of Kafka Connect, with --connect.")
     ] = 8083,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of ingest.")] = 8080,
+    second_port: Annotated[
+        int | None,
+        typer.Option(
+            "--second-port",
+            min=1,
+            max=65535,
+            help="Port of a second front, with --colours, for senders that try another address when one refuses.",
+        ),
+    ] = None,
+    split_above: Annotated[
+        float | None,
+        typer.Option(
+            "--split-above",
+            min=1,
+            metavar="EV_PER_S",
+            help="With --colours, give each colour half of the requests while more events than this come in a second.",
+        ),
+    ] = None,
     console_port: Annotated[
         int, typer.Option("--console-port", min=1, max=65535, help="Port of observe, its console and API.")
     ] = 8090,
@@ -146,11 +164,14 @@ def up(
         up_colours(
             data.resolve(),
             stream or "hifi",
-            port,
+            (port, *([second_port] if second_port else [])),
             pipes,
             MeshOptions(partitions, trigger, tuple(scale or ())),
+            split_above or 0,
         )
         return
+    if second_port or split_above:
+        raise Misconfigured("--second-port and --split-above go with --colours: without it there is no front")
     policies = read_autoscale(autoscale or [])
     plan = Plan(
         data=data.resolve(),

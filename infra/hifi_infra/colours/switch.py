@@ -91,7 +91,12 @@ class Switch:
         return ColourAccount(condition, reasons, waiting)
 
     async def shift(
-        self, shares: Mapping[str, int], reason: str, *, draining: str = "", recovery: bool = False
+        self,
+        shares: Mapping[str, int],
+        reason: str,
+        *,
+        draining: str = "",
+        kind: ActionKind = ActionKind.SHIFT,
     ) -> None:
         """Change the shares; returns once the record says so, and the front follows within a second.
 
@@ -99,7 +104,8 @@ class Switch:
             shares: colour to its share in 1/10,000.
             reason: for people.
             draining: a colour without a share that drains from now on.
-            recovery: one colour is broken: the step does not wait until both are stable.
+            kind: `SHIFT`; `RECOVER`, one colour is broken: neither waits for verdicts nor for rollouts; `SCALE_OUT` and
+                `SCALE_IN`, a burst begins or is over: the first one does not wait for verdicts.
 
         Raises:
             StepRefused: a colour is not stable, a rollout runs, or another step does.
@@ -110,7 +116,7 @@ class Switch:
         for name, share in shares.items():
             if share and (waiting := await waits_for(self.folders[name])) and not self.forced:
                 raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
-        rollouts = [] if recovery or self.forced else await self._rollouts()
+        rollouts = [] if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
         if rollouts:
             raise Retryable(
                 f"a rollout of {', '.join(rollouts)} runs: end it first with `hifi rollout promote` or "
@@ -124,7 +130,7 @@ class Switch:
                 return shifted
             return shifted.with_state(draining, ColourState.DRAINING, shifted.at_ms, self.by)
 
-        await self._step(ActionKind.RECOVER if recovery else ActionKind.SHIFT, text, reason, change)
+        await self._step(kind, text, reason, change)
 
     async def drain(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
         """Give all requests to the other colour, and wait until nothing of this one is in flight or waits.

@@ -76,20 +76,26 @@ class Colour:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontAddress:
+    """One front: where it accepts events, and where its figures are read, the path of HAProxy's runtime socket."""
+
+    url: str
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
 class Colours:
-    """Both colours and the front before them.
+    """Both colours and what is before them.
 
     Attributes:
         colours: name to colour; the shares add up to 10,000.
-        url: of the front, which accepts events.
-        stats: where the front's figures are read: the path of HAProxy's runtime socket.
+        fronts: one or two, which divide the requests in the same way.
         at_ms: when it was decided, milliseconds since 1970 UTC.
         by: who decided it, for people.
     """
 
     colours: Mapping[str, Colour]
-    url: str
-    stats: str
+    fronts: tuple[FrontAddress, ...]
     at_ms: int
     by: str
 
@@ -162,8 +168,8 @@ class Colours:
             }
             for name, one in self.colours.items()
         }
-        front = {"url": self.url, "stats": self.stats}
-        return {"version": _VERSION, "colours": colours, "front": front, "at": self.at_ms, "by": self.by}
+        fronts = [asdict(one) for one in self.fronts]
+        return {"version": _VERSION, "colours": colours, "fronts": fronts, "at": self.at_ms, "by": self.by}
 
 
 def decode(value: bytes | None) -> Colours:
@@ -189,9 +195,8 @@ def decode(value: bytes | None) -> Colours:
         }
         if sum(one.share for one in colours.values()) != WHOLE_SHARE:
             raise ValueError(f"the shares do not add up to {WHOLE_SHARE:,}")
-        return Colours(
-            colours, body["front"]["url"], body["front"]["stats"], int(body["at"]), str(body["by"])
-        )
+        fronts = tuple(FrontAddress(one["url"], one["stats"]) for one in body["fronts"])
+        return Colours(colours, fronts, int(body["at"]), str(body["by"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a record of colours: {error}") from None
 

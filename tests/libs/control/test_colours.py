@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from hifi.control.colours import Colour, Colours, ColourSetup, ColourState, decode, other
+from hifi.control.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress, decode, other
 from hifi.errors import Misconfigured
 
 
@@ -15,8 +15,10 @@ def colours(blue: int = 10_000, green_state: ColourState = ColourState.DARK) -> 
             ),
             "green": Colour(10_000 - blue, green_state, ("http://127.0.0.1:4",), "http://127.0.0.1:5"),
         },
-        "http://127.0.0.1:6",
-        "/front.sock",
+        (
+            FrontAddress("http://127.0.0.1:6", "/front.sock"),
+            FrontAddress("http://127.0.0.1:7", "/second.sock"),
+        ),
         7,
         "somebody",
     )
@@ -70,7 +72,7 @@ def test_a_draining_colour_stays_draining_when_the_shares_do_not_concern_it() ->
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": 2}, {"front": {}}, {"colours": {"blue": {}}}],
+    [{"version": 2}, {"fronts": [{}]}, {"colours": {"blue": {}}}],
 )
 def test_a_record_that_is_not_understood_is_refused(change: dict[str, object]) -> None:
     record = colours().json() | change

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from hifi.control.action import ActionKind
 from hifi.control.colours import NAMES, WHOLE_SHARE, other
 from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Misconfigured
@@ -65,7 +66,7 @@ async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
             one.setup.text() or "-",
             "; ".join(seen_one.reasons),
         )
-    rows.caption = f"front {found.url}; decided by {found.by}"
+    rows.caption = f"front {' and '.join(one.url for one in found.fronts)}; decided by {found.by}"
     print_table(rows, console)
 
 
@@ -97,7 +98,8 @@ async def shift(
     """
     first = round(share * WHOLE_SHARE / 100)
     shares = {_checked(name): first, other(name): WHOLE_SHARE - first}
-    await _done(_switch(data, forced=force).shift(shares, reason, recovery=recovery))
+    kind = ActionKind.RECOVER if recovery else ActionKind.SHIFT
+    await _done(_switch(data, forced=force).shift(shares, reason, kind=kind))
 
 
 @app.command()

@@ -57,7 +57,7 @@ class ColourTour(ColouredLoad):
     async def _start(self) -> None:
         with self.steps.step("two colours start behind one front; blue is light, green is dark") as seen:
             await self.start()
-            seen.append(f"front at {self.stream.front.url}")
+            seen.append(f"front at {self.stream.fronts[0].url}")
 
     async def _shift_and_back(self) -> None:
         with self.steps.step("every request shifts to green, and back to blue") as seen:

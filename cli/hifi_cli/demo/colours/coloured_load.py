@@ -59,10 +59,10 @@ class ColouredLoad:
         plan = ColouredPlan(
             workspace.data,
             STREAM,
-            workspace.ingest_port,
+            (workspace.ingest_port,),
             command,
             self.trigger,
-            {**workspace.secrets, **SETTINGS, **self.settings},
+            env={**workspace.secrets, **SETTINGS, **self.settings},
         )
         self.stream = ColouredStream(plan)
 
@@ -112,7 +112,7 @@ class ColouredLoad:
 
         async def divided() -> int:
             """Green's share at the front."""
-            return (await self.stream.front.shares())["green"]
+            return (await self.stream.fronts[0].shares())["green"]
 
         await self.steps.until(divided, lambda share: share == green, "the front gives green {}".format)
 
