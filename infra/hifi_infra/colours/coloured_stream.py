@@ -195,7 +195,12 @@ class ColouredStream:
                 plan.mesh_command,
                 colour_topics(plan.stream, name),
                 bootstrap,
-                {**plan.env, "HIFI_OBSERVE_COLOURS": plan.control.control},
+                {
+                    **plan.env,
+                    "HIFI_OBSERVE_COLOURS": plan.control.control,
+                    "HIFI_COLLECT_COLOURS": plan.control.control,
+                    "HIFI_COLLECT_COLOUR": name,
+                },
                 plan.data / "logs" / f"{name}.log",
             )
         await self._log.write(self._first_record(addresses))

@@ -151,6 +151,11 @@ class Colours:
         """Name to share in 1/10,000."""
         return {name: one.share for name, one in self.colours.items()}
 
+    @property
+    def source_reader(self) -> str:
+        """The colour that reads sources from which hifi fetches events: with equal shares the first one."""
+        return max(NAMES, key=lambda name: self.colours[name].share)
+
     def record(self) -> Record:
         """The record for the topic `colours`."""
         return Record(_KEY, orjson.dumps(self.json()), [])

@@ -149,7 +149,9 @@ async def _run(
     measured_s: float,
     ratio: float,
 ) -> dict[str, Any]:
-    load = LoadProcesses(Workspace.at(folder / "data"))
+    data = folder / "data"
+    data.mkdir()
+    load = LoadProcesses(Workspace.at(data))
     run = ColouredLoad(load, rate, "auto", TourSteps(console.print), {"HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)})
     made = ColourChanges(run, changes, measured_s)
     try:

@@ -82,3 +82,9 @@ def test_a_record_that_is_not_understood_is_refused(change: dict[str, object]) -
 
 def test_the_other_colour_is_the_other_one() -> None:
     assert (other("blue"), other("green")) == ("green", "blue")
+
+
+def test_sources_are_read_by_the_colour_with_the_larger_share() -> None:
+    assert colours().source_reader == "blue"
+    assert colours().with_shares({"blue": 4000, "green": 6000}, 8, "me").source_reader == "green"
+    assert colours().with_shares({"blue": 5000, "green": 5000}, 8, "me").source_reader == "blue"
