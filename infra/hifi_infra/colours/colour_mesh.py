@@ -119,7 +119,10 @@ async def wait_until_ready(folder: Path, name: str, within_s: float) -> None:
             while waiting := await waits_for(folder):
                 await asyncio.sleep(0.25)
     except TimeoutError:
-        raise Retryable(f"{name} is not ready within {within_s:.0f} s: " + "; ".join(waiting)) from None
+        log = folder.parent / "logs" / f"{name}.log"
+        raise Retryable(
+            f"{name} is not ready within {within_s:.0f} s: {'; '.join(waiting)}; its log is {log}"
+        ) from None
 
 
 def colour_topics(stream: str, colour: str) -> ControlTopics:

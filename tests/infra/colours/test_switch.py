@@ -8,7 +8,11 @@ from hifi.control.colours import ColourSetup, ColourState
 from hifi.control.steps import StepRefused
 from hifi.control.verdict import Condition
 from hifi.errors import Misconfigured, Retryable
+from hifi.pipe.model import Pipe
+from hifi.topics import Topics
 from hifi_infra.colours.new_setup import SetupChange
+from hifi_infra.kafka.stream_setup import prepare, put_in_force
+from hifi_infra.mesh import running
 from hifi_infra.ports import free_port
 
 TO_GREEN = {"blue": 0, "green": 10_000}
@@ -47,6 +51,27 @@ async def test_a_forced_shift_names_who_forced_it(colours: ColoursUnderTest) -> 
     await colours.judge(blue=Condition.UNSTABLE, green=Condition.UNSTABLE)
     await colours.switch(forced=True).shift(TO_GREEN, "because")
     assert [one.forced_by for one in await colours.actions()] == ["me"]
+
+
+async def test_a_shift_waits_until_a_rollout_has_ended_unless_a_colour_is_broken(
+    colours: ColoursUnderTest,
+) -> None:
+    topics = Topics(colours.stream, ())
+    await prepare(colours.kafka, topics, 1)
+    for url, share in (("http://127.0.0.1:1/", None), ("http://127.0.0.1:2/", 1000)):
+        source, destination = {"keys": [{"env": "K"}]}, {"name": "d", "url": url}
+        pipe = Pipe.model_validate({"pipe": "orders", "source": source, "destinations": [destination]})
+        await put_in_force(colours.kafka, topics, [pipe], share=share)
+    for folder in colours.folders.values():
+        mesh = running.read(folder)
+        assert mesh is not None
+        running.write(folder, mesh.model_copy(update={"kafka": colours.kafka}))
+    await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
+    with pytest.raises(Retryable, match="a rollout of orders runs: end it first"):
+        await colours.switch().shift(TO_GREEN, "because")
+    assert (await colours.switch().colours()).by == "test"
+    await colours.switch().shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
+    assert (await colours.switch().colours()).shares == TO_GREEN
 
 
 async def test_a_colour_that_is_not_ready_gets_no_requests(colours: ColoursUnderTest) -> None:
