@@ -3,7 +3,7 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/provision services/scale services/manage services/deploy infra cli
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-rows test s3-server test-more test-containers images compose chaos chaos-quick chaos-control soak lint audit types lock clean
+.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-rows test s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours soak lint audit types lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ chaos-quick: setup  ## as chaos, in about four minutes and with one broker
 chaos-control: setup  ## kill and freeze the services of a control plane while they work (ARGS="--times 20"); adds to bench/results
 	mkdir -p bench/results
 	.venv/bin/python -m tests.chaos.control_plane --report bench/results/chaos-control.ndjson $(ARGS)
+
+chaos-colours: setup  ## change Kafka, partitions, Spark and a release under two colours (ARGS="--change kafka"); adds to bench/results
+	mkdir -p bench/results
+	.venv/bin/python -m tests.chaos.colours --report bench/results/chaos-colours.ndjson $(ARGS)
 
 soak: setup  ## ten minutes of recorded flights, observe checked against request logs (ARGS="--restart"); adds to bench/results
 	mkdir -p bench/results

@@ -47,8 +47,9 @@ def locked_jars(program: str) -> Sequence[Jar]:
     """The jars of a program.
 
     Args:
-        program: `kafka` (class path of a broker), `connect` (class path of a worker), `debezium` (its connector,
-            without what a worker has) or `spark` (its Kafka connector, without what pyspark brings).
+        program: `kafka` (class path of a broker), `kafka-next` (that of the version to upgrade to), `connect` (class
+            path of a worker), `debezium` (its connector, without what a worker has) or `spark` (its Kafka connector,
+            without what pyspark brings).
     """
     with LOCK.open("rb") as text:
         programs = tomllib.load(text)

@@ -48,6 +48,15 @@ def up(
             show_default="1",
         ),
     ] = None,
+    kafka_version: Annotated[
+        str,
+        typer.Option(
+            "--kafka-version",
+            metavar="VERSION",
+            help="Version of the brokers to start. Default: that of the last start on --data, otherwise the one that "
+            "hifi is tested with.",
+        ),
+    ] = "",
     scale: Scale = None,
     autoscale: Annotated[
         list[str] | None,
@@ -94,6 +103,24 @@ def up(
         int, typer.Option("--connect-port", min=1, max=65535, help="Port of Kafka Connect, with --connect.")
     ] = 8083,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of ingest.")] = 8080,
+    second_port: Annotated[
+        int | None,
+        typer.Option(
+            "--second-port",
+            min=1,
+            max=65535,
+            help="Port of a second front, with --colours, for senders that try another address when one refuses.",
+        ),
+    ] = None,
+    split_above: Annotated[
+        float | None,
+        typer.Option(
+            "--split-above",
+            min=1,
+            metavar="EV_PER_S",
+            help="With --colours, give each colour half of the requests while more events than this come in a second.",
+        ),
+    ] = None,
     console_port: Annotated[
         int, typer.Option("--console-port", min=1, max=65535, help="Port of observe, its console and API.")
     ] = 8090,
@@ -131,16 +158,20 @@ def up(
             "--control": control,
             "--autoscale": autoscale,
             "--connect": connect,
+            "--kafka-version": kafka_version,
         }
         refuse_with_colours(not_with)
         up_colours(
             data.resolve(),
             stream or "hifi",
-            port,
+            (port, *([second_port] if second_port else [])),
             pipes,
             MeshOptions(partitions, trigger, tuple(scale or ())),
+            split_above or 0,
         )
         return
+    if second_port or split_above:
+        raise Misconfigured("--second-port and --split-above go with --colours: without it there is no front")
     policies = read_autoscale(autoscale or [])
     plan = Plan(
         data=data.resolve(),
@@ -148,6 +179,7 @@ def up(
         kafka=kafka,
         brokers=brokers,
         secure=secure,
+        kafka_version=kafka_version,
         partitions=partitions,
         port=port,
         console_port=console_port,
@@ -160,9 +192,9 @@ def up(
         else {},
         python_path=_python_path(pipes, data.resolve()),
     )
-    if kafka and brokers:
+    if kafka and (brokers or kafka_version):
         raise Misconfigured(
-            "--brokers starts a Kafka cluster and --kafka uses an existing one: give one of them"
+            "--brokers and --kafka-version start a Kafka cluster and --kafka uses an existing one: give one of them"
         )
     if connect and (kafka or secure):
         raise Misconfigured(

@@ -1,12 +1,12 @@
 """The command that runs the mesh of one colour."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hifi_infra.colours.colour_mesh import ColourAddress
+from hifi.control.colours import ColourSetup
+from hifi_infra.colours.colour_mesh import ColourAddress, MeshCommand
 from hifi_infra.mesh.plan import Trigger
 
 READY_S: Final = 600.0
@@ -27,13 +27,12 @@ class MeshOptions:
     scale: tuple[str, ...] = ()
 
 
-def mesh_command(
-    stream: str, pipes: Path | None, options: MeshOptions
-) -> Callable[[ColourAddress], list[str]]:
-    """The command that runs the mesh of a colour, given its address."""
+def mesh_command(stream: str, pipes: Path | None, options: MeshOptions) -> MeshCommand:
+    """The command that runs the mesh of a colour, given its address and its setup."""
 
-    def command(address: ColourAddress) -> list[str]:
+    def command(address: ColourAddress, setup: ColourSetup) -> list[str]:
         """`hifi up` on the colour's folder and ports."""
+        partitions = setup.partitions or options.partitions
         argv = [
             sys.executable,
             "-P",
@@ -48,7 +47,8 @@ def mesh_command(
         argv += ["--port", str(address.port), "--console-port", str(address.console_port)]
         argv += ["--trigger", options.trigger]
         argv += ["--pipes", str(pipes.resolve())] if pipes else []
-        argv += ["--partitions", str(options.partitions)] if options.partitions else []
+        argv += ["--partitions", str(partitions)] if partitions else []
+        argv += ["--kafka-version", setup.kafka_version] if setup.kafka_version else []
         return argv + [part for one in options.scale for part in ("--scale", one)]
 
     return command

@@ -2,15 +2,18 @@
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+from hifi.control.colours import ColourSetup
+from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Retryable
 from hifi.topics import ControlTopics
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import readiness
+from hifi_infra.mesh.release import command_of, release_environment
 from hifi_infra.process.process import Process
 
 STOP_S: Final = 300.0
@@ -27,12 +30,16 @@ class ColourAddress:
     console_port: int
 
 
+MeshCommand: TypeAlias = Callable[[ColourAddress, ColourSetup], Sequence[str]]
+"""Makes the command that runs the mesh of a colour until it gets SIGTERM."""
+
+
 class ColourMesh:
     """The mesh of one colour.
 
     Args:
         address: of the colour.
-        command: runs the mesh until it gets SIGTERM.
+        command: makes its command.
         control: name of the colour's own topics on the control plane's Kafka.
         control_kafka: bootstrap servers of that Kafka.
         env: more variables for the mesh.
@@ -42,22 +49,39 @@ class ColourMesh:
     def __init__(
         self,
         address: ColourAddress,
-        command: Sequence[str],
+        command: MeshCommand,
         control: ControlTopics,
         control_kafka: str,
         env: Mapping[str, str],
         log: Path,
     ) -> None:
         self.address = address
-        variables = {name: value for name, value in os.environ.items() if name != "HIFI_KAFKA"}
-        variables |= dict(env) | {"HIFI_CONTROL": control.control, "HIFI_CONTROL_KAFKA": control_kafka}
-        self.process = Process(address.name, command, log=log, env=variables)
+        self._command = command
+        self._env = {name: value for name, value in os.environ.items() if name != "HIFI_KAFKA"} | dict(env)
+        self._control = {"HIFI_CONTROL": control.control, "HIFI_CONTROL_KAFKA": control_kafka}
+        self._log = log
+        self.process = self._made(ColourSetup())
 
     @property
     def kafka(self) -> str:
         """Bootstrap servers of its Kafka; empty until it has started for the first time."""
         found = running.read(self.address.folder)
         return found.kafka if found is not None else ""
+
+    async def start(self, setup: ColourSetup) -> None:
+        """Start it on a setup.
+
+        Raises:
+            Misconfigured: the release of the setup has no program.
+        """
+        self.process = self._made(setup)
+        await self.process.start()
+
+    def _made(self, setup: ColourSetup) -> Process:
+        release = setup.release or INSTALLED
+        env = release_environment(release, self._env | dict(setup.settings) | self._control)
+        argv = command_of(release, self._command(self.address, setup))
+        return Process(self.address.name, argv, log=self._log, env=env)
 
     async def stop(self) -> None:
         """Drain and end it."""
@@ -95,7 +119,10 @@ async def wait_until_ready(folder: Path, name: str, within_s: float) -> None:
             while waiting := await waits_for(folder):
                 await asyncio.sleep(0.25)
     except TimeoutError:
-        raise Retryable(f"{name} is not ready within {within_s:.0f} s: " + "; ".join(waiting)) from None
+        log = folder.parent / "logs" / f"{name}.log"
+        raise Retryable(
+            f"{name} is not ready within {within_s:.0f} s: {'; '.join(waiting)}; its log is {log}"
+        ) from None
 
 
 def colour_topics(stream: str, colour: str) -> ControlTopics:

@@ -1,6 +1,6 @@
-"""Two colours of one stream on this machine: the control plane's Kafka, a mesh for each colour, and the front.
+"""Two colours of one stream on this machine: the control plane's Kafka, a mesh for each colour, and the fronts.
 
-The record of the colours says what should be. A loop brings about what it says: the shares at the front, and which
+The record of the colours says what should be. A loop brings about what it says: the shares at the fronts, and which
 colours run. It starts again what has died.
 """
 
@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final
@@ -16,13 +16,31 @@ from typing import IO, Final
 from aiokafka.errors import KafkaError
 
 from hifi import log
-from hifi.control.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, other
+from hifi.control.action import ActionKind
+from hifi.control.colours import (
+    NAMES,
+    WHOLE_SHARE,
+    Colour,
+    Colours,
+    ColourSetup,
+    ColourState,
+    FrontAddress,
+    other,
+)
 from hifi.errors import HifiError, Misconfigured
 from hifi.kafka.admin import create_topics
 from hifi.settings import StreamSettings, load
 from hifi.topics import ControlTopics, Topics
+from hifi_infra.colours.burst import BurstPolicy
+from hifi_infra.colours.burst_splitter import BY, MEASURE_S, BurstSplitter, accepted_events
 from hifi_infra.colours.colour_log import ColourLog
-from hifi_infra.colours.colour_mesh import ColourAddress, ColourMesh, colour_topics, wait_until_ready
+from hifi_infra.colours.colour_mesh import (
+    ColourAddress,
+    ColourMesh,
+    MeshCommand,
+    colour_topics,
+    wait_until_ready,
+)
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.haproxy import HAProxy
 from hifi_infra.colours.switch import Switch
@@ -48,17 +66,19 @@ class ColouredPlan:
     Attributes:
         data: folder for all state; each colour has a folder in it.
         stream: name of the stream, the same in both colours.
-        port: the front accepts events here.
-        mesh_command: makes the command that runs the mesh of a colour.
+        ports: the fronts accept events here, one each.
+        mesh_command: of both colours.
         trigger: of enrich.
+        split_above: events per second above which both colours share the requests; 0: that is left to people.
         env: more variables for both colours, such as secrets that pipes refer to.
     """
 
     data: Path
     stream: str
-    port: int
-    mesh_command: Callable[[ColourAddress], Sequence[str]]
+    ports: tuple[int, ...]
+    mesh_command: MeshCommand
     trigger: Trigger = "auto"
+    split_above: float = 0
     env: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -78,18 +98,12 @@ class ColouredStream:
         self.plan = plan
         self.cluster = KafkaCluster(plan.data / "control", heap_mb=CONTROL_HEAP_MB)
         self.meshes: dict[str, ColourMesh] = {}
-        self._front: Front | None = None
+        self.fronts: list[Front] = []
         self._log: ColourLog | None = None
         self._lock: IO[str] | None = None
-        self._loop: asyncio.Task[None] | None = None
-        self._divided: dict[str, int] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self._divided: dict[str, dict[str, int]] = {}
         self._started_s: dict[str, float] = {}
-
-    @property
-    def front(self) -> Front:
-        """The front, once the stream is started."""
-        assert self._front is not None
-        return self._front
 
     @property
     def colours(self) -> Colours:
@@ -140,9 +154,8 @@ class ColouredStream:
 
     async def stop(self) -> None:
         """Stop accepting requests, drain both colours, and end."""
-        await self._end_loop()
-        if self._front is not None:
-            await self._front.stop()
+        await self._end_loops()
+        await asyncio.gather(*(front.stop() for front in self.fronts))
         await asyncio.gather(*(mesh.stop() for mesh in self.meshes.values()))
         await self._end_log()
         await self.cluster.stop()
@@ -150,9 +163,8 @@ class ColouredStream:
 
     async def kill(self) -> None:
         """Kill everything at once."""
-        await self._end_loop()
-        if self._front is not None:
-            await self._front.kill()
+        await self._end_loops()
+        await asyncio.gather(*(front.kill() for front in self.fronts))
         await asyncio.gather(*(mesh.kill() for mesh in self.meshes.values()))
         await self._end_log()
         await self.cluster.kill()
@@ -160,14 +172,17 @@ class ColouredStream:
 
     async def _start(self) -> None:
         plan = self.plan
-        if not is_free(plan.port):
-            raise Misconfigured(
-                f"port {plan.port} of 127.0.0.1 is in use: end the program that listens there, or give the front "
-                "another port with --port"
-            )
+        for option, port in zip(("--port", "--second-port"), plan.ports, strict=False):
+            if not is_free(port):
+                raise Misconfigured(
+                    f"port {port} of 127.0.0.1 is in use: end the program that listens there, or give the front "
+                    f"another port with {option}"
+                )
         addresses = _addresses(plan)
         ingest = {name: [f"127.0.0.1:{one.port}"] for name, one in addresses.items()}
-        self._front = HAProxy(plan.data / "front", plan.port, ingest)
+        self.fronts = [
+            HAProxy(plan.data / f"front-{number}", port, ingest) for number, port in enumerate(plan.ports, 1)
+        ]
         await self.cluster.start()
         bootstrap = self.cluster.bootstrap
         for topics in (plan.control, *(colour_topics(plan.stream, name) for name in NAMES)):
@@ -177,19 +192,25 @@ class ColouredStream:
         for name, address in addresses.items():
             self.meshes[name] = ColourMesh(
                 address,
-                plan.mesh_command(address),
+                plan.mesh_command,
                 colour_topics(plan.stream, name),
                 bootstrap,
-                {**plan.env, "HIFI_OBSERVE_COLOURS": plan.control.control},
+                {
+                    **plan.env,
+                    "HIFI_OBSERVE_COLOURS": plan.control.control,
+                    "HIFI_COLLECT_COLOURS": plan.control.control,
+                    "HIFI_COLLECT_COLOUR": name,
+                },
                 plan.data / "logs" / f"{name}.log",
             )
         await self._log.write(self._first_record(addresses))
         await self._log.catch_up()
         self._write_state()
-        await self._front.start(self.colours.shares)
-        self._divided = self.colours.shares
+        await self._start_and_divide_fronts()
         await self._start_and_stop_colours()
-        self._loop = asyncio.create_task(self._follow(), name="follow the colours")
+        self._loops = [asyncio.create_task(self._follow(), name="follow the colours")]
+        if plan.split_above:
+            self._loops.append(asyncio.create_task(self._split_bursts(), name="split bursts"))
 
     def _first_record(self, addresses: Mapping[str, ColourAddress]) -> Colours:
         """The record of this start: shares and states as before, else everything to the first colour."""
@@ -206,8 +227,10 @@ class ColouredStream:
                 (f"http://127.0.0.1:{one.port}",),
                 f"http://127.0.0.1:{one.console_port}",
                 known.kafka if known else "",
+                known.setup if known else ColourSetup(),
             )
-        return Colours(colours, self.front.url, self.front.stats, time.time_ns() // 1_000_000, "hifi up")
+        fronts = tuple(FrontAddress(one.url, one.stats) for one in self.fronts)
+        return Colours(colours, fronts, time.time_ns() // 1_000_000, "hifi up")
 
     async def _follow(self) -> None:
         """Do what the record says, again and again."""
@@ -215,51 +238,67 @@ class ColouredStream:
         while True:
             await asyncio.sleep(_LOOP_S)
             try:
-                await self._start_and_stop_front()
+                await self._start_and_divide_fronts()
                 await self._start_and_stop_colours()
                 async with asyncio.timeout(10):
                     await self._log.catch_up()
             except (HifiError, KafkaError, OSError, TimeoutError) as error:
                 logger.warning("colours-wait", reason=str(error) or repr(error))
 
-    async def _start_and_stop_front(self) -> None:
+    async def _start_and_divide_fronts(self) -> None:
+        """Start fronts that do not run, and give all the shares of the record; none waits for another one."""
+        done = await asyncio.gather(*map(self._start_or_divide, self.fronts), return_exceptions=True)
+        for problem in done:
+            if problem is not None:
+                raise problem
+
+    async def _start_or_divide(self, front: Front) -> None:
         shares = self.colours.shares
-        if not self.front.running:
-            logger.warning("front-started-again")
-            await self.front.start(shares)
-        elif self._divided != shares:
-            await self.front.divide(shares)
-            logger.info("shares-changed", **shares)
-        self._divided = shares
+        if not front.running:
+            await front.start(shares)
+            logger.info("front-started", url=front.url)
+        elif self._divided.get(front.url) != shares:
+            await front.divide(shares)
+            logger.info("shares-changed", url=front.url, **shares)
+        self._divided[front.url] = shares
 
     async def _start_and_stop_colours(self) -> None:
         for name, mesh in self.meshes.items():
-            wanted = self.colours.colours[name].state is not ColourState.ASLEEP
+            colour = self.colours.colours[name]
+            wanted = colour.state is not ColourState.ASLEEP
             if mesh.process.running and not wanted:
                 await mesh.stop()
             elif wanted and not mesh.process.running:
-                if mesh.process.started and self.colours.colours[name].share:
+                if mesh.process.started and colour.share:
                     await self._give_requests_away(name)
                 now_s = time.monotonic()
                 if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
                     self._started_s[name] = now_s
-                    await mesh.process.start()
+                    await mesh.start(colour.setup)
 
     async def _give_requests_away(self, name: str) -> None:
         """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""
-        switch = Switch(
-            self.cluster.bootstrap,
-            Topics(self.plan.stream, load(StreamSettings).tiers),
-            self._folders,
-            "hifi up",
-        )
+        switch = self._switch("hifi up")
         shares = {name: 0, other(name): WHOLE_SHARE}
         try:
-            await switch.shift(shares, f"the mesh of {name} has ended", recovery=True)
+            await switch.shift(shares, f"the mesh of {name} has ended", kind=ActionKind.RECOVER)
         except HifiError as error:
             logger.warning("colour-lost", colour=name, requests_stay=str(error))
         else:
             logger.warning("colour-lost", colour=name, requests_go_to=other(name))
+
+    def _switch(self, by: str) -> Switch:
+        topics = Topics(self.plan.stream, load(StreamSettings).tiers)
+        return Switch(self.cluster.bootstrap, topics, self._folders, by)
+
+    async def _split_bursts(self) -> None:
+        """Split and join requests with the rate of events, again and again."""
+        splitter = BurstSplitter(
+            BurstPolicy(self.plan.split_above), self._switch(BY), lambda: accepted_events(self._folders)
+        )
+        while True:
+            await asyncio.sleep(MEASURE_S)
+            await splitter.adjust(self.colours)
 
     @property
     def _folders(self) -> dict[str, Path]:
@@ -285,18 +324,18 @@ class ColouredStream:
             stream=self.plan.stream,
             kafka="",
             brokers=1,
-            url=self.front.url,
+            url=self.fronts[0].url,
             trigger=self.plan.trigger,
             colours=self._folders,
             control_kafka=self.cluster.bootstrap,
         )
         running.write(self.plan.data, state)
 
-    async def _end_loop(self) -> None:
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
-            self._loop = None
+    async def _end_loops(self) -> None:
+        for one in self._loops:
+            one.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops.clear()
 
     async def _end_log(self) -> None:
         if self._log is not None:
@@ -311,7 +350,7 @@ class ColouredStream:
 
 
 def _addresses(plan: ColouredPlan) -> dict[str, ColourAddress]:
-    taken = {plan.port}
+    taken = set(plan.ports)
     found = {}
     for name in NAMES:
         ports = []

@@ -22,6 +22,7 @@ from hifi.pipe.registry import read_registry
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics, wait_until_ready, waits_for
+from hifi_infra.colours.new_setup import SetupChange, set_aside
 from hifi_infra.kafka.backlog import read_backlog
 from hifi_infra.mesh import running
 
@@ -90,7 +91,12 @@ class Switch:
         return ColourAccount(condition, reasons, waiting)
 
     async def shift(
-        self, shares: Mapping[str, int], reason: str, *, draining: str = "", recovery: bool = False
+        self,
+        shares: Mapping[str, int],
+        reason: str,
+        *,
+        draining: str = "",
+        kind: ActionKind = ActionKind.SHIFT,
     ) -> None:
         """Change the shares; returns once the record says so, and the front follows within a second.
 
@@ -98,7 +104,8 @@ class Switch:
             shares: colour to its share in 1/10,000.
             reason: for people.
             draining: a colour without a share that drains from now on.
-            recovery: one colour is broken: the step does not wait until both are stable.
+            kind: `SHIFT`; `RECOVER`, one colour is broken: neither waits for verdicts nor for rollouts; `SCALE_OUT` and
+                `SCALE_IN`, a burst begins or is over: the first one does not wait for verdicts.
 
         Raises:
             StepRefused: a colour is not stable, a rollout runs, or another step does.
@@ -109,7 +116,7 @@ class Switch:
         for name, share in shares.items():
             if share and (waiting := await waits_for(self.folders[name])) and not self.forced:
                 raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
-        rollouts = [] if recovery or self.forced else await self._rollouts()
+        rollouts = [] if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
         if rollouts:
             raise Retryable(
                 f"a rollout of {', '.join(rollouts)} runs: end it first with `hifi rollout promote` or "
@@ -123,7 +130,7 @@ class Switch:
                 return shifted
             return shifted.with_state(draining, ColourState.DRAINING, shifted.at_ms, self.by)
 
-        await self._step(ActionKind.RECOVER if recovery else ActionKind.SHIFT, text, reason, change)
+        await self._step(kind, text, reason, change)
 
     async def drain(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
         """Give all requests to the other colour, and wait until nothing of this one is in flight or waits.
@@ -167,13 +174,42 @@ class Switch:
         except TimeoutError:
             raise Retryable(f"the mesh of {name} did not end within {within_s:.0f} s") from None
 
-    async def wake(self, name: str, reason: str, within_s: float) -> None:
+    async def wake(
+        self, name: str, reason: str, within_s: float, change: SetupChange | None = None
+    ) -> Path | None:
         """Start a colour that is asleep, or end its draining; returns once all of its services are ready.
 
+        Args:
+            name: of the colour.
+            reason: for people.
+            within_s: longest time to wait, seconds.
+            change: what it runs on from now on, where that differs.
+
+        Returns:
+            The folder with its old stream, where another number of partitions needed a new one.
+
         Raises:
-            HifiError: it is not ready in time, or the step is refused.
+            HifiError: it is not ready in time, the step is refused, or the setup cannot be.
         """
-        if not (await self.colours()).colours[name].share:
+        aside: list[Path] = []
+        found = await self.colours()
+        if change:
+            change.check()
+            setup = change.of(found.colours[name].setup)
+
+            def make_room() -> None:
+                """A stream keeps its number of partitions: another number needs a new one."""
+                if setup.partitions and (old := set_aside(self.folders[name], setup.partitions)):
+                    aside.append(old)
+
+            await self._step(
+                ActionKind.RECOVER,
+                f"{name} wakes with {setup.text() or 'what both were started with'}",
+                reason,
+                lambda now: now.with_setup(name, setup, _now_ms(), self.by),
+                make_room,
+            )
+        elif not found.colours[name].share:
             await self._step(
                 ActionKind.RECOVER,
                 f"{name} wakes",
@@ -181,11 +217,17 @@ class Switch:
                 lambda now: now.with_state(name, ColourState.DARK, _now_ms(), self.by),
             )
         await wait_until_ready(self.folders[name], name, within_s)
+        return aside[0] if aside else None
 
     async def _step(
-        self, kind: ActionKind, step: str, reason: str, change: Callable[[Colours], Colours]
+        self,
+        kind: ActionKind,
+        step: str,
+        reason: str,
+        change: Callable[[Colours], Colours],
+        before_it: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take a step that writes the next record of the colours."""
+        """Take a step that writes the next record of the colours, and does something just before."""
         verdicts = {name: await self._verdicts(name) for name in NAMES}
         before = await self.colours()
         awake = [name for name, one in before.colours.items() if one.state is not ColourState.ASLEEP]
@@ -217,7 +259,9 @@ class Switch:
             """Write the next record; only one step at a time comes here."""
             del token
             async with self._log() as found:
-                await found.write(change(_require(found.newest)))
+                changed = change(_require(found.newest))
+                before_it()
+                await found.write(changed)
 
         right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
         async with self._answering():

@@ -29,6 +29,11 @@ KAFKA: Final = (
     # Without a binding slf4j drops every log line of the broker.
     ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
 )
+# The version to upgrade to.
+KAFKA_NEXT: Final = (
+    ("org.apache.kafka:kafka_2.13:4.4.0",),
+    ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
+)
 SPARK: Final = (
     (
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -45,16 +50,33 @@ CONNECT: Final = (
 )
 DEBEZIUM: Final = (("io.debezium:debezium-connector-postgres:3.3.0.Final",),)
 PARALLEL_DOWNLOADS: Final = 4
+_BROKER: Final = "kafka_2.13"
 STALE_S: Final = 3600
 
 
-def kafka_jars() -> list[Path]:
+def kafka_versions() -> dict[str, str]:
+    """Version of the broker to the name of its jars in the lock; the first one is used where none is named."""
+    programs = ("kafka", "kafka-next")
+    brokers = ((name, jar.coordinate.split(":")) for name in programs for jar in locked_jars(name))
+    return {version: name for name, (_, artifact, version) in brokers if artifact == _BROKER}
+
+
+def kafka_jars(version: str = "") -> list[Path]:
     """The class path of a Kafka broker; downloads what is missing.
 
+    Args:
+        version: of the broker; empty: the first of `kafka_versions`.
+
     Raises:
-        Misconfigured: a jar could not be downloaded or differs from the locked one; the message says what to do.
+        Misconfigured: the version is not locked, or a jar could not be downloaded or differs from the locked one; the
+            message says what to do.
     """
-    return _installed("kafka")
+    if not version:
+        return _installed("kafka")
+    known = kafka_versions()
+    if version not in known:
+        raise Misconfigured(f"there are no jars of Kafka {version}: name one of {', '.join(known)}")
+    return _installed(known[version])
 
 
 def spark_jars() -> list[Path]:
@@ -172,10 +194,17 @@ def lock() -> str:
     with tempfile.TemporaryDirectory() as cache_folder:
         maven = MavenContext(repo_cache=Path(cache_folder), remote_repos=_repositories(), timeout=60)
         kafka = _resolve(KAFKA, maven, ())
+        kafka_next = _resolve(KAFKA_NEXT, maven, ())
         spark = _resolve(SPARK, maven, _artifacts_of_pyspark())
         connect = _resolve(CONNECT, maven, ())
         debezium = _resolve(DEBEZIUM, maven, {jar.coordinate.split(":")[1] for jar in connect})
-    programs = {"kafka": kafka, "spark": spark, "connect": connect, "debezium": debezium}
+    programs = {
+        "kafka": kafka,
+        "kafka-next": kafka_next,
+        "spark": spark,
+        "connect": connect,
+        "debezium": debezium,
+    }
     names = [jar.file_name for jar in {jar for jars in programs.values() for jar in jars}]
     assert len(names) == len(set(names)), "two artifacts share a file name"
     text = "# Made by `python -m hifi_infra.java.jars --lock` from the pins in that module.\n"

@@ -12,14 +12,18 @@ from hifi_infra.java.jdk import Java, find_java
 LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 
-def kafka_command(*arguments: str) -> list[str]:
+def kafka_command(*arguments: str, version: str = "") -> list[str]:
     """Java, its flags and the class path, followed by `arguments`: further flags, the main class, its arguments.
+
+    Args:
+        *arguments: see above.
+        version: of Kafka, as for `kafka_jars`.
 
     Raises:
         Misconfigured: no suitable Java was found, or a jar could not be downloaded.
     """
     java = find_java()
-    class_path = os.pathsep.join(map(str, kafka_jars()))
+    class_path = os.pathsep.join(map(str, kafka_jars(version)))
     archive = archive_path(java, class_path)
     return [
         str(java.executable),

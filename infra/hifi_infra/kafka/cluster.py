@@ -50,6 +50,7 @@ class KafkaCluster:
         jvm_flags: additional flags of each JVM.
         secure: clients must use TLS and authenticate, and may do only what ACLs allow; fixed at the folder's first
             start. Certificates and passwords are made at the first start; see `credentials`.
+        version: of Kafka, as for `hifi_infra.java.jars.kafka_jars`; may be another one at each start.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class KafkaCluster:
         heap_mb: int = 512,
         jvm_flags: Sequence[str] = (),
         secure: bool = False,
+        version: str = "",
     ) -> None:
         if brokers < 1:
             raise Misconfigured("a Kafka cluster needs at least one broker")
@@ -71,6 +73,7 @@ class KafkaCluster:
         self._wanted = tuple(ports)
         self._heap_mb = heap_mb
         self._jvm_flags = tuple(jvm_flags)
+        self._version = version
         self.credentials = cluster_credentials(self.data) if secure else None
         """Certificates and passwords; None: plaintext."""
         self._state: ClusterState | None = None
@@ -114,7 +117,7 @@ class KafkaCluster:
                 f"the disk of {self.data} has {free >> 20} MiB left, Kafka needs at least "
                 f"{MIN_FREE_BYTES >> 20}: make room, or choose another data folder"
             )
-        await asyncio.to_thread(kafka_jars)  # may download them
+        await asyncio.to_thread(kafka_jars, self._version)  # may download them
         secure = self.credentials is not None
         self._state = load_cluster_state(self.data, self.brokers, self._wanted, secure=secure)
         everyone = range(1, self.brokers + 1)
@@ -218,7 +221,13 @@ class KafkaCluster:
         self._write_settings(settings, broker, folder / "log")
         self.processes[broker] = Process(
             f"Kafka broker {broker}",
-            kafka_command(f"-Xmx{self._heap_mb}m", *self._jvm_flags, "kafka.Kafka", str(settings)),
+            kafka_command(
+                f"-Xmx{self._heap_mb}m",
+                *self._jvm_flags,
+                "kafka.Kafka",
+                str(settings),
+                version=self._version,
+            ),
             log=folder / "kafka.log",
             cwd=folder,
         )
@@ -258,7 +267,7 @@ class KafkaCluster:
         listed.write_text("\n".join(arguments))
         tool = Process(
             "Kafka's format tool",
-            kafka_command("kafka.tools.StorageTool", f"@{listed}"),
+            kafka_command("kafka.tools.StorageTool", f"@{listed}", version=self._version),
             log=part / "format.log",
         )
         self.processes[0] = tool  # so that `kill` ends it too

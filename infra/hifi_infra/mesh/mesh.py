@@ -53,6 +53,7 @@ class Mesh:
         self._lock: IO[str] | None = None
         self._prober: asyncio.Task[None] | None = None
         self._written_state: RunningMesh | None = None
+        self._kafka_version = plan.kafka_version
 
     def prepare(self) -> None:
         """Find Java and the jars; downloads missing jars and shows progress. Takes no lock.
@@ -64,7 +65,7 @@ class Mesh:
         if self.plan.kafka is None or spark:
             self.fleet.java_home = find_java().home
         if self.plan.kafka is None:
-            kafka_jars()
+            kafka_jars(self.plan.kafka_version)
         if spark:
             spark_jars()
 
@@ -198,6 +199,8 @@ class Mesh:
             kafka=self.bootstrap,
             brokers=self.cluster.brokers if self.cluster else None,
             secure=self.cluster is not None and self.cluster.credentials is not None,
+            kafka_version=self._kafka_version,
+            partitions=self.partitions or 0,
             url=self.plan.url,
             console=self.plan.console,
             manage=self.plan.manage,
@@ -242,7 +245,11 @@ class Mesh:
         before = running.read(self.plan.data)
         brokers = self.plan.brokers or (before.brokers if before else None) or 1
         secure = before.secure if before and self.plan.secure is None else bool(self.plan.secure)
-        cluster = KafkaCluster(self.plan.data / "kafka", brokers=brokers, secure=secure)
+        self._kafka_version = self.plan.kafka_version or (before.kafka_version if before else "")
+        self.partitions = (before.partitions if before else 0) or None
+        cluster = KafkaCluster(
+            self.plan.data / "kafka", brokers=brokers, secure=secure, version=self._kafka_version
+        )
         self.brokers = BrokerSupervisor(cluster, self.journal)
         if cluster.credentials is not None:
             users = stream_users(self.topics, self.plan.control_topics)

@@ -48,6 +48,7 @@ class Plan:
         kafka: bootstrap servers of an existing cluster; None: the mesh starts its own, kept in `data`.
         brokers: number of brokers of its own cluster; None: as many as the folder has, else 1.
         secure: whether its own cluster uses TLS, passwords and ACLs; None: as the cluster in the folder, else not.
+        kafka_version: of its own cluster; empty: that of the folder's last start, else hifi's own.
         partitions: of each event topic; None: as many as the stream has, else 4.
         port: ingest accepts events here.
         trigger: of enrich.
@@ -66,6 +67,7 @@ class Plan:
     kafka: str | None = None
     brokers: int | None = None
     secure: bool | None = None
+    kafka_version: str = ""
     partitions: int | None = None
     port: int = 8080
     console_port: int = 8090

@@ -1,6 +1,6 @@
 """Releases of services as folders on this machine: the command and the environment that run a service of one.
 
-A release is a virtual environment, or a folder with packages of hifi as a checkout has them (`libs`, `infra`,
+A release is a virtual environment, or a folder with packages of hifi as a checkout has them (`libs`, `infra`, `cli`,
 `services/NAME`). From the second kind what the folder has is imported before what is installed, so a folder with one
 changed service suffices.
 """
@@ -13,7 +13,7 @@ from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Misconfigured
 
 _PYTHON = Path("bin") / "python"
-_SHARED = ("libs", "infra")
+_SHARED = ("libs", "infra", "cli")
 
 
 def require_release(release: str, service: str) -> None:
@@ -31,6 +31,21 @@ def require_release(release: str, service: str) -> None:
         raise Misconfigured(
             f"the release {release} has neither {_PYTHON} nor services/{service} nor libs: name a virtual environment "
             "or a checkout of hifi"
+        )
+
+
+def require_mesh_release(release: str) -> None:
+    """Check that a release can run a whole mesh; what a folder of packages lacks is taken from what is installed.
+
+    Raises:
+        Misconfigured: it is no release.
+    """
+    folder = Path(release)
+    if release == INSTALLED or (folder / _PYTHON).is_file():
+        return
+    if not any((folder / name).is_dir() for name in (*_SHARED, "services")):
+        raise Misconfigured(
+            f"{release} is no release: name a virtual environment, a checkout of hifi, or `{INSTALLED}`"
         )
 
 

@@ -49,6 +49,10 @@ class RunningMesh(BaseModel):
     """Number of brokers of its own cluster; None: it uses an existing cluster."""
     secure: bool = False
     """Whether its own cluster uses TLS, passwords and ACLs."""
+    kafka_version: str = ""
+    """Version of its own cluster; empty: the one that hifi is tested with."""
+    partitions: int = 0
+    """Partitions of each event topic; 0: not known yet."""
     url: str
     console: str | None = None
     """URL of observe's console and API; None without observe."""

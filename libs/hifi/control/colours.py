@@ -1,7 +1,7 @@
 """Which colour of a stream gets which share of the requests, and what each colour is meant to do. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -31,6 +31,30 @@ class ColourState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ColourSetup:
+    """What a colour runs on, where that differs from the options with which both colours were started.
+
+    Attributes:
+        partitions: of each event topic; 0: as started.
+        kafka_version: of its broker; empty: as started.
+        release: folder of the release of hifi that its processes run; empty: as started.
+        settings: variables of its services, by name.
+    """
+
+    partitions: int = 0
+    kafka_version: str = ""
+    release: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """For people: `8 partitions, HIFI_ENRICH_DRIVER_MEMORY=2g`; empty when nothing differs."""
+        parts = [f"{self.partitions} partitions"] if self.partitions else []
+        parts += [f"Kafka {self.kafka_version}"] if self.kafka_version else []
+        parts += [f"release {self.release}"] if self.release else []
+        return ", ".join([*parts, *(f"{name}={value}" for name, value in sorted(self.settings.items()))])
+
+
+@dataclass(frozen=True, slots=True)
 class Colour:
     """One colour.
 
@@ -40,6 +64,7 @@ class Colour:
         ingest: URLs of its ingest.
         observe: URL of its observe.
         kafka: bootstrap servers of its Kafka; empty until it has started for the first time.
+        setup: what it runs on.
     """
 
     share: int
@@ -47,23 +72,30 @@ class Colour:
     ingest: tuple[str, ...]
     observe: str
     kafka: str = ""
+    setup: ColourSetup = field(default_factory=ColourSetup)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontAddress:
+    """One front: where it accepts events, and where its figures are read, the path of HAProxy's runtime socket."""
+
+    url: str
+    stats: str
 
 
 @dataclass(frozen=True, slots=True)
 class Colours:
-    """Both colours and the front before them.
+    """Both colours and what is before them.
 
     Attributes:
         colours: name to colour; the shares add up to 10,000.
-        url: of the front, which accepts events.
-        stats: where the front's figures are read: the path of HAProxy's runtime socket.
+        fronts: one or two, which divide the requests in the same way.
         at_ms: when it was decided, milliseconds since 1970 UTC.
         by: who decided it, for people.
     """
 
     colours: Mapping[str, Colour]
-    url: str
-    stats: str
+    fronts: tuple[FrontAddress, ...]
     at_ms: int
     by: str
 
@@ -99,10 +131,30 @@ class Colours:
             )
         return replace(self, colours={**self.colours, name: replace(one, state=state)}, at_ms=at_ms, by=by)
 
+    def with_setup(self, name: str, setup: ColourSetup, at_ms: int, by: str) -> "Colours":
+        """These colours with a colour that wakes on another setup.
+
+        Raises:
+            Misconfigured: the colour is not asleep.
+        """
+        one = self.colours[name]
+        if one.state is not ColourState.ASLEEP:
+            raise Misconfigured(
+                f"{name} is {one.state.value}: a colour gets another setup only when it wakes; put it to sleep first, "
+                f"with `hifi colour sleep {name}`"
+            )
+        changed = replace(one, state=ColourState.DARK, setup=setup)
+        return replace(self, colours={**self.colours, name: changed}, at_ms=at_ms, by=by)
+
     @property
     def shares(self) -> dict[str, int]:
         """Name to share in 1/10,000."""
         return {name: one.share for name, one in self.colours.items()}
+
+    @property
+    def source_reader(self) -> str:
+        """The colour that reads sources from which hifi fetches events: with equal shares the first one."""
+        return max(NAMES, key=lambda name: self.colours[name].share)
 
     def record(self) -> Record:
         """The record for the topic `colours`."""
@@ -117,11 +169,12 @@ class Colours:
                 "ingest": list(one.ingest),
                 "observe": one.observe,
                 "kafka": one.kafka,
+                "setup": asdict(one.setup) | {"settings": dict(one.setup.settings)},
             }
             for name, one in self.colours.items()
         }
-        front = {"url": self.url, "stats": self.stats}
-        return {"version": _VERSION, "colours": colours, "front": front, "at": self.at_ms, "by": self.by}
+        fronts = [asdict(one) for one in self.fronts]
+        return {"version": _VERSION, "colours": colours, "fronts": fronts, "at": self.at_ms, "by": self.by}
 
 
 def decode(value: bytes | None) -> Colours:
@@ -141,14 +194,14 @@ def decode(value: bytes | None) -> Colours:
                 tuple(one["ingest"]),
                 one["observe"],
                 one["kafka"],
+                ColourSetup(**one["setup"]),
             )
             for name, one in body["colours"].items()
         }
         if sum(one.share for one in colours.values()) != WHOLE_SHARE:
             raise ValueError(f"the shares do not add up to {WHOLE_SHARE:,}")
-        return Colours(
-            colours, body["front"]["url"], body["front"]["stats"], int(body["at"]), str(body["by"])
-        )
+        fronts = tuple(FrontAddress(one["url"], one["stats"]) for one in body["fronts"])
+        return Colours(colours, fronts, int(body["at"]), str(body["by"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a record of colours: {error}") from None
 

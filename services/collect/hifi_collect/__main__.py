@@ -14,6 +14,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
+from hifi_collect.source_owner import SourceOwner
 from hifi_collect.source_readers import SourceReaders
 
 SERVICE: Final = "collect"
@@ -37,10 +38,13 @@ async def collect(service: Service, settings: CollectSettings) -> None:
         assert registry.partitions is not None
         reporter = AckReporter(producer, topics.accepted, registry.partitions, service=SERVICE)
         writer = RawWriter(producer, topics.raw, reporter, settings.collect_time_tolerance_s)
-        readers = SourceReaders(service, settings, registry, writer)
+        owner = SourceOwner(settings, health)
+        readers = SourceReaders(service, settings, registry, writer, owner)
+        following = asyncio.create_task(owner.follow(), name="follow the colours")
         health.state = "running"
         reporting = asyncio.create_task(report_acks(reporter, producer, health))
         await readers.run()
+        following.cancel()
         reporting.cancel()
         await close(reporter, producer)
     else:

@@ -2,12 +2,13 @@
 
 from pydantic import Field
 
+from hifi.control.settings import ControlSettings
 from hifi.settings import ServiceSettings
 
 _MIB = 1024 * 1024
 
 
-class CollectSettings(ServiceSettings):
+class CollectSettings(ServiceSettings, ControlSettings):
     """Limits of collect."""
 
     collect_max_event_bytes: int = Field(
@@ -30,3 +31,9 @@ class CollectSettings(ServiceSettings):
         gt=0,
         description="Time between attempts to read a source whose settings cannot be used, seconds.",
     )
+    collect_colours: str = Field(
+        "",
+        description="Control plane, on the Kafka of `HIFI_CONTROL_KAFKA`, with the record of the stream's two colours; "
+        "`hifi up --colours` sets it. Empty: the stream has no colours.",
+    )
+    collect_colour: str = Field("", description="Colour that this collect belongs to, if there are two.")

@@ -18,6 +18,7 @@ from hifi_collect.kafka.records import RecordReader
 from hifi_collect.kafka.topic_reader import KafkaTopicReader
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
+from hifi_collect.source_owner import SourceOwner
 
 logger = log.get(__name__)
 
@@ -74,7 +75,12 @@ class SourceReaders:
     """The readers of all pipes."""
 
     def __init__(
-        self, service: Service, settings: CollectSettings, registry: PipeRegistry, writer: RawWriter
+        self,
+        service: Service,
+        settings: CollectSettings,
+        registry: PipeRegistry,
+        writer: RawWriter,
+        owner: SourceOwner,
     ) -> None:
         """Nothing is read before `run`.
 
@@ -83,6 +89,7 @@ class SourceReaders:
             settings: of the service.
             registry: of the pipes, started.
             writer: to `raw`.
+            owner: tells whether sources are read here.
         """
         self._service = service
         self._settings = settings
@@ -90,7 +97,9 @@ class SourceReaders:
         self._writer = writer
         self._running: dict[str, _RunningReader] = {}
         self._changed = asyncio.Event()
+        self._owner = owner
         registry.on_change(self._changed.set)
+        owner.on_change = self._changed.set
 
     async def run(self) -> None:
         """Start and end readers as pipes change until the service stops; then end all."""
@@ -101,6 +110,8 @@ class SourceReaders:
         await self._adjust({})
 
     def _declared(self) -> dict[str, _Source]:
+        if not self._owner.reads:
+            return {}
         pipes = [published.pipe for published in self._registry.all() if not published.paused]
         return {pipe.pipe: pipe.source for pipe in pipes if isinstance(pipe.source, _Source)}
 

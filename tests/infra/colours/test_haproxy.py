@@ -222,3 +222,20 @@ async def test_a_front_that_was_killed_starts_with_the_shares_that_it_had(under_
     await under_test.front.kill()
     await under_test.front.start({"blue": 0, "green": 10_000})
     assert await under_test.send() == "green"
+
+
+async def test_a_second_front_sends_each_key_to_the_same_colour_and_works_when_the_first_is_dead(
+    under_test: FrontUnderTest, tmp_path: Path
+) -> None:
+    shares = {"blue": 5000, "green": 5000}
+    await under_test.front.divide(shares)
+    by_first = await under_test.keys(300)
+    ingest = {name: [f"127.0.0.1:{one.port}"] for name, one in under_test.ingests.items()}
+    second = HAProxy(tmp_path / "second", free_port(), ingest)
+    await second.start(shares)
+    try:
+        await under_test.front.kill()
+        assert await FrontUnderTest(second, under_test.ingests, under_test.client).keys(300) == by_first
+        assert {"blue", "green"} == set(by_first.values())
+    finally:
+        await second.kill()

@@ -209,10 +209,10 @@ def test_a_folder_that_cannot_be_written_is_told(target: Path, monkeypatch: pyte
 def test_the_lock_names_no_registry_and_fits_the_pins() -> None:
     text = hifi.jars.LOCK.read_text()
     assert not re.search(r"://|repo|(^|\s)/", text)
-    for roots in (*jars.KAFKA, *jars.SPARK, *jars.CONNECT, *jars.DEBEZIUM):
+    for roots in (*jars.KAFKA, *jars.KAFKA_NEXT, *jars.SPARK, *jars.CONNECT, *jars.DEBEZIUM):
         assert all(f'"{root}"' in text for root in roots)
-    assert text.count("kafka-clients") == 3
+    assert text.count("kafka-clients") == 4
     for line in text.splitlines():
         assert re.fullmatch(
-            r'(#.*|\[\w+\]|"[^":]+:[^":]+:[^":]+" = \{ bytes = \d+, sha256 = "[0-9a-f]{64}" \}|)', line
+            r'(#.*|\[[\w-]+\]|"[^":]+:[^":]+:[^":]+" = \{ bytes = \d+, sha256 = "[0-9a-f]{64}" \}|)', line
         )

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from hifi.control.colours import Colour, Colours, ColourState, decode, other
+from hifi.control.colours import Colour, Colours, ColourSetup, ColourState, FrontAddress, decode, other
 from hifi.errors import Misconfigured
 
 
@@ -15,8 +15,10 @@ def colours(blue: int = 10_000, green_state: ColourState = ColourState.DARK) -> 
             ),
             "green": Colour(10_000 - blue, green_state, ("http://127.0.0.1:4",), "http://127.0.0.1:5"),
         },
-        "http://127.0.0.1:6",
-        "/front.sock",
+        (
+            FrontAddress("http://127.0.0.1:6", "/front.sock"),
+            FrontAddress("http://127.0.0.1:7", "/second.sock"),
+        ),
         7,
         "somebody",
     )
@@ -24,6 +26,17 @@ def colours(blue: int = 10_000, green_state: ColourState = ColourState.DARK) -> 
 
 def test_a_record_is_read_as_it_was_written() -> None:
     assert decode(colours().record().value) == colours()
+
+
+def test_a_setup_is_kept_in_the_record_and_given_only_to_a_colour_that_is_asleep() -> None:
+    setup = ColourSetup(8, "4.4.0", "/releases/1", {"HIFI_A": "1"})
+    with pytest.raises(Misconfigured, match="hifi colour sleep green"):
+        colours().with_setup("green", setup, 8, "me")
+    found = colours(green_state=ColourState.ASLEEP).with_setup("green", setup, 8, "me")
+    assert (found.colours["green"].setup, found.colours["green"].state) == (setup, ColourState.DARK)
+    assert decode(found.record().value) == found
+    assert setup.text() == "8 partitions, Kafka 4.4.0, release /releases/1, HIFI_A=1"
+    assert ColourSetup().text() == ""
 
 
 def test_a_colour_is_light_while_it_has_a_share_and_dark_when_it_loses_it() -> None:
@@ -59,7 +72,7 @@ def test_a_draining_colour_stays_draining_when_the_shares_do_not_concern_it() ->
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": 2}, {"front": {}}, {"colours": {"blue": {}}}],
+    [{"version": 2}, {"fronts": [{}]}, {"colours": {"blue": {}}}],
 )
 def test_a_record_that_is_not_understood_is_refused(change: dict[str, object]) -> None:
     record = colours().json() | change
@@ -69,3 +82,9 @@ def test_a_record_that_is_not_understood_is_refused(change: dict[str, object]) -
 
 def test_the_other_colour_is_the_other_one() -> None:
     assert (other("blue"), other("green")) == ("green", "blue")
+
+
+def test_sources_are_read_by_the_colour_with_the_larger_share() -> None:
+    assert colours().source_reader == "blue"
+    assert colours().with_shares({"blue": 4000, "green": 6000}, 8, "me").source_reader == "green"
+    assert colours().with_shares({"blue": 5000, "green": 5000}, 8, "me").source_reader == "blue"

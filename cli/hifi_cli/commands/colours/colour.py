@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from hifi.control.action import ActionKind
 from hifi.control.colours import NAMES, WHOLE_SHARE, other
+from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Misconfigured
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
@@ -15,6 +17,7 @@ from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.control_plane import author
 from hifi_cli.mesh_state.target import stream_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
+from hifi_infra.colours.new_setup import SetupChange, read_settings
 from hifi_infra.colours.switch import Switch
 from hifi_infra.mesh import running
 
@@ -27,6 +30,7 @@ Force = Annotated[
 Recovery = Annotated[
     bool, typer.Option("--recovery", help="One colour is broken: do not wait until both are stable.")
 ]
+_DONE: Final = "Done. `hifi colour status` shows both colours."
 Within = Annotated[float, typer.Option("--within", min=1, metavar="SECONDS", help="Longest time to wait.")]
 
 
@@ -49,7 +53,7 @@ async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
         }
         print_json(found.json() | {"seen": seen})
         return
-    rows = table("colour", "state", ">share", "condition", ">records that wait", "why")
+    rows = table("colour", "state", ">share", "condition", ">records that wait", "runs on", "why")
     for name, one in found.colours.items():
         seen_one = accounts[name]
         waiting = f"{sum(seen_one.waiting.values()):,}" if seen_one.waiting else "-"
@@ -59,9 +63,10 @@ async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
             f"{one.share / 100:g} %",
             seen_one.condition.value,
             waiting,
+            one.setup.text() or "-",
             "; ".join(seen_one.reasons),
         )
-    rows.caption = f"front {found.url}; decided by {found.by}"
+    rows.caption = f"front {' and '.join(one.url for one in found.fronts)}; decided by {found.by}"
     print_table(rows, console)
 
 
@@ -93,7 +98,8 @@ async def shift(
     """
     first = round(share * WHOLE_SHARE / 100)
     shares = {_checked(name): first, other(name): WHOLE_SHARE - first}
-    await _done(_switch(data, forced=force).shift(shares, reason, recovery=recovery))
+    kind = ActionKind.RECOVER if recovery else ActionKind.SHIFT
+    await _done(_switch(data, forced=force).shift(shares, reason, kind=kind))
 
 
 @app.command()
@@ -154,19 +160,65 @@ async def sleep(
 @app.command()
 @report_errors
 async def wake(
-    name: Name, data: Data = DEFAULT_DATA, reason: Reason = "a person asks for it", within: Within = 600
+    name: Name,
+    data: Data = DEFAULT_DATA,
+    reason: Reason = "a person asks for it",
+    within: Within = 600,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            "--partitions",
+            min=1,
+            max=256,
+            help="Partitions of each event topic from now on. Another number begins a new stream in this colour.",
+            show_default="as before",
+        ),
+    ] = 0,
+    kafka_version: Annotated[
+        str,
+        typer.Option("--kafka-version", metavar="VERSION", help="Version of its Kafka. Default: as before."),
+    ] = "",
+    release: Annotated[
+        str,
+        typer.Option(
+            "--release",
+            metavar="FOLDER",
+            help="Release of hifi that all of its processes run: a virtual environment, a checkout, or `installed`. "
+            "Default: as before.",
+        ),
+    ] = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A variable for its services; NAME= removes it. Can be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Start a colour that is asleep and wait until it is ready. It gets no requests yet.
 
+    The options change what the colour runs on. It keeps that until the next
+    wake with options; the other colour stays as it is.
+
     Examples:
       hifi colour wake blue
+      hifi colour wake green --kafka-version 4.4.0
+      hifi colour wake green --partitions 8
+      hifi colour wake green --set HIFI_ENRICH_DRIVER_MEMORY=2g
+      hifi colour wake green --release releases/2026-11-24
     """
-    await _done(_switch(data).wake(_checked(name), reason, within))
+    folder = str(Path(release).resolve()) if release and release != INSTALLED else release
+    change = SetupChange(partitions, kafka_version, folder, read_settings(settings or []))
+    aside = await _switch(data).wake(_checked(name), reason, within, change)
+    if aside is not None:
+        _tell(f"{name} has a new stream. The old one, with its dead letters and minutes, is in {aside}")
+    _tell(_DONE)
 
 
 async def _done(step: Awaitable[None]) -> None:
     await step
-    console.print("Done. `hifi colour status` shows both colours.", highlight=False)
+    _tell(_DONE)
 
 
 def _tell(text: str) -> None:

@@ -30,8 +30,15 @@ def refuse_with_colours(options: Mapping[str, Any]) -> None:
         )
 
 
-def up_colours(data: Path, stream: str, port: int, pipes: Path | None, options: MeshOptions) -> None:
-    """Run two colours until Ctrl-C.
+def up_colours(
+    data: Path,
+    stream: str,
+    ports: tuple[int, ...],
+    pipes: Path | None,
+    options: MeshOptions,
+    split_above: float,
+) -> None:
+    """Run two colours until Ctrl-C, with a front on each port.
 
     Raises:
         HifiError: as `ColouredStream.start` and `wait_ready`.
@@ -40,7 +47,8 @@ def up_colours(data: Path, stream: str, port: int, pipes: Path | None, options: 
     read_scale(options.scale)
     if pipes:
         load_checked_pipes(pipes, options.trigger, quick=False, passed=data / "checked")
-    plan = ColouredPlan(data, stream, port, mesh_command(stream, pipes, options), options.trigger)
+    command = mesh_command(stream, pipes, options)
+    plan = ColouredPlan(data, stream, ports, command, options.trigger, split_above)
     log_to(data / "logs" / "colours.log")
     asyncio.run(_run(ColouredStream(plan)))
 
@@ -74,7 +82,7 @@ async def _stop(running: ColouredStream, interrupts: Interrupts) -> None:
 def _announce(running: ColouredStream) -> None:
     found = running.colours
     lines: Sequence[str] = [
-        f"[bold green]Ready.[/] Send events to [bold]{found.url}[/]",
+        f"[bold green]Ready.[/] Send events to [bold]{' or '.join(one.url for one in found.fronts)}[/]",
         *(
             f"{name}: {one.state.value}, {one.share / 100:g} % of the requests, console {one.observe}, "
             f"data {running.plan.folder(name)}"

@@ -48,7 +48,8 @@ async def start(
     """
     if service not in DEPLOYABLE:
         raise Misconfigured(
-            f"{service} cannot be deployed with a canary: name one of {', '.join(DEPLOYABLE)}. For another service "
+            f"{service} cannot be deployed with a canary: name one of {', '.join(DEPLOYABLE)}. Change another "
+            "service, such as enrich, in one of two colours, with `hifi colour wake COLOUR --release FOLDER`, or "
             "restart the mesh with the new release"
         )
     named = release if release == INSTALLED else str(Path(release).resolve())

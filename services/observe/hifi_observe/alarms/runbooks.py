@@ -309,6 +309,10 @@ RUNBOOKS: Final = {
         (
             "See which pipe has the traffic: the overview of the console, or `hifi top`.",
             "Add instances in time: `hifi up --scale SERVICE=N`; `hifi rate` shows how many a load needs.",
+            (
+                "With two colours, give half of the requests to the other one: `hifi colour split`. `hifi up --colours "
+                "--split-above N` does so by itself."
+            ),
             "Set `HIFI_OBSERVE_RATING` to the rating of the larger mesh.",
         ),
     ),

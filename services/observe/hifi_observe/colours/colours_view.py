@@ -39,7 +39,9 @@ class ColoursView:
         self._fronts = fronts
         self._colours: Colours | None = None
         self._asleep_ms: dict[str, int] = {}
-        self.front = FrontWatch(lambda: self._colours.stats if self._colours is not None else "")
+        self.front = FrontWatch(
+            lambda: [one.stats for one in self._colours.fronts if one.stats] if self._colours else []
+        )
 
     @property
     def known(self) -> bool:

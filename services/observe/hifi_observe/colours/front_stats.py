@@ -6,7 +6,7 @@ HAProxy's own: 503 without a server, 504 when a server was too slow, 400 and 408
 
 import csv
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -109,6 +109,22 @@ class FrontMinutes:
         known = self._minutes.get(minute, Counter[str]())
         counts = {name: known[name] for name in FrontCounters.__dataclass_fields__}
         return {**counts, "gap_s": round(self._gaps[minute], 1)}
+
+
+def sum_of_fronts(fronts: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """A minute of all fronts together: counts are added, and the minute is as silent as the front that was least so.
+
+    Args:
+        fronts: what `FrontMinutes.of` returns for each of them.
+
+    Returns:
+        None: one of them was not watched all the time, or there is none.
+    """
+    known = [one for one in fronts if one is not None]
+    if not known or len(known) < len(fronts):
+        return None
+    counts = {name: sum(one[name] for one in known) for name in FrontCounters.__dataclass_fields__}
+    return {**counts, "gap_s": min(one["gap_s"] for one in known)}
 
 
 def refusals(front: Mapping[str, Any] | None) -> tuple[int, int]:

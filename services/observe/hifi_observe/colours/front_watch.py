@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from hifi import log
-from hifi_observe.colours.front_stats import FrontCounters, FrontMinutes, parse_counters
+from hifi_observe.colours.front_stats import FrontCounters, FrontMinutes, parse_counters, sum_of_fronts
 
 _INTERVAL_S: Final = 1.0
 _WITHIN_S: Final = 3.0
@@ -15,36 +15,42 @@ logger = log.get(__name__)
 
 
 class FrontWatch:
-    """Counts what the front refuses.
+    """Counts what the fronts refuse, of all of them together.
 
     Args:
-        stats: returns the path of HAProxy's runtime socket; empty: there is no front yet.
+        stats: returns the path of the runtime socket of each HAProxy; none: there is no front yet.
     """
 
-    def __init__(self, stats: Callable[[], str]) -> None:
+    def __init__(self, stats: Callable[[], Sequence[str]]) -> None:
         self._stats = stats
-        self._minutes = FrontMinutes()
-        self.away: str | None = None
-        """Why the counters could not be read the last time; None: they could."""
+        self._minutes: dict[str, FrontMinutes] = {}
+        self._away: dict[str, str] = {}
+
+    @property
+    def away(self) -> str | None:
+        """Why counters could not be read the last time; None: they could."""
+        return "; ".join(self._away.values()) or None
 
     def of(self, minute: int) -> dict[str, Any] | None:
-        """See `FrontMinutes.of`."""
-        return self._minutes.of(minute)
+        """See `sum_of_fronts`."""
+        return sum_of_fronts([one.of(minute) for one in self._minutes.values()])
 
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
-            stats = self._stats()
-            if stats:
-                try:
-                    self._minutes.take(await read_counters(stats), time.time())
-                    self.away = None
-                except (OSError, TimeoutError, ValueError) as error:
-                    if self.away is None:
-                        logger.warning("front-unreadable", stats=stats, error=repr(error))
-                    self._minutes.miss(time.time())
-                    self.away = f"the front's counters at {stats} cannot be read: {error!r}"
+            await asyncio.gather(*map(self._read, self._stats()))
             await asyncio.sleep(_INTERVAL_S)
+
+    async def _read(self, stats: str) -> None:
+        minutes = self._minutes.setdefault(stats, FrontMinutes())
+        try:
+            minutes.take(await read_counters(stats), time.time())
+            self._away.pop(stats, None)
+        except (OSError, TimeoutError, ValueError) as error:
+            if stats not in self._away:
+                logger.warning("front-unreadable", stats=stats, error=repr(error))
+            minutes.miss(time.time())
+            self._away[stats] = f"the front's counters at {stats} cannot be read: {error!r}"
 
 
 async def read_counters(stats: str) -> FrontCounters:

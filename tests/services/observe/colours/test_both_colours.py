@@ -18,7 +18,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright
 
 from hifi.clock import now_us
-from hifi.control.colours import Colour, Colours, ColourState
+from hifi.control.colours import Colour, Colours, ColourState, FrontAddress
 from hifi.kafka.admin import create_topics
 from hifi.kafka.producer import Producer
 from hifi.topics import ControlTopics
@@ -45,7 +45,9 @@ class Both:
         """Write the record of the colours; `stats`: path of the front's socket."""
         light = Colour(7500, ColourState.LIGHT, (), blue_url)
         other = Colour(2500, ColourState.LIGHT, (), green_url)
-        told = Colours({"blue": light, "green": other}, "http://127.0.0.1:9", stats, 1, "test")
+        told = Colours(
+            {"blue": light, "green": other}, (FrontAddress("http://127.0.0.1:9", stats),), 1, "test"
+        )
         producer = Producer(self.kafka, "test")
         await producer.start()
         await producer.send_and_wait(self.control.colours, 0, [told.record()])

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from hifi_infra.ports import free_port
-from hifi_observe.colours.front_stats import FrontCounters, FrontMinutes, parse_counters
+from hifi_observe.colours.front_stats import FrontCounters, FrontMinutes, parse_counters, sum_of_fronts
 from hifi_observe.colours.front_watch import read_counters
 
 HAPROXY = shutil.which("haproxy", path="/usr/sbin:/usr/bin:/usr/local/sbin")
@@ -87,6 +87,31 @@ def test_a_front_that_cannot_be_read_is_silent_for_the_rest_of_the_minute() -> N
         minutes.miss(now_s)
     found = minutes.of(10), minutes.of(11)
     assert [one and one["gap_s"] for one in found] == [50, 60]
+
+
+def test_two_fronts_are_counted_together_and_silent_only_when_both_are() -> None:
+    first, second = FrontMinutes(), FrontMinutes()
+    for now_s in (599, 601, 650, 661):
+        first.take(FrontCounters(10 * now_s, now_s, 2, 1), now_s)
+    assert sum_of_fronts([first.of(10), second.of(10)]) is None
+    for now_s in (599, 601, 611, 661):
+        second.take(FrontCounters(now_s, 3, 2, 1), now_s)
+    for now_s in range(612, 640):
+        second.miss(now_s)
+    one, other = first.of(10), second.of(10)
+    assert one is not None
+    assert other is not None
+    assert (one["gap_s"], other["gap_s"]) == (49, 49)
+    found = sum_of_fronts([one, {**other, "gap_s": 3}])
+    assert found == {
+        "answered": one["answered"] + other["answered"],
+        "failed": one["failed"],
+        "rejected": 0,
+        "connection_errors": 0,
+        "gap_s": 3,
+    }
+    assert sum_of_fronts([one]) == one
+    assert sum_of_fronts([]) is None
 
 
 def test_what_is_not_haproxys_answer_is_refused() -> None:

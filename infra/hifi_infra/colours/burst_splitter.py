@@ -1,0 +1,121 @@
+"""Splits the requests between both colours while one alone would not carry them: measures, decides, takes a step."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from aiokafka.errors import KafkaError
+from prometheus_client.parser import text_string_to_metric_families
+
+from hifi import log
+from hifi.control.action import ActionKind
+from hifi.control.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
+from hifi.errors import HifiError
+from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
+from hifi_infra.colours.switch import Switch
+from hifi_infra.mesh import running
+from hifi_infra.mesh.health_probe import get
+
+MEASURE_S: Final = 5.0
+BY: Final = "hifi up --split-above"
+"""Author of its records: what a person has split stays split."""
+_ACCEPTED: Final = "hifi_ingest_accepted_events"
+
+logger = log.get(__name__)
+
+
+class BurstSplitter:
+    """Call `adjust` every `MEASURE_S` seconds.
+
+    Args:
+        policy: when to split and to join.
+        switch: takes the steps.
+        count: reads how many events both colours have accepted so far; None: not known.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(
+        self,
+        policy: BurstPolicy,
+        switch: Switch,
+        count: Callable[[], Awaitable[float | None]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._policy, self._switch, self._count, self._clock = policy, switch, count, clock
+        self._before: tuple[float, float | None] = (clock(), None)
+        most = int((policy.split_after_s + policy.join_after_s) / MEASURE_S) + 2
+        self._samples: deque[RateSample] = deque(maxlen=most)
+        self._light = ""
+        """The colour that had every request before the burst."""
+
+    async def adjust(self, colours: Colours) -> None:
+        """Measure, and split or join where that is due."""
+        self._samples.append(await self._measure())
+        light = [name for name in NAMES if colours.colours[name].share == WHOLE_SHARE]
+        split = not light and colours.by == BY and bool(self._light)
+        if not split and not light:
+            return
+        step = decide(self._policy, self._samples, split=split)
+        rate = self._samples[-1].per_s
+        try:
+            if step is BurstStep.SPLIT:
+                await self._split(
+                    colours, light[0], f"{rate:.0f} events/s are above {self._policy.above_per_s:g}"
+                )
+            elif step is BurstStep.JOIN:
+                shares = {self._light: WHOLE_SHARE, other(self._light): 0}
+                await self._switch.shift(
+                    shares, f"{rate:.0f} events/s fit one colour again", kind=ActionKind.SCALE_IN
+                )
+        except (HifiError, KafkaError, OSError, TimeoutError) as error:
+            logger.warning("burst-waits", step=step.value, reason=str(error) or repr(error))
+
+    async def _split(self, colours: Colours, light: str, reason: str) -> None:
+        if colours.colours[other(light)].state is ColourState.ASLEEP:
+            logger.warning("burst-waits", step=BurstStep.SPLIT.value, reason=f"{other(light)} is asleep")
+            return
+        half = WHOLE_SHARE // 2
+        await self._switch.shift(dict.fromkeys(NAMES, half), reason, kind=ActionKind.SCALE_OUT)
+        self._light = light
+
+    async def _measure(self) -> RateSample:
+        now_s, count = self._clock(), await self._count()
+        before_s, before = self._before
+        self._before = (now_s, count)
+        known = count is not None and before is not None and now_s > before_s and count >= before
+        return RateSample(now_s, (count - before) / (now_s - before_s) if known else None)  # type: ignore[operator]
+
+
+async def accepted_events(folders: Mapping[str, Path]) -> float | None:
+    """Events that the ingest of every colour that runs has accepted since its start; None: one does not tell.
+
+    Args:
+        folders: colour to its data folder.
+    """
+    meshes = [mesh for folder in folders.values() if (mesh := running.find(folder)) is not None]
+    ports = [one.port for mesh in meshes for one in mesh.instances if one.service == "ingest"]
+    try:
+        pages = await asyncio.gather(*(get(port, "/metrics") for port in ports))
+        return sum(_total(body.decode()) for _, body in pages) if ports else None
+    except (OSError, ValueError):
+        return None
+
+
+def _total(page: str) -> float:
+    """The counter of a page of metrics.
+
+    Raises:
+        ValueError: it is no such page.
+    """
+    families = text_string_to_metric_families(page)
+    return sum(
+        sample.value
+        for family in families
+        if family.name == _ACCEPTED
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    )

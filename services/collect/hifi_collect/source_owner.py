@@ -1,0 +1,76 @@
+"""Tells whether this collect reads the sources: of two colours the one with the larger share of the requests does.
+
+Where a source was read to is kept in the source's own Kafka, in one consumer group of both colours, so the next reader
+goes on where the last one stopped.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.control.colours import Colours, decode
+from hifi.control.topic_follower import TopicFollower
+from hifi.health import Health
+from hifi.topics import ControlTopics
+from hifi_collect.settings import CollectSettings
+
+_FOLLOW_S: Final = 0.5
+_WARNING: Final = "colours"
+
+logger = log.get(__name__)
+
+
+class SourceOwner:
+    """Follows the record of the colours; without colours sources are always read.
+
+    Args:
+        settings: `collect_colours` and `collect_colour` name the colours, if there are any.
+        health: gets a warning while sources are not read.
+    """
+
+    def __init__(self, settings: CollectSettings, health: Health) -> None:
+        self._settings, self._health = settings, health
+        self._colours: Colours | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when sources are to be read from now on, or no longer."""
+        self._warn()
+
+    @property
+    def reads(self) -> bool:
+        """Whether sources are to be read here; not before the record of the colours was read."""
+        if not self._settings.collect_colours:
+            return True
+        return self._colours is not None and self._colours.source_reader == self._settings.collect_colour
+
+    async def follow(self) -> None:
+        """Follow the record until cancelled; while Kafka is away what was read last holds."""
+        if not self._settings.collect_colours:
+            return
+        topic = ControlTopics(self._settings.collect_colours).colours
+        follower = TopicFollower(
+            self._settings.control_bootstrap, self._settings.instance, {topic: self._take}
+        )
+        try:
+            await follower.start()
+            while True:
+                await asyncio.sleep(_FOLLOW_S)
+                try:
+                    await follower.catch_up()
+                except (KafkaError, OSError) as error:
+                    logger.warning("colours-unreadable", error=repr(error))
+        finally:
+            await follower.stop()
+
+    def _take(self, _: bytes | None, value: bytes | None, __: int) -> None:
+        before, self._colours = self.reads, decode(value)
+        if self.reads != before:
+            logger.info("source-owner-changed", reads=self.reads)
+            self.on_change()
+        self._warn()
+
+    def _warn(self) -> None:
+        reader = "no colour that is known yet" if self._colours is None else self._colours.source_reader
+        self._health.warn(_WARNING, None if self.reads else f"sources are not read here but by {reader}")

@@ -1,0 +1,1 @@
+"""Changes of a stream with two colours under load."""

@@ -1,0 +1,121 @@
+"""The result of changes under load, from the logs of sender and destination and from observe. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import Any, Final
+
+from hifi_cli.demo.colours.colour_report import down_minutes
+from hifi_cli.demo.expected import Deliveries
+from hifi_cli.demo.tour_steps import TourStep
+from hifi_cli.demo.verify import Comparison, SentEvent
+
+_NS: Final = 1_000_000_000
+MINUTE_NS: Final = 60 * _NS
+
+
+@dataclass(slots=True)
+class ChangeWindow:
+    """One change while it is made.
+
+    Attributes:
+        name: of the change.
+        began_ns: when it began, nanoseconds since 1970 UTC; the events before it are what it is compared with.
+        ended_ns: when the changed colour had got every request for a while; 0: it failed.
+        seen: what showed that the change is in force.
+        observed: minutes over both colours, as observe reports them.
+    """
+
+    name: str
+    began_ns: int
+    ended_ns: int = 0
+    seen: list[str] = field(default_factory=list)
+    observed: list[dict[str, Any]] = field(default_factory=list)
+
+
+def outcome(
+    steps: Sequence[TourStep],
+    windows: Sequence[ChangeWindow],
+    sent: Mapping[str, SentEvent],
+    comparison: Comparison,
+    expected: Mapping[str, Deliveries],
+    measured_s: float,
+    highest_ratio: float,
+) -> dict[str, Any]:
+    """The result as JSON: figures, those of each change, and what broke a promise.
+
+    Args:
+        steps: one for each change.
+        windows: of the changes.
+        sent: log of the sender.
+        comparison: of the arrivals with what was accepted.
+        expected: event id to its deliveries.
+        measured_s: how long before a change is measured, seconds.
+        highest_ratio: of the p95 lag during a change to that before it.
+    """
+    accepted = {name: one for name, one in sent.items() if one.accepted}
+    lags = {
+        name: (
+            one.answered_ns,
+            max(comparison.arrived[path, name] for path in expected[name]) - one.answered_ns,
+        )
+        for name, one in accepted.items()
+        if all((path, name) in comparison.arrived for path in expected[name])
+    }
+    numbers: dict[str, Any] = {
+        "accepted": len(accepted),
+        "lost": len(accepted) - len(lags),
+        "duplicates": comparison.duplicates,
+        "mismatched": comparison.mismatched + comparison.unknown,
+        "not_accepted": len(sent) - len(accepted),
+        "down_minutes": down_minutes(sent, comparison.arrived, expected),
+    }
+    failures = [f"{name}: {count}" for name, count in numbers.items() if count and name != "accepted"]
+    failures += [f"{one.name}: {one.seen}" for one in steps if not one.ok]
+    changes = []
+    for window in windows:
+        one = {
+            "change": window.name,
+            "seconds": round((window.ended_ns - window.began_ns) / _NS, 1),
+            "seen": "; ".join(window.seen),
+            "p95_ms_before": _p95_ms(
+                lags.values(), window.began_ns - round(measured_s * _NS), window.began_ns
+            ),
+            "p95_ms": _p95_ms(lags.values(), window.began_ns, window.ended_ns),
+            "observe": _observed(window, accepted),
+        }
+        one["p95_ratio"] = round(one["p95_ms"] / one["p95_ms_before"], 2) if one["p95_ms_before"] else 0.0
+        changes.append(one)
+        failures += _broken(one, highest_ratio) if window.ended_ns else []
+    return numbers | {"changes": changes, "failures": failures}
+
+
+def _broken(change: Mapping[str, Any], highest_ratio: float) -> list[str]:
+    """The promises that a change broke, for people."""
+    seen, found = change["observe"], []
+    wrong = [name for name in ("lost", "duplicates", "down", "incomplete") if seen[name]]
+    if wrong or not seen["in"] or seen["in"] != seen["accepted_by_sender"]:
+        found.append(f"{change['change']}: observe says {seen}")
+    if not 0 < change["p95_ratio"] <= highest_ratio:
+        found.append(f"{change['change']}: the p95 lag is {change['p95_ratio']} times that before")
+    return found
+
+
+def _observed(window: ChangeWindow, accepted: Mapping[str, SentEvent]) -> dict[str, int]:
+    """What observe says of the minutes of a change, beside what the sender says of them."""
+    rows = window.observed
+    minutes = {row["minute"] for row in rows}
+    sums = {name: sum(row[name] for row in rows) for name in ("in", "lost", "duplicates")}
+    return sums | {
+        "minutes": len(rows),
+        "down": sum(row["state"] == "down" for row in rows),
+        "incomplete": sum(bool(row["missing"]) for row in rows),
+        # The sender writes the time at which it sends into the event, and events count in the minute of their own time.
+        "accepted_by_sender": sum(one.sent_ns // MINUTE_NS in minutes for one in accepted.values()),
+    }
+
+
+def _p95_ms(lags: Iterable[tuple[int, int]], start_ns: int, end_ns: int) -> float:
+    """The p95 lag of the events that were accepted in a span, milliseconds; 0 without any."""
+    found = [lag for at, lag in lags if start_ns <= at < end_ns]
+    return round(quantiles(found, n=20)[-1] / 1e6, 1) if len(found) > 1 else 0.0

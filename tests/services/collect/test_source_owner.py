@@ -1,0 +1,53 @@
+"""With two colours a source is read by one of them, and the other goes on where that one stopped."""
+
+import asyncio
+from pathlib import Path
+
+from collected_stream import CollectedStream, collected_stream, until
+from test_kafka_source import ids_of
+from tests.stream_process import readyz
+
+from hifi.control.colours import Colour, Colours, ColourState
+from hifi.kafka.admin import create_topics
+from hifi.kafka.producer import Producer
+from hifi.topics import ControlTopics
+
+RECORDS = 300
+
+
+async def write(stream: CollectedStream, control: ControlTopics, blue: int) -> None:
+    """Give blue a share of the requests."""
+    each = {
+        name: Colour(share, ColourState.LIGHT if share else ColourState.DARK, (), "")
+        for name, share in (("blue", blue), ("green", 10_000 - blue))
+    }
+    producer = Producer(stream.kafka, "test")
+    await producer.start()
+    await producer.send_and_wait(control.colours, 0, [Colours(each, (), 1, "test").record()])
+    await producer.stop()
+
+
+async def test_only_the_colour_with_the_larger_share_reads_and_the_other_one_goes_on_without_a_copy(
+    kafka: str, log: Path
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        control = ControlTopics(f"{stream.topics.stream}-control")
+        await create_topics(kafka, control, partitions=1, replication=1)
+        await stream.publish(stream.pipe())
+        await write(stream, control, 10_000)
+        ports = {}
+        for name in ("green", "blue"):
+            _, ports[name] = await stream.start(
+                "collect", collect_colours=control.control, collect_colour=name, instance=f"collect-{name}"
+            )
+        warned = "sources are not read here but by blue"
+        await until(lambda: warned in str(readyz(ports["green"])[1]))
+        await stream.put(range(RECORDS))
+        await stream.read(stream.topics.raw, lambda found: len(ids_of(found)) == RECORDS)
+        await write(stream, control, 0)
+        await until(lambda: "here but by green" in str(readyz(ports["blue"])[1]))
+        await stream.put(range(RECORDS, 2 * RECORDS))
+        raw = await stream.read(stream.topics.raw, lambda found: len(ids_of(found)) == 2 * RECORDS)
+        assert len(raw) == 2 * RECORDS
+        told = await asyncio.to_thread(log.read_text)
+        assert told.count('"source-begun"') == 2
