@@ -336,6 +336,16 @@ class ControlTopics:
         return f"{self.control}.colours"
 
     @property
+    def schemas(self) -> str:
+        """The schema registry: versions of subjects, compatibility levels, and the last id."""
+        return f"{self.control}.schemas"
+
+    @property
+    def registrar(self) -> str:
+        """The transactional id with which the schema registry is changed, by one instance of manage at a time."""
+        return f"{self.control}.registrar"
+
+    @property
     def provisioner(self) -> str:
         """Begins the provisioner's transactional ids: what an earlier one writes after a later one began is refused."""
         return f"{self.control}.provisioner"
@@ -363,4 +373,5 @@ class ControlTopics:
             Topic(self.principals, partitions=1, compacted=True),
             Topic(self.audit, partitions=1, retention_ms=FOREVER_MS),
             Topic(self.colours, partitions=1, compacted=True),
+            Topic(self.schemas, partitions=1, compacted=True),
         ]

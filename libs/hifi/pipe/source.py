@@ -10,6 +10,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag, model_validat
 from hifi.kafka.security import KafkaSecurity
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.mask import SourceMask
+from hifi.pipe.schemas.registry_settings import SchemaRegistrySettings
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldPath
@@ -98,7 +99,7 @@ class TopicSource(StrictModel):
 
 
 class KafkaSource(TopicSource):
-    """A topic of any Kafka cluster, from its first record on. Each record is an event, in JSON; collect reads it."""
+    """A topic of any Kafka cluster, from its first record on. Each record is an event; collect reads it."""
 
     kind: Literal["kafka"] = Field(description="Kind of the source.")
     type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of the events.")
@@ -112,6 +113,25 @@ class KafkaSource(TopicSource):
         description="Field of the data whose events keep their order; default: the record's key, and the event's id if"
         " the record has none.",
     )
+    format: Literal["json", "avro"] = Field(
+        "json",
+        description="Format of the values: JSON, or Avro in Confluent's wire format, which becomes JSON. Needs"
+        " `registry`.",
+    )
+    key_format: Literal["text", "avro"] = Field(
+        "text",
+        description="Format of the keys in the events for deleted keys: UTF-8 text, or Avro in Confluent's wire format."
+        " Needs `registry`.",
+    )
+    registry: SchemaRegistrySettings | None = Field(
+        None, description="Schema registry with the Avro schemas."
+    )
+
+    @model_validator(mode="after")
+    def _avro_has_a_registry(self) -> Self:
+        if (self.registry is not None) != ("avro" in (self.format, self.key_format)):
+            raise ValueError("`registry` and `format: avro` or `key_format: avro` need each other")
+        return self
 
 
 TableName = Annotated[

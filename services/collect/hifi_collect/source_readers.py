@@ -14,6 +14,7 @@ from hifi.pipe.source import DebeziumSource, KafkaSource
 from hifi.service import Service
 from hifi_collect.debezium.changes import ChangeReader
 from hifi_collect.debezium.connector import Connector
+from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.kafka.records import RecordReader
 from hifi_collect.kafka.topic_reader import KafkaTopicReader
 from hifi_collect.raw_writer import RawWriter
@@ -171,13 +172,16 @@ class SourceReaders:
             health.warn("topic", None)
             health.warn("settings", None)
             cluster, max_bytes = found[0].cluster, self._settings.collect_max_event_bytes
+            avro = None
+            if isinstance(source, KafkaSource) and source.registry is not None:
+                avro = AvroRecords(source, max_bytes)
             events = (
                 ChangeReader(source, cluster, max_bytes)
                 if isinstance(source, DebeziumSource)
-                else RecordReader(source, cluster, max_bytes)
+                else RecordReader(source, cluster, max_bytes, avro)
             )
             topic = KafkaTopicReader(
-                reader, self._settings, pipe, source, cluster, events, self._registry, self._writer
+                reader, self._settings, pipe, source, cluster, events, self._registry, self._writer, avro
             )
             await topic.run()
 

@@ -24,6 +24,9 @@ from hifi.health import Health
 from hifi.http.problem import Problem, retry_later
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
+from hifi_manage.schemas.changes import Change
+from hifi_manage.schemas.refusals import RegistryRefusal
+from hifi_manage.schemas.schema_store import Plan, SchemaStore
 from hifi_manage.settings import ManageSettings
 
 _ANSWER_S: Final = 15.0
@@ -48,6 +51,7 @@ class ControlState:
         self.principals = Principals()
         self.audit = Audit(settings.manage_audit_entries)
         self.destinations = DestinationStates()
+        self.schemas = SchemaStore(kafka, topics.schemas, topics.registrar, name)
         self._topics = topics
         self._log = DeclarationLog(kafka, topics.declared, name, settings.manage_versions)
         self._producer = Producer(kafka, name)
@@ -70,6 +74,7 @@ class ControlState:
         """Connect and read everything; retries until Kafka answers."""
         await self._producer.start()
         await self._log.start()
+        await self.schemas.start()
         for follower in self._followers:
             await follower.start()
         await self.registry.start()
@@ -80,6 +85,7 @@ class ControlState:
         await self.registry.stop()
         for follower in self._followers:
             await follower.stop()
+        await self.schemas.stop()
         await self._log.stop()
         await self._producer.stop()
 
@@ -93,6 +99,7 @@ class ControlState:
         began_s = time.monotonic()
         async with asyncio.timeout(_FRESH_S):
             await self._log.catch_up()
+            await self.schemas.catch_up()
             for follower in self._followers:
                 await follower.catch_up()
         self._read_s = began_s
@@ -133,6 +140,26 @@ class ControlState:
         write = partial(self._write, self._topics.requests, request.record())
         await self._audited(entry, write, lambda _: request.number)
 
+    async def change_schemas(self, entry: AuditEntry, plan: Plan) -> Change:
+        """Change the schema registry.
+
+        Raises:
+            RegistryRefusal: what changed meanwhile refuses it.
+            Problem: 503, Kafka does not answer.
+        """
+
+        async def change() -> Change | RegistryRefusal:
+            """A refusal is returned, since it is an outcome for the audit."""
+            try:
+                return await self.schemas.change(plan)
+            except RegistryRefusal as refusal:
+                return refusal
+
+        found = await self._audited(entry, change, lambda made: 1 if isinstance(made, Change) else None)
+        if isinstance(found, RegistryRefusal):
+            raise found
+        return found
+
     async def _audited(
         self, entry: AuditEntry, change: Callable[[], Awaitable[T]], after: Callable[[T], int | None]
     ) -> T:
@@ -157,7 +184,7 @@ class ControlState:
             await self._end(entry.ended(AuditOutcome.UNKNOWN, reason=repr(error)))
             raise Problem(
                 503,
-                f"Whether it was changed is unknown: Kafka does not answer ({error!r}). Get the pipe to find out.",
+                f"Whether it was changed is unknown: Kafka does not answer ({error!r}). Read it to find out.",
             ) from error
         number = after(result)
         if number is None:

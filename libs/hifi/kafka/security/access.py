@@ -132,8 +132,10 @@ def _control_access(
                 control.rollouts,
                 control.principals,
                 control.audit,
+                control.schemas,
             ],
-            writes=[control.declared, control.requests, control.audit],
+            writes=[control.declared, control.requests, control.audit, control.schemas],
+            transactional_ids=[control.registrar],
         ),
         PUBLISHER: replace(
             publisher,

@@ -8,8 +8,10 @@ from aiokafka import ConsumerRecord
 
 from hifi.cloudevents import decode as cloudevents
 from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
+from hifi.errors import Rejected
 from hifi.event import CONTENT_TYPE
 from hifi.pipe.source import KafkaSource
+from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.source_event import SourceEvent, refused
 from hifi_collect.timestamps import rfc3339
 
@@ -23,14 +25,18 @@ _TOO_LARGE: Final = 413
 class RecordReader:
     """Makes events of the records of one source."""
 
-    def __init__(self, source: KafkaSource, cluster: str, max_bytes: int) -> None:
+    def __init__(
+        self, source: KafkaSource, cluster: str, max_bytes: int, avro: AvroRecords | None = None
+    ) -> None:
         """Nothing is read yet.
 
         Args:
             source: as the pipe declares it.
             cluster: id of the Kafka cluster.
             max_bytes: largest value of a record.
+            avro: decodes Avro; None: the source has none.
         """
+        self._avro = avro
         self._id = f"{cluster}/{source.topic}"
         shared = [
             ("ce_specversion", b"1.0"),
@@ -56,10 +62,16 @@ class RecordReader:
             detail = f"the key has {len(record.key)} bytes; the limit is {_MAX_KEY_BYTES}"
             return refused(event._replace(key=identifier), "too-large", detail)
         if record.value is None:
-            return _deletion(event, record.key)
+            return self._deletion(event, record.key)
         if len(record.value) > self._max_bytes:
             detail = f"the value has {len(record.value)} bytes; the limit is {self._max_bytes}"
             return refused(event._replace(data=None), "too-large", detail)
+        if self._avro is not None:
+            try:
+                record = self._avro.as_json(record)
+            except Rejected as why:
+                return refused(event, why.reason, why.detail)
+            event = event._replace(data=record.value)
         decode = _content_mode(record)
         return self._plain(event, record) if decode is None else self._cloudevent(event, record, decode)
 
@@ -114,6 +126,19 @@ class RecordReader:
             return refused(event, "too-large", detail)
         return event._replace(key=key)
 
+    def _deletion(self, event: SourceEvent, key: bytes | None) -> SourceEvent:
+        """The event of a record without value, which says that the key is deleted."""
+        if not key:
+            return refused(event, "no-data", "the record has neither value nor key")
+        try:
+            found = None if self._avro is None else self._avro.key_as_json(key)
+            name = key.decode() if found is None else orjson.Fragment(found)
+        except UnicodeDecodeError:
+            return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
+        except Rejected as why:
+            return refused(event, why.reason, f"the record has no value, and of its key: {why.detail}")
+        return event._replace(data=orjson.dumps({"key": name, "deleted": True}))
+
 
 def _content_mode(
     record: ConsumerRecord,
@@ -128,13 +153,3 @@ def _content_mode(
     if f"{cloudevents.KAFKA_PREFIX}specversion" in headers:
         return lambda record, limits: cloudevents.kafka_binary(record.headers, record.value, limits)
     return None
-
-
-def _deletion(event: SourceEvent, key: bytes | None) -> SourceEvent:
-    """The event of a record without value, which says that the key is deleted."""
-    if not key:
-        return refused(event, "no-data", "the record has neither value nor key")
-    try:
-        return event._replace(data=orjson.dumps({"key": key.decode(), "deleted": True}))
-    except UnicodeDecodeError:
-        return refused(event, "no-data", "the record has no value, and its key is not UTF-8")

@@ -18,13 +18,14 @@ from aiokafka.structs import OffsetAndMetadata
 
 from hifi import log
 from hifi.clock import now_us
-from hifi.errors import Fenced
+from hifi.errors import Fenced, Misconfigured, Retryable
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import TopicSource
 from hifi.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
+from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.kafka.deleted_records import DeletedRecords
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
@@ -37,6 +38,7 @@ _BATCH_RECORDS: Final = 4000
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 _TURN_RECORDS: Final = 500
 """Records that are made events of before anything else gets a turn."""
+_REGISTRY: Final = "schema registry"
 
 logger = log.get(__name__)
 
@@ -65,6 +67,7 @@ class KafkaTopicReader:
         events: EventReader,
         registry: PipeRegistry,
         writer: RawWriter,
+        avro: AvroRecords | None = None,
     ) -> None:
         """Nothing is read before `run`.
 
@@ -77,6 +80,7 @@ class KafkaTopicReader:
             events: makes events of the topic's records.
             registry: has the pipe.
             writer: to `raw`.
+            avro: gets the schemas of records before `events` makes events of them; None: no record needs one.
         """
         self._service = service
         self._pipe = pipe
@@ -86,6 +90,7 @@ class KafkaTopicReader:
         self._writer = writer
         self._event = events
         self._deleted = DeletedRecords(pipe, service.health, writer.reporter)
+        self._avro = avro
         self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
         self._consumer = Consumer(
             service,
@@ -109,11 +114,26 @@ class KafkaTopicReader:
 
     async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Write the records of a batch, and complete them when Kafka has acknowledged them."""
+        if self._avro is not None:
+            await self._prepare(self._avro, assigned, batch)
         events: list[SourceEvent] = []
         for at in range(0, len(batch), _TURN_RECORDS):
             events += [self._event(record) for record in batch[at : at + _TURN_RECORDS]]
             await asyncio.sleep(0)
         await self._write(assigned, batch, events)
+
+    async def _prepare(self, avro: AvroRecords, assigned: AssignedPartition, batch: Batch) -> None:
+        """Wait until the schemas of a batch are known, however long the registry is away."""
+        while True:
+            try:
+                await avro.prepare(batch)
+            except (Retryable, Misconfigured) as error:
+                logger.warning("schemas-unknown", pipe=self._pipe, error=str(error))
+                self._service.health.warn(_REGISTRY, str(error))
+            else:
+                self._service.health.warn(_REGISTRY, None)
+                return
+            await _pause(assigned, "it was revoked before the schemas of its records were known")
 
     async def _handle_poison(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception

@@ -8,7 +8,7 @@ import orjson
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from hifi.clock import now_us
 from hifi.control.declaration import NONE, Declaration, Origin, undeclared
@@ -36,6 +36,8 @@ from hifi_manage.web.access import (
 )
 from hifi_manage.web.console import ManagementConsole
 from hifi_manage.web.operations import API, OPERATIONS, ROLES
+from hifi_manage.web.registry import PATH as REGISTRY_PATH
+from hifi_manage.web.registry import registry_application
 from hifi_manage.web.views import audit_view, changes, pipe_view, trial_view, version_view
 
 Handler = Callable[[Request, Principal], Awaitable[Response]]
@@ -61,8 +63,10 @@ def application(state: ControlState, observe_url: str) -> Starlette:
 
     routes = [Route(one.path, endpoint(one.name), methods=[one.method]) for one in OPERATIONS]
     routes.append(Route("/api/v1/openapi.json", _openapi))
+    registry = Mount(REGISTRY_PATH, registry_application(state))
     return Starlette(
-        routes=[*routes, *ManagementConsole(observe_url).routes()], exception_handlers={Problem: _problem}
+        routes=[*routes, registry, *ManagementConsole(observe_url).routes()],
+        exception_handlers={Problem: _problem},
     )
 
 

@@ -1,0 +1,130 @@
+"""Whether data of one schema can be read with another one: schema resolution of the Avro specification 1.12. Pure.
+
+As Avro's Java library and Confluent's registry do, named types match if their names without namespace are equal, or if
+an alias of the reader's is the full name of the writer's. As the specification says, decimals match only if precision
+and scale are equal.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hifi.avro.schema import AvroSchema, branch_name
+
+_PROMOTIONS: Final = {
+    "int": {"long", "float", "double"},
+    "long": {"float", "double"},
+    "float": {"double"},
+    "string": {"bytes"},
+    "bytes": {"string"},
+}
+"""Type of the writer to those that the reader may have instead."""
+_NAMED: Final = {"record", "error", "enum", "fixed"}
+
+
+def incompatibilities(reader: AvroSchema, writer: AvroSchema) -> list[str]:
+    """Why data of the writer's schema cannot be read with the reader's, each with the path; empty: it can be."""
+    return list(_Resolution(reader.names, writer.names).problems(reader.parsed, writer.parsed, ""))
+
+
+class _Resolution:
+    """Compares the types of two schemas."""
+
+    def __init__(self, reader_names: Mapping[str, Any], writer_names: Mapping[str, Any]) -> None:
+        self._reader_names = reader_names
+        self._writer_names = writer_names
+        self._comparing: set[tuple[str, str]] = set()
+
+    def problems(self, reader: Any, writer: Any, path: str) -> Iterator[str]:
+        """What is wrong at a path."""
+        reader, writer = _definition(reader, self._reader_names), _definition(writer, self._writer_names)
+        if isinstance(writer, list):
+            for branch in writer:
+                yield from self.problems(reader, branch, path)
+        elif isinstance(reader, list):
+            if all(any(True for _ in self.problems(branch, writer, path)) for branch in reader):
+                names = ", ".join(branch_name(branch) for branch in reader)
+                yield f"{_at(path)}: {branch_name(writer)} is none of the reader's types {names}"
+        else:
+            yield from self._single(reader, writer, path)
+
+    def _single(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
+        """Compare two types that are no unions."""
+        kind, found = reader["type"], writer["type"]
+        if kind != found and {kind, found} != {"record", "error"}:
+            if kind not in _PROMOTIONS.get(found, ()):
+                yield f"{_at(path)}: the writer's type {found} cannot be read as {kind}"
+        elif kind in _NAMED and not _same_name(reader, writer):
+            yield f"{_at(path)}: the writer's {writer['name']} and the reader's {reader['name']} differ in name"
+        elif kind in {"record", "error"}:
+            pair = (reader["name"], writer["name"])
+            if pair not in self._comparing:  # else whoever compares them sees to it
+                self._comparing.add(pair)
+                yield from self._fields(reader, writer, path)
+                self._comparing.discard(pair)
+        elif kind == "array":
+            yield from self.problems(reader["items"], writer["items"], f"{path}/[]")
+        elif kind == "map":
+            yield from self.problems(reader["values"], writer["values"], f"{path}/{{}}")
+        else:
+            yield from _simple(reader, writer, path)
+
+    def _fields(self, reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
+        written = {field["name"]: field for field in writer["fields"]}
+        for field in reader["fields"]:
+            names = (field["name"], *field.get("aliases", ()))
+            found = next((written[name] for name in names if name in written), None)
+            if found is not None:
+                yield from self.problems(field["type"], found["type"], f"{path}/{field['name']}")
+            elif "default" not in field:
+                yield (
+                    f"{_at(path + '/' + field['name'])}: the writer does not have the field, and the reader's has no"
+                    " default"
+                )
+
+
+def _simple(reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Compare two types of the same kind that have no types within."""
+    if reader["type"] == "enum" and "default" not in reader:
+        if missing := sorted(set(writer["symbols"]) - set(reader["symbols"])):
+            yield f"{_at(path)}: the reader has no symbol {', '.join(missing)}, and no default symbol"
+    elif reader["type"] == "fixed" and reader["size"] != writer["size"]:
+        yield f"{_at(path)}: the writer's size is {writer['size']} and the reader's {reader['size']}"
+    decimals = _decimal(reader), _decimal(writer)
+    if None not in decimals and decimals[0] != decimals[1]:
+        yield f"{_at(path)}: the decimals differ in precision or scale"
+
+
+def _definition(node: Any, names: Mapping[str, Any]) -> Any:
+    """A type as a union or as an object with a `type` that is no further type."""
+    if isinstance(node, list):
+        return node
+    if isinstance(node, str):
+        return names.get(node, {"type": node})
+    return (
+        node
+        if isinstance(node["type"], str) and node["type"] not in names
+        else _definition(node["type"], names)
+    )
+
+
+def _same_name(reader: Mapping[str, Any], writer: Mapping[str, Any]) -> bool:
+    name = writer["name"]
+    return _unqualified(reader["name"]) == _unqualified(name) or name in _aliases(reader)
+
+
+def _aliases(named: Mapping[str, Any]) -> Iterator[str]:
+    namespace = named["name"].rpartition(".")[0]
+    for alias in named.get("aliases", ()):
+        yield alias if "." in alias or not namespace else f"{namespace}.{alias}"
+
+
+def _unqualified(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _decimal(node: Mapping[str, Any]) -> tuple[int, int] | None:
+    return (node["precision"], node.get("scale", 0)) if node.get("logicalType") == "decimal" else None
+
+
+def _at(path: str) -> str:
+    return path or "the schema"

@@ -1,0 +1,57 @@
+"""Avro values to JSON. Pure.
+
+Logical types become text: a decimal with all digits of its scale, a timestamp in RFC 3339, a date, a time, a UUID.
+Bytes and fixed become base64, a union the value alone, a float that JSON does not have null.
+"""
+
+import base64
+from collections.abc import Callable
+from decimal import Decimal
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+import orjson
+from fastavro import _read_py
+
+from hifi.avro.schema import AvroSchema
+from hifi.errors import Rejected
+
+_OPTIONS: Final = orjson.OPT_UTC_Z
+_read_recursive: Final[Callable[..., Any]] = _read_py.schemaless_reader
+"""fastavro's reader in Python. The compiled one overflows the stack of the process on values that are nested deeply."""
+
+
+def decode(schema: AvroSchema, value: bytes) -> bytes:
+    """A value as JSON.
+
+    Raises:
+        Rejected: it does not have this schema, or JSON cannot represent it.
+    """
+    stream = BytesIO(value)
+    read = _read_recursive if schema.recursive else fastavro.schemaless_reader
+    try:
+        found = read(stream, schema.parsed, None)
+    except RecursionError:
+        raise Rejected("not-avro", "the value is nested too deeply") from None
+    except OverflowError:
+        raise Rejected("not-avro", "a date or time is outside of the years 1 to 9999") from None
+    except Exception as error:  # noqa: BLE001 - bytes without meaning make fastavro fail in many ways
+        raise Rejected(
+            "not-avro", f"the value does not have the schema of its id ({type(error).__name__})"
+        ) from None
+    if stream.tell() != len(value):
+        detail = f"{len(value) - stream.tell()} bytes are left after the value"
+        raise Rejected("not-avro", detail)
+    try:
+        return orjson.dumps(found, default=_text, option=_OPTIONS)
+    except orjson.JSONEncodeError as error:
+        raise Rejected("not-avro", f"the value cannot be written as JSON: {error}") from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -1,0 +1,191 @@
+"""Avro schemas: read, checked and compiled for fastavro. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fastavro
+import orjson
+from fastavro.schema import SchemaParseException, UnknownType
+from fastavro.types import Schema
+
+PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_MAX_DEPTH: Final = 64
+"""fastavro reads schemas and values recursively, without a limit of its own."""
+
+
+class InvalidSchema(ValueError):
+    """The text is not an Avro schema that can be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """A schema that was checked.
+
+    Attributes:
+        tree: the schema as JSON, as it was written.
+        parsed: the same for fastavro: names are full, and references are resolved.
+        names: full name to definition, of all that it defines and refers to.
+        recursive: a type of it contains itself, so that a value may be nested without bound.
+    """
+
+    tree: Any
+    parsed: Schema
+    names: Mapping[str, Any]
+    recursive: bool
+
+
+def read_schema(text: str | bytes, references: Sequence[str | bytes] = ()) -> AvroSchema:
+    """Read a schema in JSON.
+
+    Args:
+        text: of the schema.
+        references: texts of the schemas whose names it uses; each may use names of those before it.
+
+    Raises:
+        InvalidSchema: one of them is not valid, or cannot be read safely.
+    """
+    names: dict[str, Any] = {}
+    for reference in references:
+        _parse(_tree(reference), names)
+    tree = _tree(text)
+    parsed = _parse(tree, names)
+    walk = _Walk(names)
+    try:
+        walk.min_size(parsed, ())
+    except (KeyError, TypeError) as error:
+        raise InvalidSchema(f"not an Avro schema ({type(error).__name__}: {error})") from None
+    return AvroSchema(tree, parsed, names, walk.recursive)
+
+
+def _tree(text: str | bytes) -> Any:
+    try:
+        tree = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        if isinstance(text, str) and text in PRIMITIVES:  # as older clients write it
+            return text
+        raise InvalidSchema(f"the schema is not JSON: {error}") from None
+    if not isinstance(tree, str | dict | list):
+        raise InvalidSchema("a schema is a JSON string, object or array")
+    if _depth(tree) > _MAX_DEPTH:
+        raise InvalidSchema(f"the schema is nested more than {_MAX_DEPTH} levels deep")
+    return tree
+
+
+def _depth(tree: Any) -> int:
+    depth, level = 0, [tree]
+    while level := [
+        child
+        for node in level
+        if isinstance(node, dict | list)
+        for child in (node.values() if isinstance(node, dict) else node)
+    ]:
+        depth += 1
+    return depth
+
+
+def _parse(tree: Any, names: dict[str, Any]) -> Schema:
+    try:
+        return fastavro.parse_schema(tree, named_schemas=names, expand=False)
+    except UnknownType as error:
+        raise InvalidSchema(f"the type {error.name} is not defined") from None
+    except SchemaParseException as error:
+        raise InvalidSchema(str(error)) from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidSchema(f"not an Avro schema ({type(error).__name__}: {error})") from None
+
+
+class _Walk:
+    """Checks what fastavro does not, and finds out whether a schema is recursive."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self.recursive = False
+        self._names = names
+        self._sizes: dict[str, int] = {}
+
+    def min_size(self, node: Any, within: tuple[str, ...]) -> int:
+        """0 if values of the type may take no bytes, else 1.
+
+        Args:
+            node: of the parsed schema.
+            within: full names of the records around it.
+
+        Raises:
+            InvalidSchema: it is not valid, or it has an array of items without bytes: few bytes could stand for any
+                number of them.
+        """
+        if isinstance(node, str):
+            return int(node != "null") if node in PRIMITIVES else self._named(node, within)
+        if isinstance(node, list):
+            self._check_union(node, within)
+            return 1
+        return self._complex(node["type"], node, within)
+
+    def _complex(self, kind: Any, node: Mapping[str, Any], within: tuple[str, ...]) -> int:
+        if kind in {"record", "error"}:
+            return self._named(node["name"], within, node)
+        if kind in {"fixed", "enum"}:
+            return _min_size_of_named(node)
+        if kind == "array" and not self.min_size(node["items"], within):
+            raise InvalidSchema("it has an array of items without bytes, such as null")
+        if kind == "map":
+            self.min_size(node["values"], within)
+        return 1 if kind in {"array", "map"} else self.min_size(kind, within)
+
+    def _named(self, name: str, within: tuple[str, ...], node: Any = None) -> int:
+        if name in within:
+            self.recursive = True
+            return 0  # the rest of its fields decide
+        if name not in self._sizes:
+            found = self._names[name] if node is None else node
+            if found["type"] not in {"record", "error"}:
+                return self.min_size(found, within)
+            _check_name(name)
+            for field in found["fields"]:
+                _check_name(field["name"])
+            self._sizes[name] = max(
+                (self.min_size(field["type"], (*within, name)) for field in found["fields"]), default=0
+            )
+        return self._sizes[name]
+
+    def _check_union(self, branches: Sequence[Any], within: tuple[str, ...]) -> None:
+        names = [branch_name(branch) for branch in branches]
+        if "union" in names:
+            raise InvalidSchema("a union is directly within a union")
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise InvalidSchema(f"a union has {', '.join(repeated)} more than once")
+        for branch in branches:
+            self.min_size(branch, within)
+
+
+def branch_name(node: Any) -> str:
+    """What tells a branch of a union from the others: the full name of a named type, or the type."""
+    if isinstance(node, list):
+        return "union"
+    if isinstance(node, str):
+        return node
+    return (
+        str(node["name"])
+        if node["type"] in {"record", "error", "enum", "fixed"}
+        else branch_name(node["type"])
+    )
+
+
+def _min_size_of_named(node: Mapping[str, Any]) -> int:
+    _check_name(node["name"])
+    if node["type"] == "enum":
+        for symbol in node["symbols"]:
+            _check_name(symbol)
+        return 1
+    if not isinstance(node["size"], int) or node["size"] < 0:
+        raise InvalidSchema(f"the size of {node['name']} is not a number of bytes")
+    return int(node["size"] > 0)
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidSchema(
+            f"{name!r} is not a name in Avro: letters, digits and _, not beginning with a digit"
+        )

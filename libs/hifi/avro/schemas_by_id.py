@@ -1,0 +1,78 @@
+"""The schemas of a registry that were asked for, compiled, by id."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+from hifi.avro.registry_client import AVRO, RegistryClient, RegistryRefused
+from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
+from hifi.clock import monotonic_s
+from hifi.errors import Rejected
+
+_MOST: Final = 1000
+"""Schemas that are kept; those that were not used for the longest time are asked for again."""
+_UNKNOWN_S: Final = 10.0
+"""A registry is asked again for an id that it does not know after this time, seconds."""
+
+_Found: TypeAlias = AvroSchema | Rejected
+
+
+class SchemasById:
+    """A bounded copy of a registry, filled before values are decoded. An id never gets another schema."""
+
+    def __init__(self, client: RegistryClient, clock: Callable[[], float] = monotonic_s) -> None:
+        """Start empty.
+
+        Args:
+            client: of the registry.
+            clock: monotonic, seconds.
+        """
+        self._client = client
+        self._clock = clock
+        self._known: OrderedDict[int, tuple[_Found, float]] = OrderedDict()
+
+    async def load(self, ids: Iterable[int]) -> None:
+        """Ask for the ids that are not known.
+
+        Raises:
+            Retryable: the registry does not answer; ask again later.
+        """
+        wanted = sorted(set(ids))
+        while missing := [one for one in wanted if not self._fresh(one)]:
+            for one in missing:
+                self._known[one] = await self._ask(one)
+                self._known.move_to_end(one)
+            for one in list(self._known)[: -max(_MOST, len(wanted))]:
+                del self._known[one]
+
+    def get(self, schema: int) -> AvroSchema:
+        """The schema of an id, right after `load`.
+
+        Raises:
+            Rejected: the registry has no such Avro schema.
+        """
+        found, _ = self._known[schema]
+        self._known.move_to_end(schema)
+        if isinstance(found, Rejected):
+            raise Rejected(found.reason, found.detail)
+        return found
+
+    def _fresh(self, schema: int) -> bool:
+        known = self._known.get(schema)
+        return known is not None and self._clock() < known[1]
+
+    async def _ask(self, schema: int) -> tuple[_Found, float]:
+        try:
+            found = await self._client.schema(schema)
+        except RegistryRefused as error:
+            detail = f"the schema registry does not have the schema {schema}: {error}"
+            return Rejected("unknown-schema", detail), self._clock() + _UNKNOWN_S
+        for_ever = float("inf")
+        if found.kind != AVRO:
+            return Rejected(
+                "not-avro", f"the schema {schema} is of the type {found.kind}, not AVRO"
+            ), for_ever
+        try:
+            return read_schema(found.text, found.references), for_ever
+        except InvalidSchema as error:
+            return Rejected("unusable-schema", f"the schema {schema} cannot be used: {error}"), for_ever

@@ -1,0 +1,1 @@
+"""Schemas of a pipe's data, and where they are registered."""

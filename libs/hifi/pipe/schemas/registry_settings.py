@@ -1,0 +1,39 @@
+"""Where the Avro schemas of a source or a destination are registered."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from hifi.pipe.limits import pipe_limits
+from hifi.pipe.strict_model import StrictModel
+
+
+class SchemaRegistrySettings(StrictModel):
+    """A schema registry with Confluent's REST API, such as that of hifi's management API."""
+
+    url: str = Field(
+        pattern=r"^https?://[^?#\s]+$",
+        description="URL of the registry; of hifi's own, `http://HOST:PORT/registry` of the management API.",
+    )
+    user: str | None = Field(None, min_length=1, description="User for basic authentication.")
+    password_file: Path | None = Field(
+        None,
+        description="File with the password of the user. White space at its end is ignored. It is read again for each"
+        " request.",
+    )
+    ca_file: Path | None = Field(
+        None,
+        description="PEM file with the certificate authorities that may sign the registry's certificate; default:"
+        " those of the system.",
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.user is None) != (self.password_file is None):
+            raise ValueError("`user` and `password_file` need each other")
+        if self.password_file is not None and (
+            reason := pipe_limits().refuse_secret_file(self.password_file)
+        ):
+            raise ValueError(reason)
+        return self

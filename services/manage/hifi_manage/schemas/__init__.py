@@ -1,0 +1,1 @@
+"""A schema registry with Confluent's REST API, in a compacted topic of the control plane."""

@@ -1,0 +1,179 @@
+"""Changes of the registry: what each one answers, and the records that make it. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hifi.event import Record
+from hifi_manage.schemas.compatibility_level import Level
+from hifi_manage.schemas.refusals import (
+    INCOMPATIBLE,
+    NO_LEVEL_OF_SUBJECT,
+    REFERENCED,
+    SUBJECT_NOT_SOFT_DELETED,
+    SUBJECT_SOFT_DELETED,
+    VERSION_NOT_SOFT_DELETED,
+    VERSION_SOFT_DELETED,
+    RegistryRefusal,
+    subject_not_found,
+    version_not_found,
+)
+from hifi_manage.schemas.registered import (
+    DEFAULT_LEVEL,
+    Registered,
+    SchemaBody,
+    Version,
+    deleted,
+    last_id_record,
+    level_record,
+)
+
+
+class Change(NamedTuple):
+    """A change of the registry.
+
+    Attributes:
+        answer: to the caller.
+        records: to write, all or none; empty: it is as the caller wants it.
+    """
+
+    answer: Any
+    records: Sequence[Record] = ()
+
+
+def registration(registered: Registered, subject: str, body: SchemaBody) -> Change:
+    """Register a schema under a subject. A schema has the same id under all subjects.
+
+    Raises:
+        RegistryRefusal: 42201, it is not valid; 409, it is not compatible.
+    """
+    present = find(registered, subject, body)
+    if present is not None:
+        return Change({"id": present.id, "version": present.number, "schema": present.body.text})
+    new, versions = registered.read(body), registered.versions(subject)
+    level = registered.level(subject)
+    problems = list(level.problems(new, [(one.number, registered.read(one.body)) for one in versions]))
+    if problems:
+        text = f"Schema being registered is incompatible with an earlier schema for subject '{subject}' ({level.value})"
+        raise RegistryRefusal(INCOMPATIBLE, f"{text}: {'; '.join(problems)}")
+    known = registered.id_of(body)
+    number = max(registered.subjects.get(subject, {0: None})) + 1
+    version = Version(subject, number, registered.last_id + 1 if known is None else known, body)
+    records = [version.record()]
+    if known is None:
+        records.append(last_id_record(version.id))
+    return Change({"id": version.id, "version": number, "schema": body.text}, records)
+
+
+def find(
+    registered: Registered, subject: str, body: SchemaBody, *, with_deleted: bool = False
+) -> Version | None:
+    """The newest version of a subject with a schema, or None."""
+    identity = body.identity
+    versions = reversed(registered.versions(subject, deleted=with_deleted))
+    return next((one for one in versions if one.body.identity == identity), None)
+
+
+def deletion(registered: Registered, subject: str, *, permanent: bool) -> Change:
+    """Delete a subject: its schemas can still be read by their ids; permanently only what was deleted so before.
+
+    Raises:
+        RegistryRefusal: there is no such subject, or it is not in the state for this, or a schema refers to it.
+    """
+    every, live = registered.versions(subject, deleted=True), registered.versions(subject)
+    if not every:
+        raise subject_not_found(subject)
+    if permanent and live:
+        raise RegistryRefusal(
+            SUBJECT_NOT_SOFT_DELETED,
+            f"Subject '{subject}' was not deleted first before being permanently deleted",
+        )
+    if not permanent and not live:
+        raise RegistryRefusal(
+            SUBJECT_SOFT_DELETED,
+            f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently",
+        )
+    removed = every if permanent else live
+    _check_unreferenced(registered, removed, permanent=permanent)
+    levels = [level_record(subject, None)] if subject in registered.levels else []
+    return Change(
+        [one.number for one in removed], [*(_removal(one, permanent=permanent) for one in removed), *levels]
+    )
+
+
+def version_deletion(registered: Registered, version: Version, *, permanent: bool) -> Change:
+    """Delete one version of a subject.
+
+    Raises:
+        RegistryRefusal: it is not in the state for this, or a schema refers to it.
+    """
+    name = f"Subject '{version.subject}' Version {version.number}"
+    if permanent and not version.deleted:
+        raise RegistryRefusal(
+            VERSION_NOT_SOFT_DELETED, f"{name} was not deleted first before being permanently deleted"
+        )
+    if not permanent and version.deleted:
+        raise RegistryRefusal(
+            VERSION_SOFT_DELETED, f"{name} was soft deleted. Set permanent=true to delete permanently"
+        )
+    _check_unreferenced(registered, [version], permanent=permanent)
+    return Change(version.number, [_removal(version, permanent=permanent)])
+
+
+def level_change(registered: Registered, subject: str | None, level: Level) -> Change:
+    """Set the level of a subject, or of those without one of their own (None)."""
+    same = registered.levels.get(subject) is level
+    return Change({"compatibility": level.value}, () if same else [level_record(subject, level)])
+
+
+def level_removal(registered: Registered, subject: str | None) -> Change:
+    """Remove the level of a subject, or set that of all others to the default (None).
+
+    Raises:
+        RegistryRefusal: 40408, the subject has none.
+    """
+    before = registered.levels.get(subject)
+    if before is None and subject is not None:
+        raise no_level(subject)
+    found = {"compatibilityLevel": (before or DEFAULT_LEVEL).value}
+    return Change(found, [] if before is None else [level_record(subject, None)])
+
+
+def no_level(subject: str) -> RegistryRefusal:
+    """40408."""
+    text = f"Subject '{subject}' does not have subject-level compatibility configured"
+    return RegistryRefusal(NO_LEVEL_OF_SUBJECT, text)
+
+
+def the_version(
+    registered: Registered, subject: str, number: int | None, *, with_deleted: bool = False
+) -> Version:
+    """A version of a subject; None: the newest one.
+
+    Raises:
+        RegistryRefusal: there is no such subject or version.
+    """
+    versions = registered.versions(subject, deleted=with_deleted)
+    if not versions:
+        raise subject_not_found(subject)
+    if number is None:
+        return versions[-1]
+    for one in versions:
+        if one.number == number:
+            return one
+    raise version_not_found(number)
+
+
+def _check_unreferenced(registered: Registered, versions: Sequence[Version], *, permanent: bool) -> None:
+    names = {(one.subject, one.number) for one in versions}
+    for version in versions:
+        for one in registered.referrers(version):
+            if (permanent or not one.deleted) and (one.subject, one.number) not in names:
+                raise RegistryRefusal(
+                    REFERENCED,
+                    f"One or more references exist to the schema {version.subject} {version.number}:"
+                    f" {one.subject} {one.number}",
+                )
+
+
+def _removal(version: Version, *, permanent: bool) -> Record:
+    return version.removal() if permanent else deleted(version).record()

@@ -1,0 +1,100 @@
+"""The schema registry in its topic: the newest state, and changes that no two instances make at once.
+
+Whoever changes it initializes the transactional producer of the registry, which fences whoever had it before, and reads
+the topic to its end. Nobody can add anything between that and the change, so two instances never give one id twice.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from hifi.control.fenced_writer import FencedWriter, Overtaken
+from hifi.control.topic_follower import TopicFollower
+from hifi.errors import Retryable
+from hifi_manage.schemas.changes import Change
+from hifi_manage.schemas.registered import Registered
+
+_TRIES: Final = 12
+_ANSWER_S: Final = 10.0
+_AFTER_OTHERS_S: Final = 0.2
+"""Longest pause after another instance was first, seconds."""
+_MARKER_S: Final = 0.01
+"""Kafka acknowledges a transaction before readers see it; time between two looks, seconds."""
+
+Plan = Callable[[Registered], Change]
+"""Decides about a change from the newest state; may refuse it."""
+
+
+class SchemaStore:
+    """Reads and changes the registry.
+
+    Args:
+        bootstrap: the control plane's Kafka, `HOST:PORT,…`.
+        topic: `schemas`.
+        transactional_id: the same for all instances.
+        client_id: name in the broker's logs.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, transactional_id: str, client_id: str) -> None:
+        self.registered = Registered()
+        self._topic = topic
+        self._follower = TopicFollower(bootstrap, client_id, {topic: self.registered.take})
+        self._writer = FencedWriter(bootstrap, transactional_id, client_id)
+        self._owns = False
+        """Whether the producer was initialized by this instance and nothing has failed since."""
+        self._reading = asyncio.Lock()
+        self._changing = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Connect and read everything; retries until Kafka answers and the topic exists."""
+        await self._follower.start()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await self._writer.stop()
+        await self._follower.stop()
+
+    async def catch_up(self) -> None:
+        """Read up to the end that the topic has now.
+
+        Raises:
+            aiokafka.errors.KafkaError: Kafka did not answer.
+        """
+        async with self._reading:
+            await self._follower.catch_up()
+
+    async def change(self, plan: Plan) -> Change:
+        """Make a change; returns it as it was decided at last.
+
+        Raises:
+            Retryable: Kafka did not answer, or others change the registry all the time.
+            aiokafka.errors.KafkaError, TimeoutError: Kafka did not answer.
+        """
+        async with self._changing:
+            for _ in range(_TRIES):
+                owns, self._owns = self._owns, False
+                try:
+                    async with asyncio.timeout(_ANSWER_S):
+                        decided = await self._try(plan, owns=owns)
+                except Overtaken:
+                    await asyncio.sleep(random.uniform(0, _AFTER_OTHERS_S))
+                except Retryable:
+                    continue  # whether it was written shows when the topic is read again
+                else:
+                    self._owns = True
+                    return decided
+            raise Retryable("others change the schema registry all the time")
+
+    async def _try(self, plan: Plan, *, owns: bool) -> Change:
+        if not owns:
+            await self._writer.stop()
+            await self._writer.start()
+        await self.catch_up()
+        decided = plan(self.registered)
+        if decided.records:
+            offset = await self._writer.write(self._topic, decided.records)
+            while self.registered.last_offset < offset:
+                await asyncio.sleep(_MARKER_S)
+                await self.catch_up()
+        return decided

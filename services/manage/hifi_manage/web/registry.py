@@ -1,0 +1,288 @@
+"""The schema registry over HTTP, with the paths, bodies and error codes of Confluent's registry."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import orjson
+from aiokafka.errors import KafkaError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hifi.avro.registry_client import AVRO, MEDIA_TYPE
+from hifi.clock import now_us
+from hifi.control.principals.audit import AuditEntry
+from hifi.control.principals.principal import Principal, Role
+from hifi.http.problem import Problem
+from hifi_manage.control_state import ControlState
+from hifi_manage.schemas import changes
+from hifi_manage.schemas.refusals import UNAVAILABLE, RegistryRefusal, schema_not_found, subject_not_found
+from hifi_manage.schemas.registered import Registered, Version
+from hifi_manage.schemas.schema_store import Plan
+from hifi_manage.web.registry_access import check_scope, registry_principal
+from hifi_manage.web.registry_requests import is_set, level_of, schema_of, version_of
+
+PATH: Final = "/registry"
+_SUBJECT: Final = "/subjects/{subject:path}"
+_VERSION: Final = _SUBJECT + "/versions/{version}"
+_CONFIG: Final = "/config/{subject:path}"
+
+Handler = Callable[[Request, Principal], Awaitable[Any]]
+
+
+def registry_application(state: ControlState) -> Starlette:
+    """Build the ASGI application, to be mounted at `PATH`."""
+    one = SchemaRegistry(state)
+    # Subjects may contain slashes: the longer paths come first.
+    table: Sequence[tuple[str, str, Role, Handler]] = (
+        ("GET", "/schemas/types", Role.VIEWER, one.types),
+        ("GET", "/schemas/ids/{id:int}", Role.VIEWER, one.schema),
+        ("GET", "/schemas/ids/{id:int}/schema", Role.VIEWER, one.schema_text),
+        ("GET", "/schemas/ids/{id:int}/subjects", Role.VIEWER, one.subjects_of_schema),
+        ("GET", "/schemas/ids/{id:int}/versions", Role.VIEWER, one.versions_of_schema),
+        ("GET", "/subjects", Role.VIEWER, one.subjects),
+        ("GET", _VERSION + "/schema", Role.VIEWER, one.version_text),
+        ("GET", _VERSION + "/referencedby", Role.VIEWER, one.referenced_by),
+        ("GET", _VERSION, Role.VIEWER, one.version),
+        ("DELETE", _VERSION, Role.ADMIN, one.delete_version),
+        ("GET", _SUBJECT + "/versions", Role.VIEWER, one.versions),
+        ("POST", _SUBJECT + "/versions", Role.OPERATOR, one.register),
+        ("POST", _SUBJECT, Role.VIEWER, one.find),
+        ("DELETE", _SUBJECT, Role.ADMIN, one.delete),
+        ("POST", "/compatibility" + _VERSION, Role.VIEWER, one.compatibility),
+        ("POST", "/compatibility" + _SUBJECT + "/versions", Role.VIEWER, one.compatibility_of_all),
+        ("GET", "/config", Role.VIEWER, one.level),
+        ("PUT", "/config", Role.ADMIN, one.set_level),
+        ("DELETE", "/config", Role.ADMIN, one.remove_level),
+        ("GET", _CONFIG, Role.VIEWER, one.level),
+        ("PUT", _CONFIG, Role.ADMIN, one.set_level),
+        ("DELETE", _CONFIG, Role.ADMIN, one.remove_level),
+        ("GET", "/mode", Role.VIEWER, one.mode),
+        ("GET", "/mode/{subject:path}", Role.VIEWER, one.mode),
+        ("GET", "/", Role.VIEWER, one.root),
+    )
+    return Starlette(
+        routes=[
+            Route(path, _endpoint(state, role, handle), methods=[method])
+            for method, path, role, handle in table
+        ],
+        exception_handlers={
+            Problem: _problem,
+            RegistryRefusal: _refusal,
+            404: _unknown,
+            405: _unknown,
+        },
+    )
+
+
+def _endpoint(state: ControlState, role: Role, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def authenticated(request: Request) -> Response:
+        """Handle the request as the principal that sent it."""
+        return _answer(await handle(request, registry_principal(request, state, role)))
+
+    return authenticated
+
+
+def _answer(body: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Response:
+    return Response(orjson.dumps(body), status, {"cache-control": "no-store", **dict(headers)}, MEDIA_TYPE)
+
+
+async def _refusal(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RegistryRefusal)
+    return _answer({"error_code": error.code, "message": error.message}, error.status)
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return _answer({"error_code": error.status, "message": error.detail}, error.status, error.headers)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    del error
+    return _answer(
+        {"error_code": 404, "message": f"HTTP 404 Not Found: {request.method} {request.url.path}"}, 404
+    )
+
+
+class SchemaRegistry:
+    """Handlers of the operations."""
+
+    def __init__(self, state: ControlState) -> None:
+        self._state = state
+
+    async def root(self, _: Request, __: Principal) -> Any:
+        """GET nothing, which shows that the registry is there."""
+        return {}
+
+    async def types(self, _: Request, __: Principal) -> Any:
+        """GET the types of schemas."""
+        return [AVRO]
+
+    async def schema(self, request: Request, _: Principal) -> Any:
+        """GET a schema by its id."""
+        found = (await self._of_id(request))[0].json()
+        return {name: found[name] for name in ("schema", "references") if name in found}
+
+    async def schema_text(self, request: Request, _: Principal) -> Any:
+        """GET a schema by its id, alone."""
+        return orjson.Fragment((await self._of_id(request))[0].body.text)
+
+    async def subjects_of_schema(self, request: Request, _: Principal) -> Any:
+        """GET the subjects that have a schema."""
+        return sorted({one.subject for one in await self._of_id(request) if _wanted(request, one)})
+
+    async def versions_of_schema(self, request: Request, _: Principal) -> Any:
+        """GET the versions of subjects that are a schema."""
+        found = await self._of_id(request)
+        return [{"subject": one.subject, "version": one.number} for one in found if _wanted(request, one)]
+
+    async def subjects(self, request: Request, _: Principal) -> Any:
+        """GET the subjects."""
+        registered, prefix = await self._newest(), request.query_params.get("subjectPrefix", "")
+        prefix = prefix.removeprefix(":*:")
+        return [
+            name
+            for name in sorted(registered.subjects)
+            if name.startswith(prefix) and registered.versions(name, deleted=is_set(request, "deleted"))
+        ]
+
+    async def versions(self, request: Request, _: Principal) -> Any:
+        """GET the numbers of a subject's versions."""
+        found = (await self._newest()).versions(_subject(request), deleted=is_set(request, "deleted"))
+        if not found:
+            raise subject_not_found(_subject(request))
+        return [one.number for one in found]
+
+    async def version(self, request: Request, _: Principal) -> Any:
+        """GET a version of a subject."""
+        return (await self._version(request)).json()
+
+    async def version_text(self, request: Request, _: Principal) -> Any:
+        """GET the schema of a version, alone."""
+        return orjson.Fragment((await self._version(request)).body.text)
+
+    async def referenced_by(self, request: Request, _: Principal) -> Any:
+        """GET the ids of the schemas that refer to a version."""
+        found = await self._version(request)
+        return sorted({one.id for one in self._state.schemas.registered.referrers(found) if not one.deleted})
+
+    async def register(self, request: Request, principal: Principal) -> Any:
+        """POST a schema: register it."""
+        body = await schema_of(request, registers=True)
+        plan = partial(changes.registration, subject=_subject(request), body=body)
+        return await self._change(principal, "register", _subject(request), plan)
+
+    async def find(self, request: Request, _: Principal) -> Any:
+        """POST a schema: look it up under a subject."""
+        body, registered, subject = await schema_of(request), await self._newest(), _subject(request)
+        if not registered.versions(subject, deleted=is_set(request, "deleted")):
+            raise subject_not_found(subject)
+        found = changes.find(registered, subject, body, with_deleted=is_set(request, "deleted"))
+        if found is None:
+            registered.read(body)
+            raise schema_not_found()
+        return found.json()
+
+    async def delete(self, request: Request, principal: Principal) -> Any:
+        """DELETE a subject."""
+        plan = partial(changes.deletion, subject=_subject(request), permanent=is_set(request, "permanent"))
+        return await self._change(principal, "delete", _subject(request), plan)
+
+    async def delete_version(self, request: Request, principal: Principal) -> Any:
+        """DELETE a version of a subject."""
+        subject, number, permanent = _subject(request), version_of(request), is_set(request, "permanent")
+
+        def plan(registered: Registered) -> changes.Change:
+            """Find the version in the newest state."""
+            found = changes.the_version(registered, subject, number, with_deleted=number is not None)
+            return changes.version_deletion(registered, found, permanent=permanent)
+
+        return await self._change(principal, "delete version", subject, plan)
+
+    async def compatibility(self, request: Request, _: Principal) -> Any:
+        """POST a schema: check it against one version of a subject."""
+        body, registered, number = await schema_of(request), await self._newest(), version_of(request)
+        found = registered.versions(_subject(request))
+        if number is not None:
+            found = [changes.the_version(registered, _subject(request), number)]
+        return _verdict(request, registered, body, found[-1:])
+
+    async def compatibility_of_all(self, request: Request, _: Principal) -> Any:
+        """POST a schema: check it against the versions of a subject that count."""
+        body, registered = await schema_of(request), await self._newest()
+        return _verdict(request, registered, body, registered.versions(_subject(request)))
+
+    async def level(self, request: Request, _: Principal) -> Any:
+        """GET the compatibility level of a subject, or of those without one."""
+        registered, subject = await self._newest(), request.path_params.get("subject")
+        if (
+            subject is not None
+            and subject not in registered.levels
+            and not is_set(request, "defaultToGlobal")
+        ):
+            raise changes.no_level(subject)
+        return {"compatibilityLevel": registered.level(subject).value}
+
+    async def set_level(self, request: Request, principal: Principal) -> Any:
+        """PUT the compatibility level of a subject, or of those without one."""
+        subject, level = request.path_params.get("subject"), await level_of(request)
+        plan = partial(changes.level_change, subject=subject, level=level)
+        return await self._change(principal, f"set compatibility {level.value}", subject, plan)
+
+    async def remove_level(self, request: Request, principal: Principal) -> Any:
+        """DELETE the compatibility level of a subject, or of those without one."""
+        subject = request.path_params.get("subject")
+        plan = partial(changes.level_removal, subject=subject)
+        return await self._change(principal, "remove compatibility", subject, plan)
+
+    async def mode(self, _: Request, __: Principal) -> Any:
+        """GET the mode; there is only this one."""
+        return {"mode": "READWRITE"}
+
+    async def _change(self, principal: Principal, what: str, subject: str | None, plan: Plan) -> Any:
+        """Make a change; what would change nothing needs no scope and no entry of the audit."""
+        decided = plan(await self._newest())
+        if decided.records:
+            check_scope(principal, subject)
+            where = "schemas" if subject is None else f"schema/{subject}"
+            entry = AuditEntry(principal.name, f"{what} schema", where, now_us())
+            decided = await self._state.change_schemas(entry, plan)
+        return decided.answer
+
+    async def _newest(self) -> Registered:
+        """The registry as it is now, whichever instance changed it last."""
+        try:
+            await self._state.schemas.catch_up()
+        except (KafkaError, OSError, TimeoutError) as error:
+            raise RegistryRefusal(UNAVAILABLE, f"Kafka does not answer ({error!r}). Try again.") from error
+        return self._state.schemas.registered
+
+    async def _of_id(self, request: Request) -> list[Version]:
+        schema = int(request.path_params["id"])
+        found = self._state.schemas.registered.of_id(schema) or (await self._newest()).of_id(schema)
+        if not found:
+            raise schema_not_found(f"Schema {schema}")
+        return found
+
+    async def _version(self, request: Request) -> Version:
+        number, deleted = version_of(request), is_set(request, "deleted")
+        return changes.the_version(await self._newest(), _subject(request), number, with_deleted=deleted)
+
+
+def _subject(request: Request) -> str:
+    return str(request.path_params["subject"])
+
+
+def _wanted(request: Request, version: Version) -> bool:
+    return not version.deleted or is_set(request, "deleted")
+
+
+def _verdict(request: Request, registered: Registered, body: Any, versions: Sequence[Version]) -> Any:
+    new, level = registered.read(body), registered.level(_subject(request))
+    problems = list(level.problems(new, [(one.number, registered.read(one.body)) for one in versions]))
+    verdict: dict[str, Any] = {"is_compatible": not problems}
+    if is_set(request, "verbose"):
+        verdict["messages"] = problems
+    return verdict

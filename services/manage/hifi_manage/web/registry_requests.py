@@ -1,0 +1,112 @@
+"""Bodies and parameters of the schema registry's requests."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from starlette.requests import Request
+
+from hifi_manage.schemas.compatibility_level import Level
+from hifi_manage.schemas.refusals import (
+    INVALID_LEVEL,
+    INVALID_SCHEMA,
+    INVALID_VERSION,
+    NOT_IMPORTING,
+    RegistryRefusal,
+)
+from hifi_manage.schemas.registered import Reference, SchemaBody
+from hifi_manage.web.access import body_of
+
+_LATEST: Final = ("latest", "-1")
+_MOST_VERSIONS: Final = 2**31 - 1
+
+
+async def schema_of(request: Request, *, registers: bool = False) -> SchemaBody:
+    """The schema in a request.
+
+    Raises:
+        RegistryRefusal: 422, there is none, or it has something that this registry does not do.
+        Problem: 413, it is too large.
+    """
+    found = await _object_of(request)
+    kind = found.get("schemaType") or "AVRO"
+    if kind != "AVRO":
+        raise RegistryRefusal(
+            INVALID_SCHEMA, f"Invalid schema type {kind}: this registry has Avro schemas only"
+        )
+    if unknown := [name for name in ("metadata", "ruleSet") if found.get(name) is not None]:
+        raise RegistryRefusal(
+            INVALID_SCHEMA, f"Invalid schema: this registry has no {' and no '.join(unknown)}"
+        )
+    if registers and (found.get("id", -1) or 0) > 0:
+        raise RegistryRefusal(NOT_IMPORTING, "The registry gives the ids; leave `id` out")
+    text = found.get("schema")
+    if not isinstance(text, str) or not text.strip():
+        raise RegistryRefusal(INVALID_SCHEMA, "Empty schema")
+    try:
+        references = tuple(
+            Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
+            for one in found.get("references") or ()
+        )
+    except (KeyError, TypeError, ValueError):
+        raise RegistryRefusal(
+            INVALID_SCHEMA, "Invalid references: each has name, subject and version"
+        ) from None
+    return SchemaBody(_minified(text), references)
+
+
+async def level_of(request: Request) -> Level:
+    """The compatibility level in a request.
+
+    Raises:
+        RegistryRefusal: 42203, it is none.
+        Problem: 413, the body is too large.
+    """
+    found = await _object_of(request)
+    try:
+        return Level(str(found.get("compatibility")).upper())
+    except ValueError:
+        raise RegistryRefusal(
+            INVALID_LEVEL, f"Invalid compatibility level. Valid values are {', '.join(Level)}"
+        ) from None
+
+
+def version_of(request: Request) -> int | None:
+    """The version in the path; None: the newest one.
+
+    Raises:
+        RegistryRefusal: 42202, it is none.
+    """
+    text = request.path_params["version"]
+    if text in _LATEST:
+        return None
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_VERSIONS:
+        raise RegistryRefusal(
+            INVALID_VERSION,
+            f"The specified version '{text}' is not a valid version id. Allowed values are between [1, 2^31-1] and the"
+            ' string "latest"',
+        )
+    return int(text)
+
+
+def is_set(request: Request, name: str) -> bool:
+    """Whether a query parameter is `true`."""
+    return request.query_params.get(name, "").lower() == "true"
+
+
+async def _object_of(request: Request) -> Mapping[str, Any]:
+    try:
+        found = orjson.loads(await body_of(request))
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise RegistryRefusal(INVALID_SCHEMA, "The body is not a JSON object")
+    return found
+
+
+def _minified(text: str) -> str:
+    """The schema as it is stored: JSON without white space."""
+    try:
+        return orjson.dumps(orjson.loads(text)).decode()
+    except orjson.JSONDecodeError:
+        return text.strip()  # the bare name of a type, or no schema at all
