@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from hifi.kafka.security import KafkaSecurity
+from hifi.pipe.backfill import Backfill
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
@@ -89,6 +90,9 @@ class TopicSource(StrictModel):
     security: KafkaSecurity = Field(
         KafkaSecurity(),
         description="Security of the connections: the keys are those of `HIFI_KAFKA_SECURITY_…` in lower case.",
+    )
+    backfill: Backfill = Field(
+        Backfill(), description="How fast what the source already has is read; new events have no limit."
     )
 
     @model_validator(mode="after")

@@ -30,3 +30,8 @@ class CollectSettings(ServiceSettings):
         gt=0,
         description="Time between attempts to read a source whose settings cannot be used, seconds.",
     )
+    collect_backfill_lag_s: float = Field(
+        1,
+        gt=0,
+        description="Backfills of sources slow down while normalize, enrich or egest is later than this, seconds.",
+    )

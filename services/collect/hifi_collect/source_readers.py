@@ -16,6 +16,7 @@ from hifi_collect.debezium.changes import ChangeReader
 from hifi_collect.debezium.connector import Connector
 from hifi_collect.kafka.records import RecordReader
 from hifi_collect.kafka.topic_reader import KafkaTopicReader
+from hifi_collect.pace.source_paces import SourcePaces
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 
@@ -74,7 +75,12 @@ class SourceReaders:
     """The readers of all pipes."""
 
     def __init__(
-        self, service: Service, settings: CollectSettings, registry: PipeRegistry, writer: RawWriter
+        self,
+        service: Service,
+        settings: CollectSettings,
+        registry: PipeRegistry,
+        writer: RawWriter,
+        paces: SourcePaces,
     ) -> None:
         """Nothing is read before `run`.
 
@@ -83,8 +89,10 @@ class SourceReaders:
             settings: of the service.
             registry: of the pipes, started.
             writer: to `raw`.
+            paces: of the sources.
         """
         self._service = service
+        self._paces = paces
         self._settings = settings
         self._registry = registry
         self._writer = writer
@@ -165,10 +173,14 @@ class SourceReaders:
                 if isinstance(source, DebeziumSource)
                 else RecordReader(source, cluster, max_bytes)
             )
+            pace = self._paces.begin(pipe, source.backfill)
             topic = KafkaTopicReader(
-                reader, self._settings, pipe, source, cluster, events, self._registry, self._writer
+                reader, self._settings, pipe, source, cluster, events, self._registry, self._writer, pace
             )
-            await topic.run()
+            try:
+                await topic.run()
+            finally:
+                self._paces.end(pipe)
 
 
 async def _pause(reader: Service, seconds: float) -> None:

@@ -81,4 +81,5 @@ def _change(event: SourceEvent, envelope: dict[str, Any], record: ConsumerRecord
         data=orjson.dumps({**row, **key, CHANGE: change}),
         headers=[*event.headers, ("ce_time", rfc3339(committed_ms)), ("ce_subject", table.encode())],
         time_us=committed_ms * 1000,
+        backfill=operation == "snapshot",
     )
