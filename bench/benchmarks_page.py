@@ -30,7 +30,7 @@ CASES = (
 ALONE = ("raw", "passing")
 KINDS = (
     *growth_sections.TITLES,
-    *("lag", "dead", "greedy", "backlog", "start", "restart", "standby"),
+    *("lag", "dead", "greedy", "backfill", "backlog", "start", "restart", "standby"),
     *slow_minute_sections.TITLES,
 )
 BUSY = 2.0
