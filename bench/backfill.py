@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -22,7 +21,7 @@ from hifi_cli.demo.load_test import LoadTest
 from hifi_cli.mesh_state.observe_api import get_json
 from hifi_cli.rate.event_load import EventLoad
 
-RATE, SECONDS, STEPS = 100.0, 15.0, 3
+RATE, SECONDS, STEPS = 100.0, 15.0, 2
 RECORDS, PARTITIONS = 200_000, 4
 TOPIC, PIPE = "archive", "archive"
 OLD_MS = 86_400_000

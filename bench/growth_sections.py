@@ -34,9 +34,9 @@ GREEDY_TEXT = (
 MOST_HARM_OF_A_SENDER = 1.2
 WITHOUT_BACKFILL, BESIDE_BACKFILL = "no backfill", "a backfill of 200,000 records"
 BACKFILL_TEXT = (
-    "## A backfill beside live events\n\nAnother pipe has a Kafka topic as its source, which has 200,000 records before "
-    "collect reads it, at the default rate of at most 2,000 a second. The figures are those of the first pipe, before "
-    "and during the backfill, in the same warm mesh.\n\n"
+    "## A backfill beside live events\n\nThe source of another pipe is a Kafka topic, which has 200,000 records before "
+    "it is read, at the default rate of at most 2,000 a second. The figures are those of the first pipe, before and "
+    "during the backfill, in the same warm mesh.\n\n"
 )
 MOST_HARM_OF_A_BACKFILL = 1.2
 

@@ -193,12 +193,7 @@ def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> N
         _print_verdicts(found["verdicts"], to)
     if found["colours"]:
         _print_colours(found["colours"], to)
-    if found["instances"]:
-        print_table(_instance_table(found["instances"], wide=wide), to)
-    if found["backlog"]:
-        print_table(_backlog_table(found), to)
-    if found["sources"]:
-        print_table(sources_table(found["sources"], time.time(), title="\nSources"), to)
+    _print_flow(found, to, wide=wide)
     if not found["pipes"]:
         to.print(f"\n{NO_PIPES}")
         return
@@ -223,6 +218,15 @@ def _print_verdicts(verdicts: list[dict[str, Any]], to: Console) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _print_flow(found: dict[str, Any], to: Console, *, wide: bool) -> None:
+    if found["instances"]:
+        print_table(_instance_table(found["instances"], wide=wide), to)
+    if found["backlog"]:
+        print_table(_backlog_table(found), to)
+    if found["sources"]:
+        print_table(sources_table(found["sources"], time.time(), title="\nSources"), to)
 
 
 def _print_colours(colours: list[dict[str, Any]], to: Console) -> None:

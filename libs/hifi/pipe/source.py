@@ -8,12 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from hifi.kafka.security import KafkaSecurity
-from hifi.pipe.backfill import Backfill
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import FieldPath
+from hifi.units import FieldPath, PerSecond, Seconds
 
 
 class Format(StrEnum):
@@ -72,6 +71,22 @@ class HttpSource(StrictModel):
 
 
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
+
+
+class Backfill(StrictModel):
+    """The rate of events that were in a source before they could be read, such as a snapshot. New events have none."""
+
+    rate: PerSecond = Field(
+        2000,
+        ge=1,
+        description="Largest rate of the backfill over all instances of collect, such as `2000/s`, at least `1/s`. It"
+        " is lower while the mesh is late.",
+    )
+    after: Seconds = Field(
+        60,
+        description="An event that was in the source for longer when it is read, such as `1m`, is backfill, unless the"
+        " reader has caught up. Rows of a snapshot always are.",
+    )
 
 
 class TopicSource(StrictModel):

@@ -1,7 +1,7 @@
 """collect: sources of pipes > events > topic `raw`. Commits a position only after Kafka has acknowledged its event.
 
-Every second it reports on the topic `accepted` what it wrote, and how far each source is. The backfill of a source has a
-rate of its own.
+Every second it reports on the topic `accepted` what it wrote, and how far each source is. The backfill of a source
+has a rate of its own.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Read the ends of a source topic's partitions from time to time, for the progress of its reader."""
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 from aiokafka import TopicPartition
@@ -21,10 +22,9 @@ async def watch_extents(consumer: Consumer, topic: str, pace: SourcePace) -> Non
     while True:
         member, assigned = consumer.member, dict(consumer.assigned)
         if member is not None:
-            try:
+            # The consumer tells of it, or the partitions have just been taken away.
+            with contextlib.suppress(KafkaError, OSError, TimeoutError, IllegalStateError, AssertionError):
                 await _read(member, topic, assigned, pace)
-            except (KafkaError, OSError, TimeoutError, IllegalStateError, AssertionError):
-                pass  # the consumer tells of it, or the partitions have just been taken away
         await asyncio.sleep(_BACKFILL_S if pace.active or not assigned else _LIVE_S)
 
 

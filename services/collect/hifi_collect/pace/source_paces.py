@@ -7,7 +7,7 @@ from typing import Final
 
 from hifi import metrics
 from hifi.accept.source_report import SourceReport, seconds_left
-from hifi.pipe.backfill import Backfill
+from hifi.pipe.source import Backfill
 from hifi.stages.stage_monitor import StageMonitor, StageReadings
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.settings import CollectSettings

@@ -21,6 +21,7 @@ EPOCH = "0" * 15 + "a"
 MINUTE = 28_333_333
 ACCEPTED_US = MINUTE * 60_000_000
 CLOSED_US = ACCEPTED_US + 120_000_000
+LIMITS = SloLimits(p95_us=1_000_000, loss=0)
 LIVE = range(3)
 BACKFILL = range(3, 10)
 
@@ -56,7 +57,7 @@ def closed(made: PartitionLedger, **committed: int) -> MinuteResult:
     return made.settle()[0]
 
 
-def merged(result: MinuteResult, limits: SloLimits = SloLimits(1_000_000, 0)) -> dict:
+def merged(result: MinuteResult, limits: SloLimits = LIMITS) -> dict:
     share = load_part(orjson.loads(orjson.dumps(dump(result, 0, CLOSED_US))))
     return merge("flights", MINUTE, [share], limits, IngestHealth(0))
 
