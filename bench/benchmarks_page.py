@@ -31,7 +31,7 @@ CASES = (
 ALONE = ("raw", "passing")
 KINDS = (
     *growth_sections.TITLES,
-    *("lag", "dead", "greedy", "backlog", "start", "restart", "standby"),
+    *("lag", "dead", "greedy", "backfill", "backlog", "start", "restart", "standby"),
     *slow_minute_sections.TITLES,
     idle_control_section.KIND,
 )

@@ -32,6 +32,13 @@ GREEDY_TEXT = (
     "times as much whatever is answered. The figures are those of the first pipe, in the same warm mesh.\n\n"
 )
 MOST_HARM_OF_A_SENDER = 1.2
+WITHOUT_BACKFILL, BESIDE_BACKFILL = "no backfill", "a backfill of 200,000 records"
+BACKFILL_TEXT = (
+    "## A backfill beside live events\n\nThe source of another pipe is a Kafka topic, which has 200,000 records before "
+    "it is read, at the default rate of at most 2,000 a second. The figures are those of the first pipe, before and "
+    "during the backfill, in the same warm mesh.\n\n"
+)
+MOST_HARM_OF_A_BACKFILL = 1.2
 
 
 def trouble(found: Mapping[str, Any]) -> str:
@@ -56,6 +63,12 @@ def sections(kinds: Mapping[str, Runs]) -> Iterator[str]:
         ("lag", _lags),
         ("dead", lambda found: _harm(found, DEAD_TEXT, ALIVE, DEAD, MOST_HARM)),
         ("greedy", lambda found: _harm(found, GREEDY_TEXT, WITHIN_QUOTA, ABOVE_QUOTA, MOST_HARM_OF_A_SENDER)),
+        (
+            "backfill",
+            lambda found: _harm(
+                found, BACKFILL_TEXT, WITHOUT_BACKFILL, BESIDE_BACKFILL, MOST_HARM_OF_A_BACKFILL
+            ),
+        ),
         ("backlog", _backlog),
         ("start", _start),
         ("restart", lambda found: _kills(found, RESTART)),

@@ -16,6 +16,7 @@ from typing import Any
 import benchmarks_page
 import machine_info
 import orjson
+from backfill import backfill
 from backlog_drain import backlog
 from cases import Case
 from dead_destination import dead
@@ -118,6 +119,7 @@ KINDS = {
         instances,
         dead,
         greedy,
+        backfill,
         backlog,
         start,
         restart,

@@ -25,6 +25,7 @@ from hifi_cli.commands import (
 from hifi_cli.commands.backup import backup, restore
 from hifi_cli.commands.colours import colour
 from hifi_cli.commands.inspection.skew import skew
+from hifi_cli.commands.inspection.sources import sources
 from hifi_cli.commands.kafka import acl, topics
 from hifi_cli.commands.management import audit, deploy, diff, principal
 from hifi_cli.commands.version import version
@@ -68,6 +69,7 @@ app.command(rich_help_panel=_INSPECT)(top.top)
 app.command(rich_help_panel=_INSPECT)(minutes.minutes)
 app.command(rich_help_panel=_INSPECT)(lost.lost)
 app.command(rich_help_panel=_INSPECT)(skew)
+app.command(rich_help_panel=_INSPECT)(sources)
 app.add_typer(dead.app, name="dead", rich_help_panel=_INSPECT)
 app.command(rich_help_panel=_PIPES)(check.check)
 app.command(rich_help_panel=_PIPES)(diff.diff)

@@ -4,7 +4,7 @@ A record follows the Kafka protocol binding of CloudEvents 1.0, binary content m
 `ce_<name>`, the media type of the data is the header `content-type`, and the value is the data. hifi adds headers of
 its own. What every record needs is packed into the first two, so that a service parses two headers instead of ten:
 
-    hifi      1;<pipe>;<revision>;<barrier>;<accepted>;<minute>;<epoch>:<sequence>   the same on every topic
+    hifi      1;<pipe>;<revision>;<barrier>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>]   same on every topic
     hifi_hop  <in>;<raw>;<to>;<watch>                                                written anew by each service
 
 Receipts have `hifi_receipt` in addition; dead letters, retries and replays have a header for each of their fields. All
@@ -49,6 +49,8 @@ ACCEPTED: Final = "hifi_accepted"
 """When ingest accepted the event, microseconds since 1970 UTC."""
 MINUTE: Final = "hifi_minute"
 """The minute in which the event is counted by every service, minutes since 1970 UTC."""
+ORIGIN: Final = "hifi_origin"
+"""`backfill`: collect read the event while it caught up with a source; without a value the field is left out."""
 IN: Final = "hifi_in"
 """When the service that wrote this record fetched its input, microseconds since 1970 UTC."""
 RAW: Final = "hifi_raw"
@@ -115,7 +117,9 @@ SERVICE: Final = "hifi_service"
 """On dead letters: the service that refused the event."""
 
 IDENTITY_FIELDS: Final = (PIPE, REVISION, BARRIER, ACCEPTED, MINUTE, SEQ)
-"""The fields of the header `hifi` after the format version, in order."""
+"""The fields of the header `hifi` after the format version, in order. `ORIGIN` may follow them."""
+BACKFILL: Final = b"backfill"
+"""The value of `ORIGIN`."""
 HOP_FIELDS: Final = (IN, RAW, TO, WATCH)
 """The fields of the header `hifi_hop`, in order."""
 RECEIPT_FIELDS: Final = (
@@ -134,7 +138,7 @@ RECEIPT_FIELDS: Final = (
 )
 """The fields of the header `hifi_receipt`, in order. A field that does not apply is empty."""
 
-_PACKED: Final = {IDENTITY: IDENTITY_FIELDS, HOP: HOP_FIELDS, RECEIPT: RECEIPT_FIELDS}
+_PACKED: Final = {IDENTITY: (*IDENTITY_FIELDS, ORIGIN), HOP: HOP_FIELDS, RECEIPT: RECEIPT_FIELDS}
 _FORMAT_TEXT: Final = b"%d" % FORMAT
 _EPOCH_DIGITS: Final = 16
 
@@ -327,7 +331,8 @@ def _unpacked(name: str, value: bytes) -> dict[str, bytes] | None:
         version, _, rest = value.partition(b";")
         parts = rest.split(b";")
         readable = version == _FORMAT_TEXT and len(parts) >= len(IDENTITY_FIELDS)
-        return dict(zip(IDENTITY_FIELDS, parts, strict=False)) if readable else None
+        known = dict(zip(_PACKED[IDENTITY], parts, strict=False))
+        return {field: text for field, text in known.items() if text or field != ORIGIN} if readable else None
     if name == HOP:
         parts = value.split(b";")
         known = dict(zip(HOP_FIELDS, parts, strict=False))
@@ -346,7 +351,7 @@ def packed(found: Mapping[str, bytes]) -> Headers:
     rest = dict(found)
     made: Headers = []
     if all(name in rest for name in IDENTITY_FIELDS):
-        values = [_FORMAT_TEXT, *(rest.pop(name) for name in IDENTITY_FIELDS)]
+        values = [_FORMAT_TEXT, *(rest.pop(name) for name in _PACKED[IDENTITY] if name in rest)]
         made.append((IDENTITY, b";".join(values)))
     if IN in rest:
         last = max(index for index, field in enumerate(HOP_FIELDS) if field in rest)

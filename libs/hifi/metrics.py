@@ -56,6 +56,32 @@ STAGE_LAG_SECONDS = Gauge(
     "How late a stage is by its committed offsets, as ingest sees it for admission.",
     ["service"],
 )
+# Collect
+COLLECTED = Counter(
+    "hifi_collect_events_total",
+    "Events of sources that Kafka acknowledged, by origin: `backfill` or `live`.",
+    ["pipe", "origin"],
+)
+SOURCE_READ = Gauge(
+    "hifi_collect_source_read_events",
+    "Events that were read from the source, from its first one, over the source partitions of this instance.",
+    ["pipe"],
+)
+SOURCE_REMAINING = Gauge(
+    "hifi_collect_source_remaining_events",
+    "Events in the source that were not read yet, over the source partitions of this instance.",
+    ["pipe"],
+)
+SOURCE_LEFT = Gauge(
+    "hifi_collect_source_left_seconds",
+    "Estimated time until nothing remains in the source; NaN: what remains does not get less.",
+    ["pipe"],
+)
+BACKFILL_LIMIT = Gauge(
+    "hifi_collect_backfill_limit_events_per_second",
+    "Rate of the source's backfill on this instance: the declared one, less while the mesh is late.",
+    ["pipe"],
+)
 # Every service that uses hifi.kafka
 READ = Counter("hifi_records_read_total", "Records read from a topic.", ["topic"])
 WRITTEN = Counter("hifi_records_written_total", "Records that Kafka acknowledged.", ["topic"])

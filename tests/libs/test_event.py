@@ -40,6 +40,18 @@ def test_fields_that_a_later_release_appends_are_skipped_and_kept() -> None:
     ]
 
 
+def test_the_origin_of_an_event_is_a_field_that_stays_with_it() -> None:
+    headers = [(event.IDENTITY, HEADER + b";backfill"), (event.HOP, b"5")]
+    found = event.fields(headers)
+    assert found[event.ORIGIN] == event.BACKFILL
+    assert event.packed(found) == headers
+    assert event.identity(headers) == IDENTITY
+    changed = event.with_fields(headers, {event.MINUTE: b"5"})
+    assert changed[0][1].endswith(b";5;00000000000000ff:12;backfill")
+    assert event.with_revision(headers, 8, 9)[0][1].endswith(b":12;backfill")
+    assert event.ORIGIN not in event.fields([(event.IDENTITY, HEADER), (event.HOP, b"5")])
+
+
 @pytest.mark.parametrize(
     "value",
     [b"", b"2" + HEADER[1:], HEADER.replace(b";7;", b";x;"), HEADER[:-20], HEADER.replace(b"ff:12", b"ff12")],

@@ -35,6 +35,7 @@ _COLUMNS: Final[list[tuple[str, bool, _Cell]]] = [
     ("duplicates\nevents", False, lambda row: count(row["duplicates"])),
     ("refused,\npaused", False, lambda row: count(row.get("refused_paused"))),
     ("late\nevents", False, lambda row: count(row["late"])),
+    ("backfill\nevents", False, lambda row: count(row.get("backfill"))),
     ("lag p95", True, lambda row: microseconds(row["p95_us"])),
 ]
 """Heading, whether it is shown by default, and the cell."""

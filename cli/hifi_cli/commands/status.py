@@ -1,6 +1,7 @@
-"""hifi status: services, their readiness and rates, the consumer backlog, and the published pipes."""
+"""hifi status: services, their readiness and rates, the consumer backlog, sources, and the published pipes."""
 
 import asyncio
+import time
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.table import Table
 from hifi.control.verdict import Condition
 from hifi.errors import HifiError
 from hifi.pipe.registry import read_registry
+from hifi_cli.commands.inspection.sources import sources_of, sources_table
 from hifi_cli.commands.pipes import NO_PIPES
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
@@ -56,7 +58,7 @@ async def status(
     wide: Wide = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the services with their readiness and rates, the consumer backlog, and the published pipes.
+    """Show the services with their readiness and rates, the consumer backlog, the sources, and the published pipes.
 
     Backlog: `waiting` are records that the service has not processed, `in running
     batch` records that it has processed but not committed (Spark commits at the
@@ -97,6 +99,7 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
         "colours": await _colours(target),
         "backlog": backlog.waiting,
         "uncommitted": backlog.uncommitted,
+        "sources": await _sources(target),
         "pipes": pipes,
     }
 
@@ -167,6 +170,16 @@ async def _colours(target: Target) -> list[dict[str, Any]]:
     return found
 
 
+async def _sources(target: Target) -> list[dict[str, Any]]:
+    """The progress of the sources, as observe knows it; empty without sources, or if it does not answer."""
+    if target.running is None or target.running.console is None:
+        return []
+    try:
+        return await asyncio.to_thread(sources_of, target.running.console)
+    except HifiError:
+        return []
+
+
 def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> None:
     """Print the result of `gather` for people."""
     to.print(f"Stream [bold]{found['stream']}[/] on Kafka {found['kafka']}", highlight=False, soft_wrap=True)
@@ -179,12 +192,8 @@ def print_status(found: dict[str, Any], to: Console, *, wide: bool = False) -> N
     if found["verdicts"] is not None:
         _print_verdicts(found["verdicts"], to)
     if found["colours"]:
-        colours = (f"{one['colour']} {one['state']} {100 * one['share']:g} %" for one in found["colours"])
-        to.print(f"Colours {', '.join(colours)} of the requests", highlight=False)
-    if found["instances"]:
-        print_table(_instance_table(found["instances"], wide=wide), to)
-    if found["backlog"]:
-        print_table(_backlog_table(found), to)
+        _print_colours(found["colours"], to)
+    _print_flow(found, to, wide=wide)
     if not found["pipes"]:
         to.print(f"\n{NO_PIPES}")
         return
@@ -209,6 +218,20 @@ def _print_verdicts(verdicts: list[dict[str, Any]], to: Console) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _print_flow(found: dict[str, Any], to: Console, *, wide: bool) -> None:
+    if found["instances"]:
+        print_table(_instance_table(found["instances"], wide=wide), to)
+    if found["backlog"]:
+        print_table(_backlog_table(found), to)
+    if found["sources"]:
+        print_table(sources_table(found["sources"], time.time(), title="\nSources"), to)
+
+
+def _print_colours(colours: list[dict[str, Any]], to: Console) -> None:
+    shares = (f"{one['colour']} {one['state']} {100 * one['share']:g} %" for one in colours)
+    to.print(f"Colours {', '.join(shares)} of the requests", highlight=False)
 
 
 def _instance_table(instances: list[dict[str, Any]], *, wide: bool) -> Table:

@@ -17,6 +17,18 @@ def microseconds(value_us: float | None) -> str:
     return milliseconds(None if value_us is None else value_us / 1000)
 
 
+def duration(seconds: float) -> str:
+    """Format a duration of seconds to days: `45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if minutes < 100:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
 def mebibytes(value_bytes: float) -> str:
     """Format a size in MiB: `123 MiB`."""
     return f"{value_bytes / 1024 / 1024:,.0f} MiB"

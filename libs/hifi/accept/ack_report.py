@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from hifi.accept.source_report import SourceReport
 from hifi.clock import monotonic_s
 from hifi.errors import Overloaded
 from hifi.event import Record
@@ -95,6 +96,7 @@ class PartitionAcks:
         taken: AckRanges,
         totals: RequestTotals,
         demand: Mapping[str, float],
+        sources: Mapping[str, SourceReport],
         *,
         closed: bool,
     ) -> bytes:
@@ -105,6 +107,7 @@ class PartitionAcks:
             taken: ranges to report.
             totals: to report.
             demand: quota to what senders offer, per second.
+            sources: pipe to the progress of its source.
             closed: this is the last report of the epoch.
         """
         body: dict[str, Any] = {
@@ -117,6 +120,7 @@ class PartitionAcks:
             "paused": totals.paused,
             "demand": demand,
             "deleted": totals.deleted,
+            "sources": sources,
             "pipes": {
                 pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
                 for pipe, minutes in taken.items()
@@ -135,6 +139,7 @@ class AckReporter:
         partitions: int,
         demand: Callable[[float], Mapping[str, float]] = lambda _: {},
         service: str = "ingest",
+        sources: Callable[[], Mapping[str, SourceReport]] = dict,
     ) -> None:
         """Nothing was acknowledged yet.
 
@@ -144,11 +149,13 @@ class AckReporter:
             partitions: of the topic.
             demand: returns what senders offer by quota, given the monotonic time in seconds; called once a report.
             service: whose reports these are.
+            sources: returns the progress of each pipe's source; called once a report.
         """
         self._producer = producer
         self._topic = topic
         self._demand = demand
         self._service = service
+        self._sources = sources
         self._in_flight: dict[int, tuple[Sending, AckRanges, RequestTotals]] = {}
         self.answers: Counter[int] = Counter()
         """HTTP status to number of responses since the last report; sent in the reports of partition 0."""
@@ -209,7 +216,8 @@ class AckReporter:
     def _record(self, partition: int, taken: AckRanges, totals: RequestTotals, *, closed: bool) -> Record:
         acks = self.partitions[partition]
         demand = {} if partition else self._demand(monotonic_s())
-        report = acks.report(self._service, taken, totals, demand, closed=closed)
+        sources = {} if partition else self._sources()
+        report = acks.report(self._service, taken, totals, demand, sources, closed=closed)
         return Record(b"%016x" % acks.epoch, report, [])
 
     def _send(self, partition: int) -> None:

@@ -13,7 +13,7 @@ from hifi.pipe.mask import SourceMask
 from hifi.pipe.schemas.registry_settings import SchemaRegistrySettings
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import FieldPath
+from hifi.units import FieldPath, PerSecond, Seconds
 
 
 class Format(StrEnum):
@@ -74,6 +74,22 @@ class HttpSource(StrictModel):
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
+class Backfill(StrictModel):
+    """The rate of events that were in a source before they could be read, such as a snapshot. New events have none."""
+
+    rate: PerSecond = Field(
+        2000,
+        ge=1,
+        description="Largest rate of the backfill over all instances of collect, such as `2000/s`, at least `1/s`. It"
+        " is lower while the mesh is late.",
+    )
+    after: Seconds = Field(
+        60,
+        description="An event that was in the source for longer when it is read, such as `1m`, is backfill, unless the"
+        " reader has caught up. Rows of a snapshot always are.",
+    )
+
+
 class TopicSource(StrictModel):
     """What the sources that collect reads from a Kafka topic have in common."""
 
@@ -90,6 +106,9 @@ class TopicSource(StrictModel):
     security: KafkaSecurity = Field(
         KafkaSecurity(),
         description="Security of the connections: the keys are those of `HIFI_KAFKA_SECURITY_…` in lower case.",
+    )
+    backfill: Backfill = Field(
+        Backfill(), description="How fast what the source already has is read; new events have no limit."
     )
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
 """collect: sources of pipes > events > topic `raw`. Commits a position only after Kafka has acknowledged its event.
 
-Every second it reports on the topic `accepted` what it wrote.
+Every second it reports on the topic `accepted` what it wrote, and how far each source is. The backfill of a source
+has a rate of its own.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from hifi.kafka.admin import matching_partitions
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
 from hifi.service import Service, run
+from hifi_collect.pace.source_paces import SourcePaces
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_owner import SourceOwner
@@ -36,15 +38,20 @@ async def collect(service: Service, settings: CollectSettings) -> None:
 
     if await service.unless_stopped(connect()):
         assert registry.partitions is not None
-        reporter = AckReporter(producer, topics.accepted, registry.partitions, service=SERVICE)
+        paces = SourcePaces(settings, registry.partitions)
+        reporter = AckReporter(
+            producer, topics.accepted, registry.partitions, service=SERVICE, sources=paces.reports
+        )
         writer = RawWriter(producer, topics.raw, reporter, settings.collect_time_tolerance_s)
         owner = SourceOwner(settings, health)
-        readers = SourceReaders(service, settings, registry, writer, owner)
+        readers = SourceReaders(service, settings, registry, writer, owner, paces)
         following = asyncio.create_task(owner.follow(), name="follow the colours")
         health.state = "running"
         reporting = asyncio.create_task(report_acks(reporter, producer, health))
+        pacing = asyncio.create_task(paces.run())
         await readers.run()
         following.cancel()
+        pacing.cancel()
         reporting.cancel()
         await close(reporter, producer)
     else:

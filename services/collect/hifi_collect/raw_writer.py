@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from hifi import metrics
 from hifi.accept.ack_report import AckReporter, PartitionAcks
 from hifi.accept.partitioner import partition_of
 from hifi.clock import MICROSECONDS
-from hifi.event import HOP, IDENTITY, Record, SourcePosition, identity_prefix, position_header
+from hifi.event import BACKFILL, HOP, IDENTITY, Record, SourcePosition, identity_prefix, position_header
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeVersion
 from hifi_collect.source_event import SourceEvent
 
 _MINUTE_US: Final = 60 * MICROSECONDS
+_BACKFILL: Final = b";" + BACKFILL
 
 
 class _Writing:
@@ -77,6 +79,8 @@ class RawWriter:
             prefix = identity_prefix(pipe.pipe.pipe, revision.revision, revision.version, accepted_us)
             sequence = writing.first_sequence + len(writing.records)
             identity = b"%b%d;%016x:%d" % (prefix, minute, writing.acks.epoch, sequence)
+            if event.backfill:
+                identity += _BACKFILL
             position = position_header(SourcePosition(run, event.position, source))
             writing.records.append(
                 Record(event.key, event.data, [(IDENTITY, identity), hop, position, *event.headers])
@@ -87,6 +91,9 @@ class RawWriter:
         await asyncio.gather(
             *(self._write(pipe.pipe.pipe, partition, one) for partition, one in writings.items())
         )
+        backfill = sum(event.backfill for event, _ in events)
+        metrics.COLLECTED.labels(pipe.pipe.pipe, "backfill").inc(backfill)
+        metrics.COLLECTED.labels(pipe.pipe.pipe, "live").inc(len(events) - backfill)
 
     async def _write(self, pipe: str, partition: int, writing: _Writing) -> None:
         await self._producer.send_and_wait(self._topic, partition, writing.records)

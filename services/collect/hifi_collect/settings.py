@@ -37,3 +37,8 @@ class CollectSettings(ServiceSettings, ControlSettings):
         "`hifi up --colours` sets it. Empty: the stream has no colours.",
     )
     collect_colour: str = Field("", description="Colour that this collect belongs to, if there are two.")
+    collect_backfill_lag_s: float = Field(
+        1,
+        gt=0,
+        description="Backfills of sources slow down while normalize, enrich or egest is later than this, seconds.",
+    )

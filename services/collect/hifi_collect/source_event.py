@@ -20,6 +20,8 @@ class SourceEvent(NamedTuple):
     """Attributes as record headers."""
     time_us: int | None
     """The event's own time, microseconds since 1970 UTC; None: it has none."""
+    backfill: bool = False
+    """Whether it was in the source before it could be read, such as a row of a snapshot."""
 
 
 EventReader: TypeAlias = Callable[[ConsumerRecord], SourceEvent]

@@ -17,6 +17,7 @@ from hifi_collect.debezium.connector import Connector
 from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.kafka.records import RecordReader
 from hifi_collect.kafka.topic_reader import KafkaTopicReader
+from hifi_collect.pace.source_paces import SourcePaces
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_owner import SourceOwner
@@ -82,6 +83,7 @@ class SourceReaders:
         registry: PipeRegistry,
         writer: RawWriter,
         owner: SourceOwner,
+        paces: SourcePaces,
     ) -> None:
         """Nothing is read before `run`.
 
@@ -91,8 +93,10 @@ class SourceReaders:
             registry: of the pipes, started.
             writer: to `raw`.
             owner: tells whether sources are read here.
+            paces: of the sources.
         """
         self._service = service
+        self._paces = paces
         self._settings = settings
         self._registry = registry
         self._writer = writer
@@ -180,10 +184,23 @@ class SourceReaders:
                 if isinstance(source, DebeziumSource)
                 else RecordReader(source, cluster, max_bytes, avro)
             )
+            pace = self._paces.begin(pipe, source.backfill)
             topic = KafkaTopicReader(
-                reader, self._settings, pipe, source, cluster, events, self._registry, self._writer, avro
+                reader,
+                self._settings,
+                pipe,
+                source,
+                cluster,
+                events,
+                self._registry,
+                self._writer,
+                pace,
+                avro,
             )
-            await topic.run()
+            try:
+                await topic.run()
+            finally:
+                self._paces.end(pipe)
 
 
 async def _pause(reader: Service, seconds: float) -> None:

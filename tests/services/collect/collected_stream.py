@@ -50,11 +50,12 @@ class CollectedStream:
         known = await read_registry(self.kafka, self.topics)
         await publish(self.kafka, self.topics, change_pause(known, "orders", paused=paused))
 
-    async def put(self, numbers: range) -> None:
-        """Write JSON objects to the source, most of them with a key."""
+    async def put(self, numbers: range, timestamp_ms: int | None = None, topic: str | None = None) -> None:
+        """Write JSON objects to the source, most of them with a key; another time than now, or another topic."""
         for number in numbers:
             key = None if number % 5 == 0 else b"k%d" % (number % 50)
-            await self.producer.send(self.source, orjson.dumps({"n": number}), key=key)
+            value = orjson.dumps({"n": number})
+            await self.producer.send(topic or self.source, value, key=key, timestamp_ms=timestamp_ms)
         await self.producer.flush()
 
     async def commit(self, offset: int) -> None:

@@ -26,7 +26,9 @@ def field(name: str, of: Any, **more: Any) -> dict[str, Any]:
 
 
 FIRST = record(field("id", "long"), field("price", "double"))
-WITH_DEFAULT = record(field("id", "long"), field("price", "double"), field("note", ["null", "string"], default=None))
+WITH_DEFAULT = record(
+    field("id", "long"), field("price", "double"), field("note", ["null", "string"], default=None)
+)
 WITHOUT_DEFAULT = record(field("id", "long"), field("price", "double"), field("vat", "double"))
 WITHOUT_PRICE = record(field("id", "long"))
 
@@ -49,7 +51,9 @@ def code(call: Any, *args: Any, **named: Any) -> int:
     return int(refused.value.error_code)
 
 
-async def test_confluents_serializers_work_unchanged_and_its_client_sees_confluents_answers(managed: Managed) -> None:
+async def test_confluents_serializers_work_unchanged_and_its_client_sees_confluents_answers(
+    managed: Managed,
+) -> None:
     def use() -> None:
         one, two = client(managed, 0), client(managed, 1)
         context = SerializationContext("orders", MessageField.VALUE)

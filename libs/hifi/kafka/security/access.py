@@ -178,6 +178,9 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
         "collect": Access(
             reads=[topics.pipes],
             writes=[topics.raw, topics.accepted],
+            # Backfills are slower while the stages behind it are late.
+            describes=[topics.normalized, topics.enriched, retries],
+            describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
             # For sources on the stream's own cluster; their topics are for their owner to allow.
             groups=[topics.group("collect") + ANY],
         ),

@@ -77,7 +77,10 @@ def _change(event: SourceEvent, envelope: dict[str, Any], record: ConsumerRecord
     change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
     if operation == "update" and before is not None:
         change["before"] = before
-    subject = table.encode()
-    data = orjson.dumps({**row, **key, CHANGE: change})
-    headers = [*event.headers, ("ce_time", committed), ("ce_subject", subject)]
-    return SourceEvent(event.position, record.key or subject, data, headers, committed_ms * 1000)
+    return event._replace(
+        key=record.key or table.encode(),
+        data=orjson.dumps({**row, **key, CHANGE: change}),
+        headers=[*event.headers, ("ce_time", committed), ("ce_subject", table.encode())],
+        time_us=committed_ms * 1000,
+        backfill=operation == "snapshot",
+    )

@@ -2,7 +2,7 @@
 
 Before a batch is written, its accepted time is committed with the position of its first record; afterwards the position
 after its last one is. So whoever reads it again gives it the same time, and a reader that has lost the partition does
-not write, because its commit is refused.
+not write, because its commit is refused. What the topic had before is backfill and has a pace (`hifi_collect.pace`).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from hifi import log
-from hifi.clock import now_us
+from hifi.clock import monotonic_s, now_us
 from hifi.errors import Fenced, Misconfigured, Retryable
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.topic_identity import topic_identity
@@ -27,6 +27,9 @@ from hifi.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
 from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.kafka.deleted_records import DeletedRecords
+from hifi_collect.kafka.extents import name, watch_extents
+from hifi_collect.pace.catch_up import CatchUp
+from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import EventReader, SourceEvent, refused
@@ -46,12 +49,13 @@ logger = log.get(__name__)
 class _PartitionReading:
     """What is known of one source partition during one assignment."""
 
-    def __init__(self, assigned: AssignedPartition, source: bytes) -> None:
+    def __init__(self, assigned: AssignedPartition, source: bytes, after_s: float) -> None:
         self.source = source
         self.run = new_run()
         self.times = AcceptedTimes(assigned.metadata)
         self.next = assigned.committed
         """Offset to read next; None: the partition was not read before."""
+        self.catch_up = CatchUp(after_s)
 
 
 class KafkaTopicReader:
@@ -67,6 +71,7 @@ class KafkaTopicReader:
         events: EventReader,
         registry: PipeRegistry,
         writer: RawWriter,
+        pace: SourcePace,
         avro: AvroRecords | None = None,
     ) -> None:
         """Nothing is read before `run`.
@@ -80,6 +85,7 @@ class KafkaTopicReader:
             events: makes events of the topic's records.
             registry: has the pipe.
             writer: to `raw`.
+            pace: of the source.
             avro: gets the schemas of records before `events` makes events of them; None: no record needs one.
         """
         self._service = service
@@ -88,6 +94,7 @@ class KafkaTopicReader:
         self._cluster = cluster
         self._registry = registry
         self._writer = writer
+        self._pace = pace
         self._event = events
         self._deleted = DeletedRecords(pipe, service.health, writer.reporter)
         self._avro = avro
@@ -110,17 +117,31 @@ class KafkaTopicReader:
 
     async def run(self) -> None:
         """Read until the service stops."""
-        await self._consumer.run()
+        watching = asyncio.create_task(watch_extents(self._consumer, self._source.topic, self._pace))
+        try:
+            await self._consumer.run()
+        finally:
+            watching.cancel()
 
     async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Write the records of a batch, and complete them when Kafka has acknowledged them."""
         if self._avro is not None:
             await self._prepare(self._avro, assigned, batch)
+        reading = await self._reading(assigned)
+        reading.catch_up.begin(batch[-1].offset, self._end(assigned))
+        behind = batch[0].offset < reading.catch_up.target
+        for part in self._pace.chunks(batch) if behind else [batch]:
+            if not assigned.active:
+                raise _given_up(assigned, "it was revoked during its backfill")
+            await self._write(assigned, part, await self._events(part))
+
+    async def _events(self, batch: Batch) -> list[SourceEvent]:
+        """The events of a batch, with turns for everything else in between."""
         events: list[SourceEvent] = []
         for at in range(0, len(batch), _TURN_RECORDS):
             events += [self._event(record) for record in batch[at : at + _TURN_RECORDS]]
             await asyncio.sleep(0)
-        await self._write(assigned, batch, events)
+        return events
 
     async def _prepare(self, avro: AvroRecords, assigned: AssignedPartition, batch: Batch) -> None:
         """Wait until the schemas of a batch are known, however long the registry is away."""
@@ -134,6 +155,11 @@ class KafkaTopicReader:
                 self._service.health.warn(_REGISTRY, None)
                 return
             await _pause(assigned, "it was revoked before the schemas of its records were known")
+
+    def _end(self, assigned: AssignedPartition) -> int:
+        """The end of a partition as the last fetch found it; 0: not known."""
+        member = self._consumer.member
+        return (member.highwater(assigned.tp) or 0) if member is not None and assigned.active else 0
 
     async def _handle_poison(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
@@ -158,15 +184,31 @@ class KafkaTopicReader:
             pipe = self._registry.get(self._pipe)
             if pipe is None or pipe.pipe.source != self._source:
                 raise _given_up(assigned, "the pipe has another source now")
-            timed = [(event, reading.times.at(event.position) or in_us) for event in events]
-            if assigned.fenced:  # a partition that is only being revoked finishes its batch
-                raise _given_up(assigned, "it belongs to another member")
-            await self._writer.write(pipe, timed, reading.source, reading.run, in_us)
+            timed = [
+                (self._with_origin(reading, record, event, in_us), reading.times.at(event.position) or in_us)
+                for record, event in zip(batch, events, strict=True)
+            ]
+            for part in self._pace.slices(timed) if any(event.backfill for event, _ in timed) else [timed]:
+                if backfill := sum(event.backfill for event, _ in part):
+                    await self._pace.turn(backfill)
+                if assigned.fenced:  # a partition that is only being revoked finishes its batch
+                    raise _given_up(assigned, "it belongs to another member")
+                await self._writer.write(pipe, part, reading.source, reading.run, in_us)
         except BaseException:
             reading.run = new_run()  # some records may have been written: whatever follows has gone back
             raise
         assigned.complete_through(batch[-1].offset)
         reading.times.forget(batch[-1].offset + 1)
+        self._pace.progress.advance(name(assigned.tp), batch[-1].offset + 1, len(batch), monotonic_s())
+
+    @staticmethod
+    def _with_origin(
+        reading: _PartitionReading, record: ConsumerRecord, event: SourceEvent, in_us: int
+    ) -> SourceEvent:
+        """The event, marked as backfill if the reader catches up."""
+        if event.backfill or not reading.catch_up.is_backfill(record.offset, record.timestamp * 1000, in_us):
+            return event
+        return event._replace(backfill=True)
 
     async def _reading(self, assigned: AssignedPartition) -> _PartitionReading:
         found = self._readings.get(assigned)
@@ -175,7 +217,7 @@ class KafkaTopicReader:
             topic_id = await self._topic_id(assigned)
             name = f"kafka/{self._cluster}/{assigned.topic}/{topic_id}/{assigned.partition}"
             source = name.encode()
-            found = self._readings[assigned] = _PartitionReading(assigned, source)
+            found = self._readings[assigned] = _PartitionReading(assigned, source, self._pace.after_s)
             assigned.metadata_at = found.times.text_from
         return found
 

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from hifi.stages.stage_lag import StageReading
 from hifi.token_bucket import TokenBucket
 from hifi_ingest.admission.demand import Demand, fair_share
-from hifi_ingest.admission.stage_lag import StageReading
 
 _SHARE: Final = 0.8
 """Share of what the stage completes that is accepted while it is late; the rest reduces the backlog."""

@@ -31,6 +31,8 @@ _SUMS: Final = (
     "in_flight",
     "lost",
     "late",
+    "backfill",
+    "backfill_left",
 )
 _UNDELIVERED: Final = ("in_flight", "waiting", "parked", "lost")
 _OF_COLOUR: Final = ("in", "delivered", "duplicates", "dead", "lost", "late", "p95_us", "state", "causes")
@@ -104,7 +106,7 @@ def _merge(
     missing = [name for name, one in sorted(colours.items()) if not one.knows(minute)]
     if front is None:
         missing.append(FRONT)
-    sums = {name: sum(row[name] for row in rows.values()) for name in _SUMS}
+    sums = {name: sum(row.get(name, 0) for row in rows.values()) for name in _SUMS}
     intake = _intake(rows.values(), front)
     at_us = max(row["at_us"] for row in rows.values())
     judgement = _judge(minute, at_us, rows.values(), sums, limits, intake)
@@ -145,7 +147,8 @@ def _judge(
     rows, lags = list(rows), Sketch()
     for row in rows:
         lags.merge(_lags(row))
-    deliveries = JudgedDeliveries(lags, sum(sums[name] for name in _UNDELIVERED), sums["lost"])
+    undelivered = sum(sums[name] for name in _UNDELIVERED) - sums["backfill_left"]
+    deliveries = JudgedDeliveries(lags, undelivered, sums["lost"])
     judgement = judge(deliveries, max(0, at_us - (minute + 1) * 60_000_000), limits, intake)
     if limits.destinations and judgement.state != UNKNOWN:
         found = {cause for row in rows for cause in row["causes"]} - {_INGEST}

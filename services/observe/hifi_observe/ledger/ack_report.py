@@ -1,10 +1,12 @@
 """Parse ack reports: what ingest and collect accepted, as records of the topic `accepted`, one a second."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from hifi.accept.source_report import SourceReport
 from hifi.errors import NotAnEvent
 
 
@@ -25,6 +27,8 @@ class AckReport:
     """Whether it is ingest's, and so its heartbeat."""
     deleted: tuple[tuple[str, str, int, int], ...] = ()
     """Pipe, source partition, first and last offset of records that were deleted before collect read them."""
+    sources: dict[str, SourceReport] = field(default_factory=dict)
+    """Pipe to the progress of its source, if collect reads it."""
 
     @property
     def failed(self) -> int:
@@ -53,7 +57,21 @@ def parse(value: bytes | None) -> AckReport:
             (str(pipe), str(partition), int(first), int(last))
             for pipe, partition, first, last in body.get("deleted") or ()
         )
+        sources = {str(pipe): _source(report) for pipe, report in (body.get("sources") or {}).items()}
         closed = bool(body.get("closed"))
-        return AckReport(str(body["epoch"]), ranges, closed, answers, paused, of_ingest, deleted)
+        return AckReport(str(body["epoch"]), ranges, closed, answers, paused, of_ingest, deleted, sources)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAnEvent(f"not an ack report: {error!r}") from None
+
+
+def _source(report: Mapping[str, Any]) -> SourceReport:
+    """A report of a source; what a later release adds to it is skipped."""
+    return SourceReport(
+        backfill=bool(report["backfill"]),
+        done=int(report["done"]),
+        remaining=int(report["remaining"]),
+        read_per_s=float(report["read_per_s"]),
+        arriving_per_s=float(report["arriving_per_s"]),
+        limit_per_s=float(report["limit_per_s"]),
+        late=str(report["late"]),
+    )

@@ -32,18 +32,21 @@ _SENT: Final = RECEIPT_FIELDS.index(event.SENT)
 _ANSWERED: Final = RECEIPT_FIELDS.index(event.ANSWERED)
 _BREAKER: Final = RECEIPT_FIELDS.index(event.BREAKER)
 _REASON: Final = RECEIPT_FIELDS.index(event.REASON)
+_BACKFILL: Final = b";" + event.BACKFILL
+_BACKFILL_LENGTH: Final = len(_BACKFILL)
 _NO_RAW_OFFSET: Final = 2**62
 _NO_HOP: Final = [b""]
 
 
 class _Place:
-    """A pipe, minute, epoch and revision."""
+    """A pipe, minute, epoch and revision; backfill and other events apart."""
 
-    __slots__ = ("epoch", "groups", "records", "revision")
+    __slots__ = ("backfill", "epoch", "groups", "records", "revision")
 
-    def __init__(self, epoch: str, revision: int, records: MinuteRecords) -> None:
+    def __init__(self, epoch: str, revision: int, backfill: bool, records: MinuteRecords) -> None:
         self.epoch = epoch
         self.revision = revision
+        self.backfill = backfill
         self.records = records
         """Of the pipe and minute."""
         self.groups: dict[object, RecordGroup] = {}
@@ -52,13 +55,21 @@ class _Place:
     def add(self, key: object, group: RecordGroup) -> RecordGroup:
         """Add a group; returns it."""
         group.revision = self.revision
+        if self.backfill:
+            group.backfill, group.times = True, None
         self.groups[key] = group
         self.records.groups.append(group)
         return group
 
 
 def _new_place(
-    batch: RecordBatch, pipe: bytes, minute: bytes, epoch: bytes, revision: bytes, offset: int
+    batch: RecordBatch,
+    pipe: bytes,
+    minute: bytes,
+    epoch: bytes,
+    revision: bytes,
+    backfill: bool,
+    offset: int,
 ) -> _Place:
     """The place of the record at an offset, which may begin a new minute of its pipe.
 
@@ -69,10 +80,10 @@ def _new_place(
     if records is None:
         records = MinuteRecords(pipe.decode("ascii"), int(minute), offset)
         batch.minutes[pipe, minute] = records
-    return _Place(epoch.decode("ascii", "replace"), int(revision), records)
+    return _Place(epoch.decode("ascii", "replace"), int(revision), backfill, records)
 
 
-_NOWHERE: Final = _Place("", 0, MinuteRecords("", 0, 0))
+_NOWHERE: Final = _Place("", 0, False, MinuteRecords("", 0, 0))
 
 
 def known_part(identity: bytes) -> bytes:
@@ -99,7 +110,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     unknown_raw_offset = -1 if kind == stage.DEAD_LETTER else _NO_RAW_OFFSET
     plain = (stage.EventStage(kind),)
     stages_of = stage.stage_reader(kind)
-    places: dict[tuple[bytes, bytes, bytes, bytes], _Place] = {}
+    places: dict[tuple[bytes, bytes, bytes, bytes, bool], _Place] = {}
     last_common, accepted_us, place = b"", 0, _NOWHERE
     time_at = 2
     """Where the header `ce_time` was last: usually it is there again."""
@@ -111,21 +122,27 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
         try:
             name, identity = headers[0]
             common, _, text = identity.rpartition(b":")
-            if common != last_common or name != IDENTITY or not text.isdigit():
+            backfill = False
+            digits = text.isdigit()
+            if not digits and text.endswith(_BACKFILL):
+                text = text[:-_BACKFILL_LENGTH]
+                backfill, digits = True, text.isdigit()
+            if common != last_common or backfill != place.backfill or name != IDENTITY or not digits:
                 # The events of a request have this part in common.
                 if name != IDENTITY:
                     raise NotAnEvent(f"the first header is not {IDENTITY}")
                 last_common = common
-                if identity.count(b";") >= _IDENTITY_PARTS:
+                if identity.count(b";") >= _IDENTITY_PARTS + backfill:
                     last_common = b""
                     common, _, text = known_part(identity).rpartition(b":")
+                    backfill = identity.split(b";")[_IDENTITY_PARTS] == event.BACKFILL
                 if not text.isdigit():
                     raise NotAnEvent(f"the header {IDENTITY} has no sequence")
                 fields = common.split(b";")
                 if fields[0] != _FORMAT:
                     raise NotAnEvent(f"the header {IDENTITY} has a format other than {event.FORMAT}")
                 accepted_us = int(fields[4])
-                key = fields[1], fields[5], fields[6], fields[2]
+                key = fields[1], fields[5], fields[6], fields[2], backfill
                 found = places.get(key)
                 if found is None:
                     found = places[key] = _new_place(batch, *key, offset)

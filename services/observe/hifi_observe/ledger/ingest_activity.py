@@ -5,6 +5,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hifi.accept.source_report import SourceReport
 from hifi_observe.ledger.ack_report import AckReport
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import PipeMinute
@@ -46,6 +47,8 @@ class IngestActivity:
         """Minute to all answers."""
         self._paused: defaultdict[int, Counter[str]] = defaultdict(Counter)
         """Minute to pipe to requests refused because it is paused."""
+        self.sources: dict[str, tuple[int, dict[str, SourceReport]]] = {}
+        """Epoch to when it told of sources last, milliseconds since 1970 UTC, and what it told, by pipe."""
 
     def add(self, offset: int, append_ms: int, report: AckReport) -> None:
         """Add an ack report that was read."""
@@ -59,6 +62,10 @@ class IngestActivity:
         if report.paused:
             self._paused[minute].update(report.paused)
         self._last_ms[report.epoch] = append_ms
+        if report.sources and not report.closed:
+            self.sources[report.epoch] = append_ms, report.sources
+        else:
+            self.sources.pop(report.epoch, None)
         if report.closed:
             self._closed.add(report.epoch)
         for one in {minute, *(event_minute for _, event_minute, _, _ in report.ranges)}:
@@ -134,3 +141,4 @@ class IngestActivity:
             for epoch in sorted(self._last_ms, key=self._last_ms.__getitem__)[:-500]:
                 del self._last_ms[epoch]
                 self._closed.discard(epoch)
+                self.sources.pop(epoch, None)

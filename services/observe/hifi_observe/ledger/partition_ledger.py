@@ -243,6 +243,8 @@ class PartitionLedger:
             pipe_minute.span(topic, min(group.offsets[0] for group in shown))
             pipe_minute.span(topic, max(group.offsets[-1] for group in shown))
         for group in shown:
+            if group.backfill and kind == stage.RAW:
+                pipe_minute.backfill.add(group.epoch, group.sequences)
             self._show(pipe_minute, group)
         for group, sequences in passed:
             self._pass_by(kind, pipe_minute, group, sequences)
@@ -270,7 +272,7 @@ class PartitionLedger:
             pipe_minute.pass_by(EventStage(stage.LAKE), group.epoch, sequences)
 
     def _show(self, pipe_minute: PipeMinute, group: RecordGroup) -> None:
-        if group.watched:
+        if group.watched and not group.backfill:
             pipe_minute.watch(group.revision, group.epoch, group.sequences, group.watched)
         pipe_minute.show(group.stages, group.epoch, group.sequences)
         self.live.note(pipe_minute.pipe, group.revision, group.stages[0], len(group.sequences))

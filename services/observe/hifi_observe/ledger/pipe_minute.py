@@ -18,6 +18,7 @@ class PipeMinute:
 
     __slots__ = (
         "_through",
+        "backfill",
         "copies",
         "dirty",
         "firsts",
@@ -71,6 +72,8 @@ class PipeMinute:
         """Events in `raw` that no ack report names: unacknowledged ones, and those of incomplete epochs."""
         self.watched = WatchCounts()
         """Events of `enriched` by the buckets of watched fields; copies are not counted."""
+        self.backfill = IdSet()
+        """Events that collect read while it caught up with a source: they count, but their lags do not."""
         self._through: dict[str, int] = {}
 
     def watch(self, revision: int, epoch: str, sequences: list[int], texts: list[bytes]) -> None:
@@ -155,6 +158,7 @@ class PipeMinute:
             for ids in self.seen.values():
                 self.known.update(ids)
             self.known.compress()
+            self.backfill.compress()
             self.open = False
         self.frozen.update(counts)
         self.unresolved = unresolved
@@ -175,7 +179,7 @@ class PipeMinute:
 
     def size_bytes(self) -> int:
         """Approximate size of the bitmaps, bytes."""
-        sets = [*self.seen.values(), *self.passed.values(), self.known, self.unresolved]
+        sets = [*self.seen.values(), *self.passed.values(), self.known, self.unresolved, self.backfill]
         return sum(one.size_bytes() for one in sets)
 
     def dump(self) -> dict[str, Any]:
@@ -196,6 +200,7 @@ class PipeMinute:
             "unreported": list(self.unreported),
             "version": self.version,
             "watched": self.watched.dump(),
+            "backfill": self.backfill.dump(),
         }
 
     @classmethod
@@ -228,6 +233,7 @@ class PipeMinute:
         pipe_minute.firsts, pipe_minute.lasts = dict(dumped["firsts"]), dict(dumped["lasts"])
         pipe_minute.late, pipe_minute.version = dumped["late"], dumped["version"]
         pipe_minute.watched = WatchCounts.load(dumped.get("watched", ()))
+        pipe_minute.backfill = IdSet.load(dumped.get("backfill", {}))
         pipe_minute.unreported = (dumped["unreported"][0], dumped["unreported"][1])
         return pipe_minute
 

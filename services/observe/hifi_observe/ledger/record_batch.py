@@ -109,6 +109,7 @@ class RecordGroup:
 
     __slots__ = (
         "answer",
+        "backfill",
         "epoch",
         "offsets",
         "pipe_minute",
@@ -135,6 +136,8 @@ class RecordGroup:
         """Of receipts; empty for all other records."""
         self.revision = 0
         """The pipe's revision that the events have."""
+        self.backfill = False
+        """Whether the events are backfill of a source; then they are not measured."""
         self.offsets: list[int] = []
         self.sequences: list[int] = []
         self.times: RecordTimes | None = RecordTimes() if measured else None

@@ -3,8 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from hifi.accept.source_report import SourceReport, add_up, seconds_left
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.recent_activity import FailureStreak
@@ -13,6 +14,9 @@ from hifi_observe.live.breaker_state import breaker_state
 from hifi_observe.live.failing_destinations import failing_destinations
 from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.merged_minute import summary
+
+_SOURCES_MS: Final = 15_000
+"""What collect told of a source for longer ago does not count, milliseconds."""
 
 
 def of_ledger(
@@ -48,6 +52,7 @@ def of_ledger(
         "skipped_at": live.skipped_us,
         "source_deleted": [[*key, *found] for key, found in sorted(live.deleted.items())],
         "ack_reported": ledger.ingest.last_ms,
+        "sources": _sources(ledger, now_us // 1000),
         "foreign": sum(ledger.foreign.values()),
         "too_late": sum(ledger.too_late.values()),
         "pipe_minutes": len(ledger.pipe_minutes),
@@ -61,6 +66,16 @@ def _waiting(ledger: PartitionLedger) -> Counter[tuple[str, str, str]]:
         for (pipe, destination), number in backlog.waiting().items():
             waiting[pipe, topic, destination] += number
     return waiting
+
+
+def _sources(ledger: PartitionLedger, now_ms: int) -> dict[str, list[SourceReport]]:
+    """Pipe to the progress of its source, as each instance of collect told it lately."""
+    found: defaultdict[str, list[SourceReport]] = defaultdict(list)
+    for told_ms, reports in ledger.ingest.sources.values():
+        if now_ms - told_ms < _SOURCES_MS:
+            for pipe, report in reports.items():
+                found[pipe].append(report)
+    return dict(found)
 
 
 def _backlogs(ledger: PartitionLedger, now_ms: int) -> dict[str, dict[str, Any]]:
@@ -115,6 +130,8 @@ class _PipeFigures:
     """Topic and destination to records that are not processed yet."""
     streaks: defaultdict[str, list[FailureStreak]] = field(default_factory=lambda: defaultdict(list))
     successes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    sources: list[SourceReport] = field(default_factory=list)
+    """Of each instance of collect that reads its source."""
 
     def add(self, pipe: str, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
         """Add the figures of a partition number; `before` are its previous ones, for rates."""
@@ -136,6 +153,7 @@ class _PipeFigures:
         for name, destination, last_ms in now["successes"]:
             if name == pipe:
                 self.successes[destination] = max(self.successes[destination], last_ms)
+        self.sources += now.get("sources", {}).get(pipe, ())
 
 
 def of_pipe(
@@ -151,7 +169,8 @@ def of_pipe(
     Returns:
         `rate_in`, `rate_out`, `rate_dead` per second; `dead_last_minute`: dead letters of the last 60 s; `lag`: summary
         of the momentary end-to-end lags; `retrying`, `in_flight`: records that are not processed yet, on retry tiers
-        and elsewhere; `waiting`: the same by topic and destination; `failing`: see `failing_destinations`.
+        and elsewhere; `waiting`: the same by topic and destination; `failing`: see `failing_destinations`; `source`:
+        the fields of `SourceReport` and `left_s`, the estimated time until nothing remains in it; None: there is none.
     """
     found = _PipeFigures()
     for partition, now in live.items():
@@ -172,7 +191,16 @@ def of_pipe(
             for (topic, destination), number in sorted(found.waiting.items())
         ],
         "failing": failing_destinations(found.streaks, found.successes),
+        "source": _source(found.sources),
     }
+
+
+def _source(reports: list[SourceReport]) -> dict[str, Any] | None:
+    if not reports:
+        return None
+    report = add_up(reports)
+    left_s = seconds_left(report)
+    return {**report, "left_s": None if left_s is None else round(left_s)}
 
 
 def breakers_of(

@@ -38,6 +38,10 @@ class MinuteShare:
     lasts: dict[str, list[int]] = field(default_factory=dict)
     """Topic to first and last offset of the minute there."""
     watched: WatchCounts = field(default_factory=WatchCounts)
+    backfill: int = 0
+    """Events that collect read while it caught up with a source."""
+    backfill_left: list[tuple[str, str, str, int]] = field(default_factory=list)
+    """How many of them are in `left`."""
 
 
 def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
@@ -55,8 +59,18 @@ def dump(result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
             for one in result.unresolved
             if one.state == "lost"
         ],
+        "backfill": len(pipe_minute.backfill),
+        "backfill_left": _backfill_left(result),
         "pipe_minute": pipe_minute.dump(),
     }
+
+
+def _backfill_left(result: MinuteResult) -> list[list[Any]]:
+    backfill = result.pipe_minute.backfill
+    if not backfill:
+        return []
+    found = ((one, len(one.ids & backfill)) for one in result.unresolved)
+    return [[one.hop, one.destination, one.state, number] for one, number in found if number]
 
 
 def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
@@ -87,6 +101,11 @@ def load_part(dumped: Mapping[str, Any]) -> MinuteShare:
             for topic, last in pipe_minute["lasts"].items()
         },
         WatchCounts.load(pipe_minute.get("watched", ())),
+        dumped.get("backfill", 0),
+        [
+            (hop, destination, state, number)
+            for hop, destination, state, number in dumped.get("backfill_left", ())
+        ],
     )
 
 
@@ -118,6 +137,7 @@ def merge(
     parts = list(parts)
     counts: Counter[Count] = Counter()
     left: Counter[tuple[str, str, str]] = Counter()
+    backfill_left: Counter[tuple[str, str, str]] = Counter()
     copies: Counter[tuple[str, str]] = Counter()
     sketches: dict[str, Sketch] = {}
     watched = WatchCounts()
@@ -127,6 +147,8 @@ def merge(
         copies.update(part.copies)
         for hop, destination, state, number in part.left:
             left[hop, destination, state] += number
+        for hop, destination, state, number in part.backfill_left:
+            backfill_left[hop, destination, state] += number
         for name, sketch in part.sketches.items():
             sketches.setdefault(name, Sketch()).merge(sketch)
     at_us = max((part.at_us for part in parts), default=0)
@@ -134,7 +156,7 @@ def merge(
     destinations = [_destination(name, counts, left, copies) for name in _names(counts)]
     lost = sum(number for (_, _, state), number in left.items() if state == "lost")
     lags = _lags(sketches, lambda _: True)
-    judgement = _judge(minute, at_us, left, sketches, limits, intake)
+    judgement = _judge(minute, at_us, left, backfill_left, sketches, limits, intake)
     return {
         "pipe": pipe,
         "minute": minute,
@@ -155,6 +177,8 @@ def merge(
         "lost": lost,
         "refused_paused": intake.paused,
         "late": sum(part.late for part in parts),
+        "backfill": sum(part.backfill for part in parts),
+        "backfill_left": backfill_left.total(),
         "unacknowledged": sum(part.unreported[0] for part in parts),
         "ack_report_incomplete": sum(part.unreported[1] for part in parts),
         "hops": hops,
@@ -202,16 +226,19 @@ def _judge(
     minute: int,
     at_us: int,
     left: Counter[tuple[str, str, str]],
+    backfill_left: Counter[tuple[str, str, str]],
     sketches: Mapping[str, Sketch],
     limits: SloLimits,
     intake: IngestHealth,
 ) -> Judgement:
     def of(destinations: Callable[[str], bool]) -> JudgedDeliveries:
-        states = Counter[str]()
-        for (_, name, state), number in left.items():
+        lost = undelivered = 0
+        for key, number in left.items():
+            _, name, state = key
             if destinations(name):
-                states[state] += number
-        return JudgedDeliveries(_lags(sketches, destinations), states.total(), states["lost"])
+                lost += number if state == "lost" else 0
+                undelivered += number - backfill_left[key]
+        return JudgedDeliveries(_lags(sketches, destinations), undelivered, lost)
 
     age_us = max(0, at_us - (minute + 1) * 60_000_000)
     own = [(of(name.__eq__), its) for name, its in limits.destinations.items()]

@@ -32,6 +32,8 @@ class OpenMinute:
     duplicates: int = 0
     lags: Sketch = field(default_factory=Sketch)
     """End-to-end lag of every delivery so far, from accepted time, microseconds."""
+    backfill: int = 0
+    """Events that collect read while it caught up with a source; their lags are left out."""
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Step of the event path to the number of its measurements and their sum, microseconds."""
 
@@ -41,6 +43,7 @@ class OpenMinute:
         events_in = pipe_minute.seen.get(EventStage(RAW)), pipe_minute.seen.get(EventStage(ACCEPTED))
         sizes = [len(ids) for ids in events_in if ids is not None]
         found = cls(pipe_minute.pipe, pipe_minute.minute, max(sizes, default=0))
+        found.backfill = len(pipe_minute.backfill)
         for stage, ids in pipe_minute.seen.items():
             if stage.kind == "delivered":
                 found.delivered += len(ids)
@@ -61,6 +64,7 @@ class OpenMinute:
         self.delivered += other.delivered
         self.dead += other.dead
         self.duplicates += other.duplicates
+        self.backfill += other.backfill
         self.lags.merge(other.lags)
         for name, (count, sum_us) in other.steps.items():
             known_count, known_sum_us = self.steps.get(name, (0, 0))
@@ -75,6 +79,7 @@ class OpenMinute:
             "delivered": self.delivered,
             "dead": self.dead,
             "duplicates": self.duplicates,
+            "backfill": self.backfill,
             "lags": self.lags.dump(),
             "steps": self.steps,
         }
@@ -91,6 +96,7 @@ class OpenMinute:
             dumped["dead"],
             dumped["duplicates"],
             Sketch.load(dumped["lags"]),
+            dumped.get("backfill", 0),
             steps,
         )
 
@@ -117,6 +123,7 @@ class OpenMinute:
             "in_flight": None,
             "refused_paused": None,
             "late": None,
+            "backfill": self.backfill,
             "p95_us": round(self.lags.quantile_us(0.95)) if len(self.lags) else None,
             "slo_p95_us": slo_p95_us,
             "lags": lags,

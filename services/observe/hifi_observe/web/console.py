@@ -60,6 +60,7 @@ class Console:
                 "ms": _ms,
                 "number": _number,
                 "breaker": _breaker,
+                "expected_end": _expected_end,
                 "spans": runbooks.spans,
             },
         )
@@ -213,6 +214,19 @@ def _breaker(breaker: dict[str, Any]) -> str:
     if breaker["open_partitions"] < breaker["partitions"]:
         parts.append(f"on {breaker['open_partitions']} of {breaker['partitions']} partitions")
     return ", ".join(parts)
+
+
+def _expected_end(source: dict[str, Any]) -> str:
+    """When the backfill of a source is expected to end; must match `expectedEnd` in pipe.js."""
+    if not source["backfill"]:
+        return _UNKNOWN
+    held = f", {source['late']} is late" if source["late"] else ""
+    left_s = source["left_s"]
+    if left_s is None:
+        return f"not in sight{held}"
+    minutes = round(left_s / 60)
+    left = f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+    return f"in {f'{left_s} s' if left_s < 100 else left}{held}"
 
 
 def _ms(us: float | None) -> str:

@@ -85,6 +85,7 @@ def overview(
                 "retrying": now["retrying"],
                 "in_flight": now["in_flight"],
                 "rate_dead": now["rate_dead"],
+                "source": now["source"],
                 "minute": latest["minute"] if latest else None,
                 "minute_state": latest["state"] if latest else None,
                 "lost": latest["lost"] if latest else None,

@@ -80,6 +80,7 @@ def test_the_row_after_a_change_is_the_data(operation: str, before: Any, after: 
     assert headers["ce_id"] == b"cluster/changes.flights/0/7"
     assert headers["ce_source"] == b"postgresql://db.example:5432/shop"
     assert headers["ce_subject"] == b"public.flights"
+    assert event.backfill is (name == "snapshot")
 
 
 def test_a_deleted_row_has_its_key_and_the_commit_is_the_time_of_the_event() -> None:

@@ -4,8 +4,8 @@ from collections import deque
 
 import pytest
 
+from hifi.stages.stage_lag import StageLag, StageReading
 from hifi_ingest.admission.backlog_limit import BacklogLimit
-from hifi_ingest.admission.stage_lag import StageLag, StageReading
 
 READ_S = 0.5
 

@@ -111,12 +111,33 @@ function breakerDetails(breaker) {
   return parts.join(", ");
 }
 
+/** When the backfill of a source is expected to end; must match `_expected_end` on the server. */
+function expectedEnd(source) {
+  if (!source.backfill) return "–";
+  const held = source.late ? `, ${source.late} is late` : "";
+  if (source.left_s === null) return `not in sight${held}`;
+  const minutes = Math.round(source.left_s / 60);
+  const left = source.left_s < 100 ? `${source.left_s} s` : minutes < 100 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return `in ${left}${held}`;
+}
+
+function showSource(source) {
+  const element = document.getElementById("source");
+  if (!element || !source) return;
+  setText(element, "state", source.backfill ? "backfill" : "live");
+  for (const name of ["done", "remaining"]) setText(element, name, `${format.number(source[name])} events`);
+  for (const name of ["read_per_s", "arriving_per_s"]) setText(element, name, `${format.number(source[name])} /s`);
+  setText(element, "limit_per_s", source.backfill ? `${format.number(source.limit_per_s)} /s` : "–");
+  setText(element, "end", expectedEnd(source));
+}
+
 repeat(async () => {
   const state = await getJson(`/api/v1/pipes/${pipe}`);
   document.getElementById("waiting").hidden = state.seen;
   for (const name of ["rate_in", "rate_out"]) setText(now, name, `${format.number(state.now[name], 1)} /s`);
   for (const name of ["p50", "p95"]) setText(now, name, format.ms(state.now.lag.count ? state.now.lag[name] : null));
   for (const name of ["in_flight", "retrying", "dead_last_minute"]) setText(now, name, format.number(state.now[name]));
+  showSource(state.now.source);
   for (const { name, breaker } of state.destinations) {
     const cell = document.querySelector(`[data-destination="${CSS.escape(name)}"] [data-is="breaker"]`);
     cell?.replaceChildren(badge(breaker.state, { closed: "good", open: "bad" }[breaker.state]), ` ${breakerDetails(breaker)}`);

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hifi_ingest.admission.stage_lag import OutputProgress, StageLag
+from hifi.stages.stage_lag import OutputProgress, StageLag
 
 
 def lag(*readings: tuple[float, dict[int, int], dict[int, int]]) -> StageLag:

@@ -1,0 +1,121 @@
+"""Lag of a pipe while collect reads the backlog of another one's source."""
+
+import asyncio
+import time
+from typing import Any
+
+import orjson
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from cases import Case, in_scene, scene
+from growth_sections import BESIDE_BACKFILL, WITHOUT_BACKFILL
+from mesh_row import WARM_UP_S, Keep, attempt, described, rating_of, steps
+from second_destination import second_destination
+
+from hifi.errors import Retryable
+from hifi.kafka.security import client_options
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import publish
+from hifi.pipe.revision import pipe_record
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.mesh_state.observe_api import get_json
+from hifi_cli.rate.event_load import EventLoad
+
+RATE, SECONDS, STEPS = 100.0, 15.0, 2
+RECORDS, PARTITIONS = 200_000, 4
+TOPIC, PIPE = "archive", "archive"
+OLD_MS = 86_400_000
+RAMP_S = 10.0
+"""After this time a backfill has its whole rate, if the mesh can bear it."""
+LIMIT_S = 1500.0
+
+
+def backfill(keep: Keep) -> None:
+    """100 ev/s on a pipe, alone and beside a backfill of 200,000 records of another one. About 8 minutes."""
+    case = Case(
+        "real-time",
+        first=RATE,
+        plan={"scale": {"observe": 1, "collect": 1}},
+        env={"HIFI_OBSERVE_SETTLE_S": "10"},
+    )
+    attempt(
+        keep,
+        BESIDE_BACKFILL,
+        lambda: in_scene(lambda folder: scene(case, folder), lambda made: _measure(made, keep), LIMIT_S),
+    )
+
+
+async def _measure(made: LoadTest, keep: Keep) -> None:
+    async with second_destination(made, "archive") as (other, _):
+        rating = rating_of(made, EventLoad(), RATE)
+        warm_up = await rating.begin(WARM_UP_S)
+        kafka = made.mesh.bootstrap
+        assert kafka is not None
+        await _fill(kafka)
+        print(f"{RECORDS:,} records are in the source", flush=True)
+        keep(WITHOUT_BACKFILL, described(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS)))
+        begun_s = time.monotonic()
+        await publish(kafka, made.mesh.plan.topics, [pipe_record(_pipe(kafka, other.destination_port))])
+        await asyncio.sleep(RAMP_S)
+        found = described(rating, warm_up, await steps(rating, RATE, STEPS, SECONDS))
+        source = (await _get(made, f"pipes/{PIPE}"))["now"]["source"]
+        if not source["backfill"]:
+            raise Retryable("the backfill was over before the lag beside it was measured")
+        print(f"measured beside {source}", flush=True)
+        keep(BESIDE_BACKFILL, found | {"backfill": source})
+        minutes = await _ended(made)
+        seconds = time.monotonic() - begun_s
+        told = {name: sum(one[name] for one in minutes) for name in ("in", "delivered", "backfill", "lost")}
+        told |= {"down": sum(one["state"] == "down" for one in minutes), "minutes": len(minutes)}
+        told |= {"records": RECORDS, "seconds": round(seconds, 1), "per_second": round(RECORDS / seconds, 1)}
+        print(f"the whole backfill: {told}", flush=True)
+        keep(BESIDE_BACKFILL, found | {"backfill": source, "whole": told})
+        if told["delivered"] != RECORDS or told["lost"] or told["down"]:
+            raise Retryable(f"the minutes of the backfill do not balance, or some are down: {told}")
+
+
+def _pipe(kafka: str, port: int) -> Pipe:
+    return Pipe.model_validate(
+        {
+            "pipe": PIPE,
+            "source": {"kind": "kafka", "bootstrap": kafka, "topic": TOPIC},
+            "destinations": [
+                {"name": "d", "url": f"http://127.0.0.1:{port}/archive", "batch": {"size": 100}}
+            ],
+        }
+    )
+
+
+async def _fill(kafka: str) -> None:
+    """Create the source topic and write records of the day before."""
+    admin = AIOKafkaAdminClient(**client_options(kafka))
+    await admin.start()
+    try:
+        topic = NewTopic(TOPIC, PARTITIONS, 1, topic_configs={"message.timestamp.type": "CreateTime"})
+        await admin.create_topics([topic])
+    finally:
+        await admin.close()
+    producer = AIOKafkaProducer(**client_options(kafka), linger_ms=20)
+    await producer.start()
+    try:
+        at_ms = round(time.time() * 1000) - OLD_MS
+        for number in range(RECORDS):
+            value = orjson.dumps({"n": number, "text": "x" * 200})
+            await producer.send(TOPIC, value, b"k%d" % (number % 10_000), timestamp_ms=at_ms)
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
+async def _ended(made: LoadTest) -> list[dict[str, Any]]:
+    """The closed minutes of the backfill, when all of it is in them."""
+    while True:
+        minutes: list[dict[str, Any]] = (await _get(made, f"pipes/{PIPE}/minutes?last=60"))["minutes"]
+        if sum(one["delivered"] for one in minutes) >= RECORDS:
+            return minutes
+        await asyncio.sleep(2)
+
+
+async def _get(made: LoadTest, path: str) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{made.mesh.plan.console_port}"
+    return await asyncio.to_thread(get_json, url, f"/api/v1/{path}")

@@ -1,0 +1,45 @@
+"""What collect tells of its sources in its ack reports. Pure."""
+
+from typing import TypedDict
+
+
+class SourceReport(TypedDict):
+    """The progress of a source, over the source partitions that one instance of collect reads."""
+
+    backfill: bool
+    """Whether the reader catches up."""
+    done: int
+    """Events that were read, counted from the first that the source has."""
+    remaining: int
+    """Events that are in the source and not read yet."""
+    read_per_s: float
+    arriving_per_s: float
+    limit_per_s: float
+    """Rate of the backfill at the moment."""
+    late: str
+    """The stage of the mesh for whose sake the backfill is slower than declared; empty: none."""
+
+
+def seconds_left(report: SourceReport) -> float | None:
+    """Estimated time until nothing remains, seconds; None: what remains does not get less."""
+    if not report["remaining"]:
+        return 0.0
+    gained_per_s = report["read_per_s"] - report["arriving_per_s"]
+    return report["remaining"] / gained_per_s if gained_per_s > 0 else None
+
+
+def add_up(reports: list[SourceReport]) -> SourceReport:
+    """The progress of a source over the instances that read it.
+
+    Args:
+        reports: of the instances, at least one.
+    """
+    return SourceReport(
+        backfill=any(one["backfill"] for one in reports),
+        done=sum(one["done"] for one in reports),
+        remaining=sum(one["remaining"] for one in reports),
+        read_per_s=sum(one["read_per_s"] for one in reports),
+        arriving_per_s=sum(one["arriving_per_s"] for one in reports),
+        limit_per_s=sum(one["limit_per_s"] for one in reports),
+        late=next((one["late"] for one in reports if one["late"]), ""),
+    )

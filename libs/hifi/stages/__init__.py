@@ -1,0 +1,1 @@
+"""How late normalize, enrich and egest are, by the offsets that they have committed."""

@@ -1,0 +1,1 @@
+"""Which events of a source are backfill, how fast they are read, and how far the reader is."""

@@ -1,0 +1,47 @@
+"""The rate of a source's backfill: the declared one, less while the mesh is under pressure. Pure.
+
+As TCP does it: a late stage takes away a share of the rate, and calm adds a fixed part of it with each reading.
+"""
+
+from typing import Final
+
+START: Final = 0.25
+"""Share of the rate at which a backfill begins."""
+LEAST: Final = 0.02
+"""Share of the rate that remains under any pressure."""
+_DECREASE: Final = 0.7
+_INCREASE: Final = 0.05
+"""Share of the rate that is added with each reading without a late stage."""
+_LEAST_PER_S: Final = 1.0
+
+
+class BackfillRate:
+    """The events per second that all readers of one source may take together."""
+
+    def __init__(self, declared_per_s: float) -> None:
+        """Begin slowly.
+
+        Args:
+            declared_per_s: the largest rate that the pipe declares.
+        """
+        self._declared_per_s = declared_per_s
+        self._share = START
+        self.late = ""
+        """The stage that is late; empty: none."""
+
+    @property
+    def per_s(self) -> float:
+        """The rate at the moment."""
+        return max(_LEAST_PER_S, self._declared_per_s * self._share)
+
+    def update(self, late: str) -> None:
+        """Take a reading of the mesh: the stage that is late, or empty."""
+        self.late = late
+        if late:
+            self._share = max(LEAST, self._share * _DECREASE)
+        else:
+            self._share = min(1.0, self._share + _INCREASE)
+
+    def restart(self) -> None:
+        """A new backfill begins."""
+        self._share, self.late = START, ""

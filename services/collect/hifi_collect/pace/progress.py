@@ -1,0 +1,93 @@
+"""How far the reader of a source is: read, remaining, rates. Pure."""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+_WINDOW_S: Final = 10.0
+"""Time over which rates are counted, seconds."""
+
+
+class PartitionExtent(NamedTuple):
+    """Positions of a source partition; for sources that count something else than positions, that."""
+
+    first: int
+    """The first that the source has."""
+    position: int
+    """The next to read."""
+    end: int
+    """After the last one."""
+
+
+class SourceProgress:
+    """The progress of one source."""
+
+    def __init__(self) -> None:
+        self._extents: dict[str, PartitionExtent] = {}
+        self._read: deque[tuple[float, int]] = deque()
+        self._ends: deque[tuple[float, int]] = deque()
+        self._events = 0
+
+    def put(self, partition: str, extent: PartitionExtent, now_s: float) -> None:
+        """Set what is known of a source partition.
+
+        Args:
+            partition: its name.
+            extent: its positions.
+            now_s: monotonic, seconds.
+        """
+        if partition not in self._extents:
+            self._ends.clear()
+        self._extents[partition] = extent
+        _append(self._ends, now_s, sum(one.end for one in self._extents.values()))
+
+    def advance(self, partition: str, position: int, events: int, now_s: float) -> None:
+        """Events of a source partition were read.
+
+        Args:
+            partition: its name.
+            position: the next to read.
+            events: how many were read.
+            now_s: monotonic, seconds.
+        """
+        self._events += events
+        _append(self._read, now_s, self._events)
+        known = self._extents.get(partition)
+        if known is not None:
+            self._extents[partition] = known._replace(position=position, end=max(position, known.end))
+
+    def keep(self, partitions: set[str]) -> None:
+        """Forget all other source partitions: another instance reads them."""
+        for gone in self._extents.keys() - partitions:
+            del self._extents[gone]
+            self._ends.clear()
+
+    def done(self) -> int:
+        """Events that were read, counted from the first that the source has."""
+        return sum(max(0, one.position - one.first) for one in self._extents.values())
+
+    def remaining(self) -> int:
+        """Events that are in the source and not read yet."""
+        return sum(max(0, one.end - one.position) for one in self._extents.values())
+
+    def read_per_s(self, now_s: float) -> float:
+        """Events that were read per second, lately."""
+        recent = [(at_s, events) for at_s, events in self._read if at_s > now_s - _WINDOW_S]
+        if not recent:
+            return 0.0
+        before = next((events for at_s, events in reversed(self._read) if at_s <= now_s - _WINDOW_S), None)
+        first_s, first = recent[0]
+        span_s, events = (_WINDOW_S, before) if before is not None else (now_s - first_s, first)
+        return (recent[-1][1] - events) / span_s if span_s > 0 else 0.0
+
+    def arriving_per_s(self) -> float:
+        """Events that were written to the source per second, lately."""
+        if len(self._ends) < 2:
+            return 0.0
+        (first_s, first), (last_s, last) = self._ends[0], self._ends[-1]
+        return max(0.0, (last - first) / (last_s - first_s)) if last_s > first_s else 0.0
+
+
+def _append(counts: deque[tuple[float, int]], now_s: float, count: int) -> None:
+    counts.append((now_s, count))
+    while len(counts) > 2 and counts[1][0] <= now_s - 2 * _WINDOW_S:
+        counts.popleft()

@@ -1,0 +1,106 @@
+"""The pace of one source: its backfill waits for its turn, whatever source partition it comes from."""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from hifi.accept.source_report import SourceReport
+from hifi.clock import monotonic_s
+from hifi.pipe.source import Backfill
+from hifi.token_bucket import TokenBucket
+from hifi_collect.pace.backfill_rate import BackfillRate
+from hifi_collect.pace.progress import SourceProgress
+
+T = TypeVar("T")
+
+_SLICE_S: Final = 0.02
+"""Events of this time are written at once: a longer burst delays events of other pipes behind it."""
+_CHUNK_S: Final = 0.5
+_LONGEST_WAIT_S: Final = 0.5
+"""The rate may have changed meanwhile, seconds."""
+_ACTIVE_S: Final = 5.0
+"""A backfill has ended when no event of it was read for so long, seconds."""
+
+
+class SourcePace:
+    """What one instance of collect may read of one source, and how far it is."""
+
+    def __init__(self, declared: Backfill, now_s: Callable[[], float] = monotonic_s) -> None:
+        """No backfill has begun.
+
+        Args:
+            declared: by the pipe.
+            now_s: the clock, monotonic, seconds.
+        """
+        self.after_s: Final = declared.after
+        self.rate: Final = BackfillRate(declared.rate)
+        self.progress: Final = SourceProgress()
+        self.share = 1.0
+        """Share of the source that this instance reads."""
+        self._now_s = now_s
+        self._bucket_per_s = self.per_s
+        self._bucket = TokenBucket(self.per_s, _SLICE_S)
+        self._turns = asyncio.Lock()
+        self._waiting = 0
+        self._turn_s = -math.inf
+
+    @property
+    def per_s(self) -> float:
+        """Events per second of the backfill that this instance may read now."""
+        return self.rate.per_s * self.share
+
+    @property
+    def active(self) -> bool:
+        """Whether a backfill is under way."""
+        return self._waiting > 0 or self._now_s() - self._turn_s < _ACTIVE_S
+
+    def chunks(self, batch: Sequence[T]) -> Iterator[Sequence[T]]:
+        """Split a batch into parts of half a second, so that each gets an accepted time of its own."""
+        return self._parts(batch, _CHUNK_S)
+
+    def slices(self, events: Sequence[T]) -> Iterator[Sequence[T]]:
+        """Split events into parts, before each of which `turn` is awaited."""
+        return self._parts(events, _SLICE_S)
+
+    def _parts(self, values: Sequence[T], seconds: float) -> Iterator[Sequence[T]]:
+        at = 0
+        while at < len(values):
+            size = max(1, int(self.per_s * seconds))
+            yield values[at : at + size]
+            at += size
+
+    async def turn(self, events: int) -> None:
+        """Wait until so many events of the backfill may be written. Waiting callers get their turns in order."""
+        if not self.active:
+            self.rate.restart()
+        self._waiting += 1
+        try:
+            async with self._turns:
+                while (wait_s := self._wait_s()) > 0:
+                    await asyncio.sleep(min(wait_s, _LONGEST_WAIT_S))
+                self._turn_s = self._now_s()
+                self._bucket.take(self._turn_s, events)
+        finally:
+            self._waiting -= 1
+
+    def _wait_s(self) -> float:
+        if (
+            self.per_s != self._bucket_per_s
+        ):  # only then: a change of the rate shortens what has to be waited for
+            self._bucket_per_s = self.per_s
+            self._bucket.set_rate(self.per_s)
+        return self._bucket.wait_s(self._now_s())
+
+    def report(self) -> SourceReport:
+        """The progress, for the ack report."""
+        active, progress = self.active, self.progress
+        return SourceReport(
+            backfill=active,
+            done=progress.done(),
+            remaining=progress.remaining(),
+            read_per_s=round(progress.read_per_s(self._now_s()), 1),
+            arriving_per_s=round(progress.arriving_per_s(), 1),
+            limit_per_s=round(self.per_s, 1),
+            late=self.rate.late if active else "",
+        )

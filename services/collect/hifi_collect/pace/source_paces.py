@@ -1,0 +1,96 @@
+"""The paces of all sources; while any backfill is under way, they follow how late the mesh is."""
+
+import asyncio
+import contextlib
+import math
+from typing import Final
+
+from hifi import metrics
+from hifi.accept.source_report import SourceReport, seconds_left
+from hifi.pipe.source import Backfill
+from hifi.stages.stage_monitor import StageMonitor, StageReadings
+from hifi_collect.pace.source_pace import SourcePace
+from hifi_collect.settings import CollectSettings
+
+_LOOK_S: Final = 0.5
+"""Time between two readings of the mesh, seconds."""
+_GAUGES: Final = (
+    metrics.SOURCE_READ,
+    metrics.SOURCE_REMAINING,
+    metrics.SOURCE_LEFT,
+    metrics.BACKFILL_LIMIT,
+)
+
+
+class SourcePaces:
+    """One pace for each source that is read."""
+
+    def __init__(self, settings: CollectSettings, partitions: int) -> None:
+        """No source is read.
+
+        Args:
+            settings: of the service.
+            partitions: of the stream's event topics.
+        """
+        self._settings = settings
+        self._partitions = partitions
+        self._paces: dict[str, SourcePace] = {}
+
+    def begin(self, pipe: str, declared: Backfill) -> SourcePace:
+        """The pace of a source that is read from now on."""
+        made = self._paces[pipe] = SourcePace(declared)
+        return made
+
+    def end(self, pipe: str) -> None:
+        """A source is not read any more."""
+        if self._paces.pop(pipe, None) is not None:
+            for gauge in _GAUGES:
+                with contextlib.suppress(KeyError):
+                    gauge.remove(pipe)
+
+    def reports(self) -> dict[str, SourceReport]:
+        """Pipe to the progress of its source, for the ack reports; also sets the metrics."""
+        found = {pipe: pace.report() for pipe, pace in self._paces.items()}
+        for pipe, report in found.items():
+            left_s = seconds_left(report)
+            metrics.SOURCE_READ.labels(pipe).set(report["done"])
+            metrics.SOURCE_REMAINING.labels(pipe).set(report["remaining"])
+            metrics.SOURCE_LEFT.labels(pipe).set(math.nan if left_s is None else left_s)
+            metrics.BACKFILL_LIMIT.labels(pipe).set(report["limit_per_s"])
+        return found
+
+    async def run(self) -> None:
+        """Watch the mesh while any backfill is under way, until cancelled."""
+        watching: asyncio.Task[None] | None = None
+        try:
+            while True:
+                if any(pace.active for pace in self._paces.values()):
+                    if watching is None:
+                        watching = asyncio.create_task(self._watch())
+                elif watching is not None:
+                    await _cancel(watching)
+                    watching = None
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            if watching is not None:
+                await _cancel(watching)
+
+    async def _watch(self) -> None:
+        settings, bound_s = self._settings, self._settings.collect_backfill_lag_s
+        monitor = StageMonitor(settings.kafka, settings.topics, self._partitions, bound_s, bound_s)
+        await monitor.run(self._adjust, lambda: None)
+
+    def _adjust(self, found: StageReadings) -> float:
+        """Set the rates of all backfills; returns the time until the next reading, seconds."""
+        late = [one for one in found.stages if one.lag_s > one.bound_s]
+        latest = max(late, key=lambda one: one.lag_s).service if late else ""
+        for pace in self._paces.values():
+            if pace.active:
+                pace.rate.update(latest)
+        return _LOOK_S
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

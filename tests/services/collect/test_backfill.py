@@ -1,0 +1,103 @@
+"""What a source had before is read at the declared rate, beside live events, and observe tells how far it is."""
+
+import asyncio
+import json
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from aiokafka import ConsumerRecord
+from collected_stream import collected_stream, fields
+from tests.stream_process import free_port
+
+from hifi import event
+from hifi.pipe.model import Pipe
+
+BACKLOG = 1200
+LIVE = 60
+RATE = 200
+OLD_MS = 3_600_000
+
+
+def numbers(records: list[ConsumerRecord]) -> list[int]:
+    return sorted(json.loads(one.value)["n"] for one in records)
+
+
+def get(port: int, path: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/pipes/{path}", timeout=10) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+    return found
+
+
+async def seen(port: int, path: str, wanted: Any) -> dict[str, Any]:
+    """The first answer of observe that is the wanted one."""
+    async with asyncio.timeout(200):
+        while True:
+            found = await asyncio.to_thread(get, port, path)
+            if wanted(found):
+                return found
+            await asyncio.sleep(0.1)
+
+
+def most_in_a_second(append_ms: list[int]) -> int:
+    """The largest number of records that were appended within one second."""
+    append_ms = sorted(append_ms)
+    return max(sum(first <= one < first + 1000 for one in append_ms) for first in append_ms)
+
+
+async def test_a_backlog_keeps_its_rate_beside_live_events_and_its_minutes_balance(
+    kafka: str, log: Path
+) -> None:
+    async with collected_stream(kafka, log) as stream, collected_stream(kafka, log) as other:
+        port = free_port()
+        declared = stream.pipe(backfill={"rate": f"{RATE}/s", "after": "1m"})
+        await stream.put(range(BACKLOG), timestamp_ms=round(time.time() * 1000) - OLD_MS)
+        await stream.publish(declared)
+        await stream.publish(
+            Pipe.model_validate(
+                {
+                    "pipe": "live",
+                    "source": {"kind": "kafka", "bootstrap": kafka, "topic": other.source},
+                    "destinations": [{"name": "d", "url": "http://127.0.0.1:9/"}],
+                }
+            )
+        )
+        await stream.start("normalize")
+        await stream.start("observe", observe_port=port, observe_settle_s=1, observe_live_interval_s=0.2)
+        await stream.start("collect")
+        under_way = await seen(port, "orders", lambda found: (found["now"]["source"] or {}).get("done"))
+        source = under_way["now"]["source"]
+        assert source["backfill"]
+        assert source["done"] + source["remaining"] == BACKLOG
+        await stream.put(range(BACKLOG, BACKLOG + LIVE))
+        await stream.put(range(LIVE), topic=other.source)
+
+        raw = await stream.read(stream.topics.raw, lambda found: len(found) == BACKLOG + 2 * LIVE)
+        of = {name: [one for one in raw if fields(one)["hifi_pipe"] == name] for name in (b"orders", b"live")}
+        backfill = [one for one in of[b"orders"] if event.ORIGIN in fields(one)]
+        fresh = [one for one in of[b"orders"] if event.ORIGIN not in fields(one)]
+        assert numbers(backfill) == [*range(BACKLOG)]
+        assert numbers(fresh) == [*range(BACKLOG, BACKLOG + LIVE)]
+        assert not any(event.ORIGIN in fields(one) for one in of[b"live"])
+        assert most_in_a_second([one.timestamp for one in backfill]) <= RATE * 1.3
+        last_ms = max(one.timestamp for one in backfill)
+        assert max(one.timestamp for one in of[b"live"]) < last_ms, "another pipe waits for no backfill"
+
+        normalized = await stream.read(
+            stream.topics.normalized, lambda found: len(found) == BACKLOG + 2 * LIVE
+        )
+        kept = [fields(one).get(event.ORIGIN) for one in normalized]
+        assert kept.count(event.BACKFILL) == BACKLOG, "every topic has the fact"
+
+        at_end = await seen(port, "orders", lambda found: not found["now"]["source"]["backfill"])
+        source = at_end["now"]["source"]
+        assert (source["done"], source["remaining"]) == (BACKLOG + LIVE, 0)
+        minutes = await seen(
+            port,
+            "orders/minutes?last=60",
+            lambda found: sum(one["in"] for one in found["minutes"]) == BACKLOG + LIVE,
+        )
+        assert sum(one["backfill"] for one in minutes["minutes"]) == BACKLOG
+        assert sum(one["lost"] for one in minutes["minutes"]) == 0
+        assert sum(one["in_flight"] for one in minutes["minutes"]) == BACKLOG + LIVE, "enrich does not run"

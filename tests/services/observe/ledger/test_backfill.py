@@ -1,0 +1,147 @@
+"""Backfill is accounted for like any event, and counts neither in lags nor against the SLO."""
+
+import sys
+from pathlib import Path
+
+import orjson
+
+from hifi import event
+from hifi_observe.ledger.closing import ClosingRules, MinuteResult, OffsetSnapshot
+from hifi_observe.ledger.grouping import group_records
+from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.live import figures
+from hifi_observe.minutes.availability import DestinationLimits, IngestHealth, SloLimits
+from hifi_observe.minutes.merged_minute import dump, load_part, load_pipe_minute, merge
+from hifi_observe.minutes.open_minute import OpenMinute
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from simulated_mesh import TOPICS, Row, identity
+
+EPOCH = "0" * 15 + "a"
+MINUTE = 28_333_333
+ACCEPTED_US = MINUTE * 60_000_000
+CLOSED_US = ACCEPTED_US + 120_000_000
+LIMITS = SloLimits(p95_us=1_000_000, loss=0)
+LIVE = range(3)
+BACKFILL = range(3, 10)
+
+
+def row(offset: int, **more: bytes) -> Row:
+    """A record of the event with this sequence; from the fourth on they are backfill."""
+    fields = identity(f"{EPOCH}:{offset}".encode(), MINUTE)
+    fields |= {event.ORIGIN: event.BACKFILL} if offset in BACKFILL else {}
+    fields |= {f"hifi_{name}": value for name, value in more.items()}
+    return Row(offset, MINUTE * 60_000, event.packed(fields))
+
+
+def receipt(offset: int) -> Row:
+    """Of a delivery that took 0.1 s, or 50 s with backfill."""
+    answered = ACCEPTED_US + (50_000_000 if offset in BACKFILL else 100_000)
+    times = {"sent": b"%d" % (answered - 1000), "answered": b"%d" % answered}
+    return row(offset, destination=b"crm", outcome=b"delivered", **times)
+
+
+def ledger(delivered: int) -> PartitionLedger:
+    """Ten events have gone the whole way to enriched; the first of them were delivered."""
+    made = PartitionLedger(0, ClosingRules(settle_s=10))
+    made.positions = dict.fromkeys(TOPICS, 0)
+    for topic in ("raw", "normalized"):
+        made.take(topic, [row(offset) for offset in range(10)])
+    made.take("enriched", [row(offset, to=b"crm") for offset in range(10)])
+    made.take("receipts", [receipt(offset) for offset in range(delivered)])
+    return made
+
+
+def closed(made: PartitionLedger, **committed: int) -> MinuteResult:
+    made.begin(OffsetSnapshot(CLOSED_US, 0, {"raw": 10, "normalized": 10} | committed, dict(made.positions)))
+    return made.settle()[0]
+
+
+def merged(result: MinuteResult, limits: SloLimits = LIMITS) -> dict:
+    share = load_part(orjson.loads(orjson.dumps(dump(result, 0, CLOSED_US))))
+    return merge("flights", MINUTE, [share], limits, IngestHealth(0))
+
+
+def test_a_late_backfill_makes_no_minute_down_and_every_event_of_it_is_counted() -> None:
+    found = merged(closed(ledger(10), enriched=10))
+    assert (found["state"], found["in"], found["delivered"], found["lost"]) == ("up", 10, 10, 0)
+    assert found["backfill"] == len(BACKFILL)
+    assert found["lags"]["end.accepted/crm"]["count"] == len(LIVE)
+    assert found["p95_us"] < 200_000
+
+
+def test_backfill_that_is_not_delivered_yet_does_not_count_with_its_age() -> None:
+    found = merged(closed(ledger(3), enriched=0))
+    assert (found["in_flight"], found["state"]) == (7, "up")
+    own = SloLimits(1_000_000, 0, destinations={"crm": DestinationLimits(1_000_000, 0)})
+    assert merged(closed(ledger(3), enriched=0), own)["state"] == "up"
+    found = merged(closed(ledger(1), enriched=0))
+    assert (found["in_flight"], found["causes"]) == (9, ["lag"]), "a live event of the minute is late"
+
+
+def test_a_lost_event_is_lost_whatever_its_origin() -> None:
+    found = merged(closed(ledger(9), enriched=10))
+    assert (found["lost"], found["causes"]) == (1, ["loss"])
+
+
+def test_the_fact_survives_a_restart_of_observe() -> None:
+    result = closed(ledger(3), enriched=0)
+    restored = load_pipe_minute(orjson.loads(orjson.dumps(dump(result, 0, CLOSED_US))))
+    assert len(restored.backfill) == len(BACKFILL)
+
+
+def test_the_lag_now_and_an_open_minute_leave_backfill_out_and_count_it() -> None:
+    made = ledger(10)
+    lags = made.live.take_lags()
+    assert {key: len(sketch) for key, sketch in lags.items()} == {("flights", 1): len(LIVE)}
+    shown = OpenMinute.load(OpenMinute.of(made.pipe_minutes["flights", MINUTE]).dump()).json(1_000_000)
+    assert (shown["in"], shown["delivered"], shown["backfill"]) == (10, 10, len(BACKFILL))
+    assert shown["p95_us"] < 200_000
+
+
+def test_what_a_later_release_appends_hides_no_backfill() -> None:
+    rows = [row(offset) for offset in range(10)]
+    for number, one in enumerate(rows):
+        name, value = one.headers[0]
+        text = value if number in BACKFILL else value + b";"
+        one.headers[0] = name, text + (b";new" if number % 2 else b"")
+    batch = group_records("raw", rows, 0)
+    assert batch.foreign == 0
+    found = {
+        flag: sorted(
+            number
+            for records in batch.minutes.values()
+            for group in records.groups
+            if group.backfill is flag
+            for number in group.sequences
+        )
+        for flag in (False, True)
+    }
+    assert found == {False: [*LIVE], True: [*BACKFILL]}
+
+
+def test_the_progress_of_a_source_is_added_up_over_the_instances_that_told_it_lately() -> None:
+    made = PartitionLedger(0, ClosingRules())
+    source = {
+        "backfill": True, "done": 10, "remaining": 90, "read_per_s": 5, "arriving_per_s": 2, "limit_per_s": 5,
+        "late": "enrich", "new": 1,
+    }  # fmt: skip
+
+    def tell(offset: int, epoch: str, at_ms: int, **more: object) -> None:
+        body = {"service": "collect", "epoch": epoch, "sources": {"flights": source}, **more}
+        made.take("accepted", [Row(offset, at_ms, [], orjson.dumps(body))])
+
+    def now(at_ms: int) -> dict | None:
+        published = orjson.loads(orjson.dumps(figures.of_ledger(made, at_ms * 1000, {})))
+        return figures.of_pipe("flights", {0: published}, {})["source"]
+
+    assert now(1000) is None
+    tell(0, "a", 1000)
+    tell(1, "b", 2000)
+    assert now(2000) == {
+        "backfill": True, "done": 20, "remaining": 180, "read_per_s": 10, "arriving_per_s": 4, "limit_per_s": 10,
+        "late": "enrich", "left_s": 30,
+    }  # fmt: skip
+    tell(2, "a", 3000, closed=True)
+    assert now(3000)["done"] == 10
+    assert now(2000 + 15_000) is None, "it has told nothing for long"
