@@ -1,7 +1,5 @@
-"""The declaration of a pipe's source: who may send events over HTTP, or which topic or database has them."""
+"""The declaration of a pipe's source: who may send events over HTTP, or which topic, database or bucket has them."""
 
-from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -11,15 +9,10 @@ from hifi.kafka.security import KafkaSecurity
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
+from hifi.pipe.sources.collected import CollectedSource, Format
+from hifi.pipe.sources.sql import SqlSource
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldPath
-
-
-class Format(StrEnum):
-    """Formats of events that a sender may use."""
-
-    CLOUDEVENTS = "cloudevents"
-    JSON = "json"
 
 
 class HttpSource(StrictModel):
@@ -73,16 +66,8 @@ class HttpSource(StrictModel):
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
-class TopicSource(StrictModel):
+class TopicSource(CollectedSource):
     """What the sources that collect reads from a Kafka topic have in common."""
-
-    # What only senders over HTTP need.
-    keys: ClassVar[Sequence[WriteKey]] = ()
-    formats: ClassVar[Sequence[Format]] = ()
-    id: ClassVar[None] = None
-    time: ClassVar[None] = None
-    quota: ClassVar[None] = None
-    mask: ClassVar[None] = None
 
     bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Topic with the events.")
@@ -168,12 +153,13 @@ class DebeziumSource(TopicSource):
 def _source_class(declared: Any) -> str:
     """The class of a declared source, by its kind."""
     kind = declared.get("kind", "http") if isinstance(declared, dict) else getattr(declared, "kind", "http")
-    return {"kafka": "KafkaSource", "debezium": "DebeziumSource"}.get(kind, "HttpSource")
+    return {"kafka": "KafkaSource", "debezium": "DebeziumSource", "sql": "SqlSource"}.get(kind, "HttpSource")
 
 
 DeclaredSource = Annotated[
     Annotated[HttpSource, Tag("HttpSource")]
     | Annotated[KafkaSource, Tag("KafkaSource")]
-    | Annotated[DebeziumSource, Tag("DebeziumSource")],
+    | Annotated[DebeziumSource, Tag("DebeziumSource")]
+    | Annotated[SqlSource, Tag("SqlSource")],
     Discriminator(_source_class),
 ]

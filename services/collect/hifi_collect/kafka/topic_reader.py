@@ -7,7 +7,6 @@ not write, because its commit is refused.
 
 import asyncio
 import contextlib
-import secrets
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -25,10 +24,10 @@ from hifi.pipe.source import TopicSource
 from hifi.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
 from hifi_collect.raw_writer import RawWriter
+from hifi_collect.run import new_run
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import EventReader, SourceEvent, refused
 
-_RUN_BYTES: Final = 8
 _RETRY_S: Final = 0.5
 
 logger = log.get(__name__)
@@ -178,11 +177,6 @@ class KafkaTopicReader:
         await assigned.revoked.wait()
         self._service.health.warn(subject, None)
         raise _given_up(assigned, "it was truncated")
-
-
-def new_run() -> bytes:
-    """A new value for `SourcePosition.run`."""
-    return secrets.token_hex(_RUN_BYTES).encode()
 
 
 async def _pause(assigned: AssignedPartition, why: str) -> None:
