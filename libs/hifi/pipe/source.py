@@ -1,7 +1,7 @@
 """The declaration of a pipe's source: who may send events over HTTP, or which topic, database or bucket has them."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
@@ -10,6 +10,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.secret import Quota, WriteKey
 from hifi.pipe.sources.collected import CollectedSource, Format
+from hifi.pipe.sources.objects import ObjectsSource
 from hifi.pipe.sources.sql import SqlSource
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldPath
@@ -153,13 +154,20 @@ class DebeziumSource(TopicSource):
 def _source_class(declared: Any) -> str:
     """The class of a declared source, by its kind."""
     kind = declared.get("kind", "http") if isinstance(declared, dict) else getattr(declared, "kind", "http")
-    return {"kafka": "KafkaSource", "debezium": "DebeziumSource", "sql": "SqlSource"}.get(kind, "HttpSource")
+    return _CLASSES.get(kind, "HttpSource")
 
 
+_CLASSES: Final = {
+    "kafka": "KafkaSource",
+    "debezium": "DebeziumSource",
+    "sql": "SqlSource",
+    "objects": "ObjectsSource",
+}
 DeclaredSource = Annotated[
     Annotated[HttpSource, Tag("HttpSource")]
     | Annotated[KafkaSource, Tag("KafkaSource")]
     | Annotated[DebeziumSource, Tag("DebeziumSource")]
-    | Annotated[SqlSource, Tag("SqlSource")],
+    | Annotated[SqlSource, Tag("SqlSource")]
+    | Annotated[ObjectsSource, Tag("ObjectsSource")],
     Discriminator(_source_class),
 ]

@@ -11,6 +11,7 @@ from hifi.kafka.clients import connect
 from hifi.kafka.topic_identity import TopicIdentity, topic_identity
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import DebeziumSource, KafkaSource, TopicSource
+from hifi.pipe.sources.objects import ObjectsSource
 from hifi.pipe.sources.sql import SqlSource
 from hifi.service import Service
 from hifi_collect.debezium.changes import ChangeReader
@@ -23,7 +24,7 @@ from hifi_collect.settings import CollectSettings
 
 logger = log.get(__name__)
 
-_Source: TypeAlias = KafkaSource | DebeziumSource | SqlSource
+_Source: TypeAlias = KafkaSource | DebeziumSource | SqlSource | ObjectsSource
 _CONNECT_S: Final = 1.0
 
 
@@ -182,11 +183,27 @@ class SourceReaders:
             await topic.run()
 
 
-def _polled_source(settings: CollectSettings, pipe: str, source: SqlSource) -> PolledSource:
-    """What reads a source that keeps no position for its readers. Clients are imported only where they are used."""
-    from hifi_collect.sql.polling import SqlPolling
+def _polled_source(settings: CollectSettings, pipe: str, source: SqlSource | ObjectsSource) -> PolledSource:
+    """What reads a source that keeps no position for its readers. Clients are imported only where they are used.
 
-    return SqlPolling(settings.stream, pipe, source, settings.collect_max_event_bytes)
+    Raises:
+        Misconfigured: a secret is missing.
+    """
+    max_bytes = settings.collect_max_event_bytes
+    if isinstance(source, SqlSource):
+        from hifi_collect.sql.polling import SqlPolling
+
+        return SqlPolling(settings.stream, pipe, source, max_bytes)
+    from hifi_collect.objects.reading import ObjectsReading
+
+    if source.s3 is not None:
+        from hifi_collect.objects.bucket import ReadableBucket
+
+        return ObjectsReading(pipe, source, ReadableBucket(source.s3, settings.collect_temp), max_bytes)
+    from hifi_collect.objects.folder import ReadableFolder
+
+    assert source.folder is not None
+    return ObjectsReading(pipe, source, ReadableFolder(source.folder), max_bytes)
 
 
 async def _pause(reader: Service, seconds: float) -> None:

@@ -57,7 +57,6 @@ class SourceTurn:
         """What is written down about the source, by name."""
         return self._progress.entries
 
-    @property
     def over(self) -> bool:
         """Whether reading has to end: the service stops, the pipe has changed, or another instance was elected."""
         return self._reader.over.is_set()

@@ -59,7 +59,7 @@ class SqlPolling:
             turn.warn("settings", None)
             if progress.batch is not None:
                 progress = await self._repeat(turn, rows, progress)
-            while not turn.over:
+            while not turn.over():
                 now_s, mark = monotonic_s(), await rows.mark()
                 upto = marks.settled(mark, now_s)
                 self._warn(turn, progress, mark.value, marks.held_back_s(now_s))
@@ -72,7 +72,7 @@ class SqlPolling:
     ) -> SqlProgress:
         """Write all rows up to a value."""
         remaining, begun = None, progress
-        while not turn.over:
+        while not turn.over():
             page = await rows.page(progress.after, upto, MOST_EVENTS)
             if not page.rows:
                 break

@@ -38,7 +38,9 @@ class PolledTable:
     def connect(self, *, autocommit: bool = True) -> psycopg.Connection[Any]:
         return psycopg.connect(self._server.url, autocommit=autocommit)
 
-    def execute(self, statement: str, connection: psycopg.Connection[Any] | None = None) -> psycopg.Cursor[Any]:
+    def execute(
+        self, statement: str, connection: psycopg.Connection[Any] | None = None
+    ) -> psycopg.Cursor[Any]:
         """Run a statement, in which `{}` stands for the table."""
         return (connection or self.connection).execute(statement.replace("{}", self.name).encode())
 

@@ -1,61 +1,14 @@
 """Each row of a table passes once, whatever is killed, and none is taken for a copy of another."""
 
-import asyncio
-import subprocess
-import urllib.request
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import orjson
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from collected_stream import CollectedStream, collected_stream, fields, until
+from collected_stream import collected_stream, fields, until
+from polled_reader import RawEnd, assert_each_once, field, kill_reader
 from polled_table import PolledTable
-from tests.stream_process import PARTITIONS, readyz
+from tests.stream_process import readyz
 
 ROWS = 24_000
-Instance = tuple[subprocess.Popen[bytes], int]
-
-
-def names(records: list[Any]) -> list[str]:
-    return [orjson.loads(one.value)["name"] for one in records]
-
-
-def written(admin: int) -> float:
-    """Events that an instance of collect has written."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith("hifi_collect_source_events_total{"):
-                return float(line.split()[-1])
-    return 0
-
-
-class RawEnd:
-    """Counts the records of `raw` while they are written."""
-
-    def __init__(self, stream: CollectedStream) -> None:
-        self._partitions = [TopicPartition(stream.topics.raw, number) for number in range(PARTITIONS)]
-        self._consumer = AIOKafkaConsumer(bootstrap_servers=stream.kafka)
-
-    async def __aenter__(self) -> "RawEnd":
-        await self._consumer.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._consumer.stop()
-
-    async def reached(self, count: int) -> int:
-        async with asyncio.timeout(90):
-            while (found := sum((await self._consumer.end_offsets(self._partitions)).values())) < count:
-                await asyncio.sleep(0.005)
-        return found
-
-
-async def kill_reader(stream: CollectedStream, instances: list[Instance]) -> None:
-    """Kill -9 the instance that reads the source; the others are only candidates."""
-    counts = [await asyncio.to_thread(written, admin) for _, admin in instances]
-    process, _ = instances.pop(counts.index(max(counts)))
-    await stream.kill(process)
 
 
 async def test_each_row_passes_once_although_its_reader_is_killed_and_rows_change_meanwhile(
@@ -76,21 +29,9 @@ async def test_each_row_passes_once_although_its_reader_is_killed_and_rows_chang
             table.execute("DELETE FROM {} WHERE id % 501 = 0")
             instances.append(await stream.start("collect", session_timeout_s=6))
         await stream.start("normalize")
-        final = table.rows()
-        last = {f"{name}" for name in final.values()}
-        normalized = await stream.read(topics.normalized, lambda found: last <= set(names(found)))
-        raw = await stream.all(topics.raw)
-        ids = Counter(fields(one)["ce_id"] for one in normalized)
-        assert set(ids.values()) == {1}, "a row passed twice"
-        copies = len(raw) - len({fields(one)["ce_id"] for one in raw})
-        assert copies > 0, "nothing was read again, so the test shows nothing"
-        receipts = await stream.read(topics.receipts, lambda found: len(found) >= copies)
-        assert len(receipts) == copies, "an event that was not written before was taken for a copy"
-        assert {fields(one)["hifi_outcome"] for one in receipts} == {b"duplicate"}
-        stamps: dict[bytes, set[tuple[bytes, bytes]]] = {}
-        for one in map(fields, raw):
-            stamps.setdefault(one["ce_id"], set()).add((one["hifi_accepted"], one["hifi_minute"]))
-        assert {len(each) for each in stamps.values()} == {1}, "a copy has the accepted time of the first"
+        last = set(table.rows().values())
+        normalized = await stream.read(topics.normalized, lambda found: last <= set(field(found, "name")))
+        await assert_each_once(stream, normalized)
 
 
 async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
@@ -110,7 +51,7 @@ async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
         assert readyz(admin)[0] == 200
         late.commit()
         raw = await stream.read(stream.topics.raw, lambda found: len(found) == 2)
-        assert sorted(names(raw)) == ["early", "late"]
+        assert sorted(field(raw, "name")) == ["early", "late"]
         late.close()
         other.close()
 
@@ -144,7 +85,9 @@ async def test_rows_become_events_and_one_that_is_too_large_a_dead_letter(
             "mark": "a%",
         }
         table.add(range(5, 6), "'2026-01-04'")
-        await stream.read(stream.topics.normalized, lambda found: sorted(names(found)) == ["n1", "n2", "n5"])
+        await stream.read(
+            stream.topics.normalized, lambda found: sorted(field(found, "name")) == ["n1", "n2", "n5"]
+        )
 
 
 async def test_a_column_that_was_renamed_is_told_and_reading_goes_on_when_it_is_back(
