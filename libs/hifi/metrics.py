@@ -128,6 +128,17 @@ IDEMPOTENCY_WINDOW_SECONDS = Gauge(
     "hifi_normalize_idempotency_window_seconds",
     "Time for which repeated events are recognized, lowest of all partitions; below the configured one if shortened.",
 )
+# Collect
+SOURCE_EVENTS = Counter(
+    "hifi_collect_source_events_total",
+    "Events written from a source that keeps no log; of a restart on, with those that were read again.",
+    ["pipe"],
+)
+SOURCE_REMAINING = Gauge(
+    "hifi_collect_source_remaining_events",
+    "Events of such a source that are still to be read, estimated; absent: not known.",
+    ["pipe"],
+)
 # Egest
 OUTCOMES = Counter("hifi_egest_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
 REQUEST_SECONDS = Histogram(

@@ -187,6 +187,11 @@ class Topics:
         return f"{self.stream}.source-positions"
 
     @property
+    def source_progress(self) -> str:
+        """How far collect has read each source that keeps no position for its readers, such as a table or a folder."""
+        return f"{self.stream}.source-progress"
+
+    @property
     def pipes(self) -> str:
         """The pipes in force and the stream's partition count."""
         return f"{self.stream}.pipes"
@@ -205,6 +210,11 @@ class Topics:
     def enrich_leader(self) -> str:
         """One partition without records; its consumer group elects the active instance of enrich."""
         return f"{self.stream}.enrich-leader"
+
+    @property
+    def collect_leader(self) -> str:
+        """One partition without records; for each such source a group elects the instance of collect that reads it."""
+        return f"{self.stream}.collect-leader"
 
     @property
     def lake_leader(self) -> str:
@@ -248,6 +258,10 @@ class Topics:
         """The id of a service's consumer group."""
         return f"{self.stream}.{service}"
 
+    def source_writer(self, pipe: str) -> str:
+        """The transactional id with which collect writes the progress of a pipe's source."""
+        return f"{self.stream}.collect.{pipe}"
+
     @property
     def spark_group_prefix(self) -> str:
         """What the group ids begin with that Spark's Kafka sources make up. They commit nothing to them."""
@@ -265,9 +279,11 @@ class Topics:
             Topic(self.replays, retention_ms=DEAD_LETTER_RETENTION_MS),
             Topic(self.ids, retention_ms=IDS_RETENTION_MS),
             Topic(self.source_positions, compacted=True, segment_ms=SOURCE_POSITIONS_SEGMENT_MS),
+            Topic(self.source_progress, partitions=1, compacted=True, segment_ms=SOURCE_POSITIONS_SEGMENT_MS),
             Topic(self.pipes, partitions=1, compacted=True),
             Topic(self.minutes, compacted=True),
             Topic(self.alarms),
+            Topic(self.collect_leader, partitions=1),
             Topic(self.enrich_leader, partitions=1),
             Topic(self.lake_leader, partitions=1),
             Topic(self.enrich_warm_up, retention_ms=WARM_UP_RETENTION_MS),

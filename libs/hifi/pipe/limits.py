@@ -62,6 +62,11 @@ class PipeLimits(BaseSettings):
         description="Folders below which destinations of the kind `objects` may write files, separated by `:`. "
         "Default: any folder.",
     )
+    source_folders: Folders = Field(
+        default=(),
+        description="Folders below which sources of the kind `objects` may read files, separated by `:`. "
+        "Default: any folder.",
+    )
 
     lake_warehouses: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
         default=(),
@@ -115,6 +120,18 @@ class PipeLimits(BaseSettings):
         """Why a pipe may not write objects to this folder; None: it may."""
         what = f"the folder {folder} is not allowed for objects"
         return _outside(folder, self.object_folders, what, "OBJECT_FOLDERS")
+
+    def refuse_source_folder(self, folder: Path) -> str | None:
+        """Why a pipe may not read the files of this folder; None: it may."""
+        what = f"the folder {folder} is not allowed as a source"
+        return _outside(folder, self.source_folders, what, "SOURCE_FOLDERS")
+
+    def refuse_source_file(self, file: Path) -> str | None:
+        """Why a pipe may not read this file of its folder; None: it may."""
+        what = f"the file {file} is not allowed as a source"
+        if file.resolve() in _own_files():
+            return f"{what}: it is a credential of hifi"
+        return _outside(file, self.source_folders, what, "SOURCE_FOLDERS")
 
 
 def pipe_limits() -> PipeLimits:

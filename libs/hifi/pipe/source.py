@@ -1,9 +1,7 @@
-"""The declaration of a pipe's source: who may send events over HTTP, or which topic or database has them."""
+"""The declaration of a pipe's source: who may send events over HTTP, or which topic, database or bucket has them."""
 
-from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
@@ -12,15 +10,11 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.mask import SourceMask
 from hifi.pipe.schemas.registry_settings import SchemaRegistrySettings
 from hifi.pipe.secret import Quota, WriteKey
+from hifi.pipe.sources.collected import CollectedSource, Format
+from hifi.pipe.sources.objects import ObjectsSource
+from hifi.pipe.sources.sql import SqlSource
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldPath, PerSecond, Seconds
-
-
-class Format(StrEnum):
-    """Formats of events that a sender may use."""
-
-    CLOUDEVENTS = "cloudevents"
-    JSON = "json"
 
 
 class HttpSource(StrictModel):
@@ -90,16 +84,8 @@ class Backfill(StrictModel):
     )
 
 
-class TopicSource(StrictModel):
+class TopicSource(CollectedSource):
     """What the sources that collect reads from a Kafka topic have in common."""
-
-    # What only senders over HTTP need.
-    keys: ClassVar[Sequence[WriteKey]] = ()
-    formats: ClassVar[Sequence[Format]] = ()
-    id: ClassVar[None] = None
-    time: ClassVar[None] = None
-    quota: ClassVar[None] = None
-    mask: ClassVar[None] = None
 
     bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Topic with the events.")
@@ -207,12 +193,20 @@ class DebeziumSource(TopicSource):
 def _source_class(declared: Any) -> str:
     """The class of a declared source, by its kind."""
     kind = declared.get("kind", "http") if isinstance(declared, dict) else getattr(declared, "kind", "http")
-    return {"kafka": "KafkaSource", "debezium": "DebeziumSource"}.get(kind, "HttpSource")
+    return _CLASSES.get(kind, "HttpSource")
 
 
+_CLASSES: Final = {
+    "kafka": "KafkaSource",
+    "debezium": "DebeziumSource",
+    "sql": "SqlSource",
+    "objects": "ObjectsSource",
+}
 DeclaredSource = Annotated[
     Annotated[HttpSource, Tag("HttpSource")]
     | Annotated[KafkaSource, Tag("KafkaSource")]
-    | Annotated[DebeziumSource, Tag("DebeziumSource")],
+    | Annotated[DebeziumSource, Tag("DebeziumSource")]
+    | Annotated[SqlSource, Tag("SqlSource")]
+    | Annotated[ObjectsSource, Tag("ObjectsSource")],
     Discriminator(_source_class),
 ]

@@ -1,5 +1,7 @@
 """Settings of collect, from environment variables with the prefix `HIFI_`."""
 
+from pathlib import Path
+
 from pydantic import Field
 
 from hifi.control.settings import ControlSettings
@@ -25,6 +27,11 @@ class CollectSettings(ServiceSettings, ControlSettings):
         ge=0,
         description="An event whose time differs more than this from its accepted time, in seconds, counts in the"
         " minute of its accepted time.",
+    )
+    collect_temp: Path | None = Field(
+        None,
+        description="Folder for the object of a bucket that is being read; default: that of the system for temporary"
+        " files.",
     )
     collect_retry_s: float = Field(
         30,

@@ -10,7 +10,9 @@ from hifi.health import Health
 from hifi.kafka.clients import connect
 from hifi.kafka.topic_identity import TopicIdentity, topic_identity
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.source import DebeziumSource, KafkaSource
+from hifi.pipe.source import DebeziumSource, KafkaSource, TopicSource
+from hifi.pipe.sources.objects import ObjectsSource
+from hifi.pipe.sources.sql import SqlSource
 from hifi.service import Service
 from hifi_collect.debezium.changes import ChangeReader
 from hifi_collect.debezium.connector import Connector
@@ -18,13 +20,14 @@ from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.kafka.records import RecordReader
 from hifi_collect.kafka.topic_reader import KafkaTopicReader
 from hifi_collect.pace.source_paces import SourcePaces
+from hifi_collect.polled.reader import PolledReader, PolledSource
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_owner import SourceOwner
 
 logger = log.get(__name__)
 
-_Source: TypeAlias = KafkaSource | DebeziumSource
+_Source: TypeAlias = KafkaSource | DebeziumSource | SqlSource | ObjectsSource
 _CONNECT_S: Final = 1.0
 
 
@@ -146,10 +149,17 @@ class SourceReaders:
                 await _pause(reader, self._settings.collect_retry_s)
 
     async def _read_once(self, reader: _RunningReader, pipe: str) -> None:
-        if not isinstance(reader.source, DebeziumSource):
-            await self._read_topic(reader, pipe)
+        source = reader.source
+        if not isinstance(source, TopicSource):
+            polled = _polled_source(self._settings, pipe, source)
+            await PolledReader(
+                reader, self._settings, pipe, source, polled, self._registry, self._writer
+            ).run()
             return
-        connector = Connector(self._settings.stream, pipe, reader.source)
+        if not isinstance(source, DebeziumSource):
+            await self._read_topic(reader, pipe, source)
+            return
+        connector = Connector(self._settings.stream, pipe, source)
         while not reader.stopping.is_set():
             try:
                 await connector.declare()
@@ -159,12 +169,14 @@ class SourceReaders:
                 await _pause(reader, _CONNECT_S)
         watching = asyncio.create_task(connector.watch(reader.health))
         try:
-            await self._read_topic(reader, pipe)
+            await self._read_topic(reader, pipe, source)
         finally:
             watching.cancel()
 
-    async def _read_topic(self, reader: _RunningReader, pipe: str) -> None:
-        source, health = reader.source, reader.health
+    async def _read_topic(
+        self, reader: _RunningReader, pipe: str, source: KafkaSource | DebeziumSource
+    ) -> None:
+        health = reader.health
         found: list[TopicIdentity] = []
 
         async def ask() -> None:
@@ -201,6 +213,29 @@ class SourceReaders:
                 await topic.run()
             finally:
                 self._paces.end(pipe)
+
+
+def _polled_source(settings: CollectSettings, pipe: str, source: SqlSource | ObjectsSource) -> PolledSource:
+    """What reads a source that keeps no position for its readers. Clients are imported only where they are used.
+
+    Raises:
+        Misconfigured: a secret is missing.
+    """
+    max_bytes = settings.collect_max_event_bytes
+    if isinstance(source, SqlSource):
+        from hifi_collect.sql.polling import SqlPolling
+
+        return SqlPolling(settings.stream, pipe, source, max_bytes)
+    from hifi_collect.objects.reading import ObjectsReading
+
+    if source.s3 is not None:
+        from hifi_collect.objects.bucket import ReadableBucket
+
+        return ObjectsReading(pipe, source, ReadableBucket(source.s3, settings.collect_temp), max_bytes)
+    from hifi_collect.objects.folder import ReadableFolder
+
+    assert source.folder is not None
+    return ObjectsReading(pipe, source, ReadableFolder(source.folder), max_bytes)
 
 
 async def _pause(reader: Service, seconds: float) -> None:

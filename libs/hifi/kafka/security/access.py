@@ -1,8 +1,8 @@
 """What each service may do in Kafka: its topics and groups, and the access control entries (ACLs) that allow it.
 
 The table `access` is the only source of `hifi acl show`, `hifi acl apply` and the users of `hifi up --secure`. Kafka
-allows DESCRIBE to whoever may READ or WRITE, and idempotent writes to whoever may write. Only the actors of a control
-plane use transactions, which give one of them at a time the right to take a step.
+allows DESCRIBE to whoever may READ or WRITE, and idempotent writes to whoever may write. Transactions are used by the
+actors of a control plane and by collect: they give one instance at a time the right to take a step or to read a source.
 """
 
 from collections.abc import Mapping, Sequence
@@ -176,13 +176,14 @@ def _stream_access(topics: Topics) -> dict[str, Access]:
             describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
         ),
         "collect": Access(
-            reads=[topics.pipes],
-            writes=[topics.raw, topics.accepted],
+            reads=[topics.pipes, topics.collect_leader, topics.source_progress],
+            writes=[topics.raw, topics.accepted, topics.source_progress],
             # Backfills are slower while the stages behind it are late.
             describes=[topics.normalized, topics.enriched, retries],
             describes_groups=[topics.group(service) for service in ("normalize", "enrich", "egest")],
-            # For sources on the stream's own cluster; their topics are for their owner to allow.
+            # For sources on the stream's own cluster, whose topics are for their owner to allow, and for elections.
             groups=[topics.group("collect") + ANY],
+            transactional_ids=[topics.source_writer(ANY)],
         ),
         "normalize": Access(
             reads=[topics.raw, topics.pipes, topics.ids, topics.source_positions],

@@ -7,7 +7,6 @@ not write, because its commit is refused. What the topic had before is backfill 
 
 import asyncio
 import contextlib
-import secrets
 from functools import partial
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -31,10 +30,10 @@ from hifi_collect.kafka.extents import name, watch_extents
 from hifi_collect.pace.catch_up import CatchUp
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.raw_writer import RawWriter
+from hifi_collect.run import new_run
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import EventReader, SourceEvent, refused
 
-_RUN_BYTES: Final = 8
 _RETRY_S: Final = 0.5
 _BATCH_RECORDS: Final = 4000
 """Largest number of records that are written at once: each batch waits for two answers of Kafka."""
@@ -271,11 +270,6 @@ class KafkaTopicReader:
         await assigned.revoked.wait()
         self._service.health.warn(subject, None)
         raise _given_up(assigned, "it was truncated")
-
-
-def new_run() -> bytes:
-    """A new value for `SourcePosition.run`."""
-    return secrets.token_hex(_RUN_BYTES).encode()
 
 
 async def _pause(assigned: AssignedPartition, why: str) -> None:

@@ -1,32 +1,17 @@
 """Settings of object destinations. Imports no client and no Parquet, so that pipes can be checked without them."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from hifi.pipe.limits import pipe_limits
-from hifi.pipe.secret import Secret
+from hifi.pipe.sources.s3 import S3Settings
 from hifi.pipe.strict_model import StrictModel
 from hifi.units import FieldName, FieldPath
 
 RESERVED = ("pipe", "date", "hour")
 """Columns that readers make of the names of folders."""
-
-Prefix = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9._=-]+/)*[A-Za-z0-9._=-]+$")]
-
-
-class S3Settings(StrictModel):
-    """A bucket of an S3-compatible server that supports conditional writes (`If-None-Match`)."""
-
-    bucket: str = Field(min_length=1, description="Name of the bucket, which has to exist.")
-    prefix: Prefix | None = Field(None, description="Beginning of the keys, such as `events/raw`.")
-    endpoint: str | None = Field(
-        None, pattern=r"^https?://\S+$", description="URL of the server; default: that of AWS in the region."
-    )
-    region: str = Field("us-east-1", min_length=1, description="Region.")
-    access_key: Secret = Field(description="Access key ID, by reference.")
-    secret_key: Secret = Field(description="Secret access key, by reference.")
 
 
 class ObjectColumn(StrictModel):
@@ -43,7 +28,10 @@ class ObjectsSettings(StrictModel):
     """Settings of a destination of the kind `objects`."""
 
     folder: Path | None = Field(None, description="Folder, absolute; it is created if it does not exist.")
-    s3: S3Settings | None = Field(None, description="Bucket, instead of `folder`.")
+    s3: S3Settings | None = Field(
+        None,
+        description="Bucket, instead of `folder`, of a server that supports conditional writes (`If-None-Match`).",
+    )
     format: Literal["ndjson", "ndjson.gz", "parquet"] = Field(
         "ndjson",
         description="Format of the objects: a JSON object in each line, the same with gzip, or Parquet.",

@@ -14,7 +14,8 @@ from hifi.cloudevents.attributes import JSON_TYPE
 from hifi.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, refusal
 from hifi.http.media_type import is_json, is_utf8, media_type
 from hifi.http.problem import Problem
-from hifi.pipe.source import DeclaredSource, Format
+from hifi.pipe.source import DeclaredSource
+from hifi.pipe.sources.collected import Format
 from hifi_ingest.decode import clean_batches, plain_json
 from hifi_ingest.decode.shape import Shape, pieces
 from hifi_ingest.decode.trace_headers import trace_headers, with_trace

@@ -33,6 +33,7 @@ def _writers(topic: str) -> set[str]:
         (TOPICS.receipts, {"normalize", "egest", "lake"}),
         (TOPICS.ids, {"normalize"}),
         (TOPICS.source_positions, {"normalize"}),
+        (TOPICS.source_progress, {"collect"}),
         (TOPICS.retry_out, {"retrier", "observe", "operator"}),
         (TOPICS.retry_in(TOPICS.tiers[0]), {"egest"}),
         (TOPICS.dead_letter, {"normalize", "enrich", "egest", "lake", "retrier"}),

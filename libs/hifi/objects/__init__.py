@@ -1,0 +1,1 @@
+"""Buckets of S3-compatible servers, for services that read or write objects."""

@@ -1,0 +1,60 @@
+"""The declaration of a source that is a table or a query of a database, read by a column whose values rise."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from hifi.pipe.sources.collected import CollectedSource
+from hifi.pipe.sources.database import ColumnName, OptionalSchemaTable, PolledDatabase
+from hifi.units import Seconds
+
+
+class SqlSource(CollectedSource):
+    """Rows of a database without a log that hifi could read, in the order of a column. Each row is an event."""
+
+    kind: Literal["sql"] = Field(description="Kind of the source.")
+    database: PolledDatabase = Field(description="The database.")
+    table: OptionalSchemaTable | None = Field(
+        None, description="Table or view, `TABLE` or `SCHEMA.TABLE`. Names are case-sensitive."
+    )
+    query: str | None = Field(
+        None,
+        min_length=1,
+        description="SELECT whose result is read instead of a table, without `;`. It runs in read-only transactions.",
+    )
+    column: ColumnName = Field(
+        description="Column whose value rises: an integer, such as an identity column, or a time, such as"
+        " `updated_at`. A row is read when its value is above all that were read. It needs an index."
+    )
+    key: list[ColumnName] = Field(
+        [],
+        description="Columns, none of them null, that identify a row among those of equal `column`, such as the primary"
+        " key. Default: `column` alone, whose values must then be unique.",
+    )
+    partition_key: ColumnName | None = Field(
+        None,
+        description="Column whose events keep their order; default: `key`, or `column` if there is none.",
+    )
+    settle: Seconds = Field(
+        5,
+        description="Time for which a value must have been seen before the rows up to it are read: rows of transactions"
+        " that commit later have lower values. Longer than a transaction takes from its start, or from drawing its"
+        " number, to its first write.",
+    )
+    interval: Seconds = Field(1, description="Time between two looks for new rows; at least 10 ms.", ge=0.01)
+    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type` of the events.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "SqlSource":
+        if (self.table is None) == (self.query is None):
+            raise ValueError("set exactly one of `table` and `query`")
+        if self.query is not None and ";" in self.query:
+            raise ValueError("`query` must be one SELECT without `;`")
+        if len(set(self.key)) < len(self.key):
+            raise ValueError("`key` names a column twice")
+        return self
+
+    @property
+    def order(self) -> list[str]:
+        """The columns by which the rows are in a total order: `column`, then those of `key`."""
+        return [self.column, *(name for name in self.key if name != self.column)]

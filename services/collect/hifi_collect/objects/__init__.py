@@ -1,0 +1,1 @@
+"""Rows of objects in folders and buckets."""

@@ -1,0 +1,141 @@
+"""Read objects one after the other, in the order in which they were first seen: listing > ordinals > rows."""
+
+import asyncio
+from fnmatch import fnmatchcase
+from typing import Final
+
+from hifi import log
+from hifi.clock import monotonic_s, now_us
+from hifi.errors import Retryable
+from hifi.pipe.sources.objects import ObjectsSource
+from hifi_collect.objects.catalog import AT, KnownObject, ObjectCatalog, ObjectsAt
+from hifi_collect.objects.row_events import ObjectRowEvents
+from hifi_collect.objects.rows.batches import RowBatches
+from hifi_collect.objects.rows.row import ObjectRow
+from hifi_collect.objects.store import OpenObject, ReadableStore
+from hifi_collect.objects.version import ObjectGone, ObjectVersion
+from hifi_collect.polled.reader import MOST_EVENTS, SourceTurn
+
+logger = log.get(__name__)
+
+
+class ObjectsReading:
+    """The source of one pipe."""
+
+    def __init__(self, pipe: str, source: ObjectsSource, store: ReadableStore, max_bytes: int) -> None:
+        """Nothing is read before `read`.
+
+        Args:
+            pipe: name.
+            source: as the pipe declares it.
+            store: the folder or bucket.
+            max_bytes: largest data of an event.
+        """
+        self._pipe = pipe
+        self._source = source
+        self._store = store
+        self._max_bytes = max_bytes
+        self._events = ObjectRowEvents(source, store.url, max_bytes)
+        self.name: Final = f"objects/{store.name.replace(';', '%3B')}"
+        """Name of what is read."""
+
+    async def read(self, turn: SourceTurn) -> None:
+        """Read from where the entries end until the turn is over.
+
+        Raises:
+            Fenced: the turn has ended otherwise.
+            Retryable: the folder or bucket does not answer.
+        """
+        settle_s = 0.0 if self._source.folder is None else self._source.settle
+        catalog, at = ObjectCatalog(turn.entries, settle_s), ObjectsAt.read(turn.entries.get(AT))
+        while not turn.over():
+            listed = await self._listed()
+            turn.works()
+            turn.warn("settings", None)
+            at = await self._add(turn, catalog, at, listed)
+            while not turn.over() and (known := catalog.next(at.ordinal)) is not None:
+                at = await self._read_object(turn, catalog, known, at)
+            if not turn.over() and (forgotten := catalog.forget(at.ordinal, monotonic_s())):
+                await turn.keep(forgotten)
+            await turn.pause(self._source.interval)
+
+    async def _listed(self) -> list[ObjectVersion]:
+        pattern = self._source.pattern
+        return [one for one in await self._store.listed() if fnmatchcase(one.path, pattern)]
+
+    async def _add(
+        self, turn: SourceTurn, catalog: ObjectCatalog, at: ObjectsAt, listed: list[ObjectVersion]
+    ) -> ObjectsAt:
+        """Write down the versions that have not been seen before."""
+        unseen = catalog.unseen(listed, monotonic_s())
+        for index in range(0, len(unseen), MOST_EVENTS):
+            some = unseen[index : index + MOST_EVENTS]
+            entries = catalog.add(some, at.next)
+            at = at._replace(next=at.next + len(some))
+            await turn.keep(entries | {AT: at.entry()})
+        return at
+
+    async def _read_object(
+        self, turn: SourceTurn, catalog: ObjectCatalog, known: KnownObject, at: ObjectsAt
+    ) -> ObjectsAt:
+        """Write the rows of a version that are not written yet; a version that is gone is left."""
+        if at.ordinal != known.ordinal:
+            at = at._replace(ordinal=known.ordinal, row=0, batch=None)
+        gone = False
+        try:
+            async with self._store.opened(known.object) as opened:
+                at = await self._write_rows(turn, catalog, known, at, opened)
+                turn.warn("objects", None)
+        except ObjectGone as error:
+            gone = True
+            logger.warning("object-gone", pipe=self._pipe, reason=str(error))
+            turn.warn("objects", f"{error}: the rest of its rows was not read")
+        except OSError as error:
+            raise Retryable(f"the object {known.object.path} cannot be read: {error}") from error
+        if gone or not turn.over():
+            at = at._replace(ordinal=known.ordinal + 1, row=0, batch=None)
+        if catalog.next(at.ordinal) is None or turn.over():
+            await turn.keep({AT: at.entry()})  # so that the next reader reads nothing again
+        return at
+
+    async def _write_rows(
+        self,
+        turn: SourceTurn,
+        catalog: ObjectCatalog,
+        known: KnownObject,
+        at: ObjectsAt,
+        opened: OpenObject,
+    ) -> ObjectsAt:
+        path = known.object.path
+        batches = RowBatches(self._source, opened.file, path, at.row, self._max_bytes)
+        unread = catalog.unread_bytes()
+        first_row = at.row
+        while not turn.over():
+            through, accepted_us = at.batch or (None, now_us())
+            rows = await asyncio.to_thread(self._next, batches, opened, through)
+            if not rows and at.batch is None:
+                break
+            if rows:
+                done_bytes = await asyncio.to_thread(opened.file.tell)
+                remaining = _estimate(rows[-1].number - first_row, done_bytes, unread)
+                if at.batch is None:
+                    at = at._replace(batch=(rows[-1].number, accepted_us))
+                    await turn.keep({AT: at.entry()})
+                events = [self._events(known, row) for row in rows]
+                await turn.write(f"{self.name}/{at.reading}", events, accepted_us, remaining)
+                at = at._replace(row=rows[-1].number)
+            if not rows or through is None or at.row >= through:
+                at = at._replace(batch=None)
+        return at
+
+    def _next(self, batches: RowBatches, opened: OpenObject, through: int | None) -> list[ObjectRow]:
+        rows = batches.next(MOST_EVENTS, through)
+        opened.check()
+        return rows
+
+
+def _estimate(rows: int, done_bytes: int, unread_bytes: int) -> int | None:
+    """How many rows are still to be read, by the bytes that those of this object have taken."""
+    if not done_bytes or not rows:
+        return None
+    return max(0, (unread_bytes - done_bytes) * rows // done_bytes)

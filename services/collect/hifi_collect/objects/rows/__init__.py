@@ -1,0 +1,1 @@
+"""Formats of objects: the rows of an open file, by their numbers."""

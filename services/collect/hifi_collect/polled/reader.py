@@ -1,0 +1,212 @@
+"""Read a source in one instance at a time: the one that a group on hifi's own Kafka has elected for it."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from hifi import log, metrics
+from hifi.clock import now_us
+from hifi.errors import Fenced, Retryable
+from hifi.leadership.leader_election import LeaderElection
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.source import DeclaredSource
+from hifi.service import Service
+from hifi_collect.polled.progress import SourceProgress
+from hifi_collect.raw_writer import RawWriter
+from hifi_collect.run import new_run
+from hifi_collect.settings import CollectSettings
+from hifi_collect.source_event import SourceEvent
+
+MOST_EVENTS: Final = 500
+"""Largest number of events of a batch."""
+_RETRY_S: Final = 1.0
+_FINISH_S: Final = 10.0
+"""Bound on what is read and written when the reader has to end, seconds."""
+
+logger = log.get(__name__)
+
+
+class PolledSource(Protocol):
+    """A source that keeps no position for its readers."""
+
+    @property
+    def name(self) -> str:
+        """Name of what is read; without `;`. Another name is another source, which is read from its beginning."""
+
+    async def read(self, turn: "SourceTurn") -> None:
+        """Read from where `turn.entries` ends until the turn is over.
+
+        Raises:
+            Fenced: the turn has ended otherwise.
+            Retryable: the source does not answer; it is read again from the entries on.
+            Misconfigured: its settings cannot be used.
+        """
+
+
+class SourceTurn:
+    """What a source may do while this instance reads it."""
+
+    def __init__(self, reader: "PolledReader", progress: SourceProgress) -> None:
+        self._reader = reader
+        self._progress = progress
+        self._run = new_run()
+
+    @property
+    def entries(self) -> Mapping[str, Any]:
+        """What is written down about the source, by name."""
+        return self._progress.entries
+
+    def over(self) -> bool:
+        """Whether reading has to end: the service stops, the pipe has changed, or another instance was elected."""
+        return self._reader.over.is_set()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, at most until the turn is over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._reader.over.wait(), seconds)
+
+    async def keep(self, entries: Mapping[str, Any]) -> None:
+        """Write entries down; None removes one. After it, what they announce may be written to `raw`.
+
+        Raises:
+            Fenced: this instance has no right to read the source any more, or it is not known whether it has.
+        """
+        await self._progress.keep(entries)
+
+    async def write(
+        self,
+        partition: str,
+        events: Sequence[SourceEvent],
+        accepted_us: int,
+        remaining: int | None = None,
+    ) -> None:
+        """Write a batch of at most `MOST_EVENTS` to `raw`, and return when Kafka has acknowledged it.
+
+        Every event of every such source goes through here.
+
+        Args:
+            partition: name of the source partition; positions rise within it.
+            events: in the order of their positions.
+            accepted_us: accepted time of all of them, microseconds since 1970 UTC.
+            remaining: estimate of how many events come after these; None: not known.
+
+        Raises:
+            Fenced: the pipe has another source now.
+        """
+        reader = self._reader
+        pipe = reader.registry.get(reader.pipe)
+        if pipe is None or pipe.pipe.source != reader.declared:
+            raise Fenced("the pipe has another source now")
+        timed = [(event, accepted_us) for event in events]
+        await reader.writer.write(pipe, timed, partition.encode(), self._run, now_us())
+        metrics.SOURCE_EVENTS.labels(reader.pipe).inc(len(events))
+        if remaining is not None:
+            metrics.SOURCE_REMAINING.labels(reader.pipe).set(remaining)
+
+    def warn(self, subject: str, reason: str | None) -> None:
+        """Show a warning about a subject; None removes it."""
+        self._reader.service.health.warn(subject, reason)
+
+    def works(self) -> None:
+        """The source answers."""
+        self.warn("source", None)
+
+
+class PolledReader:
+    """Reads the source of one pipe until the service stops."""
+
+    def __init__(
+        self,
+        service: Service,
+        settings: CollectSettings,
+        pipe: str,
+        declared: DeclaredSource,
+        source: PolledSource,
+        registry: PipeRegistry,
+        writer: RawWriter,
+    ) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            service: ends the reader, and shows its conditions.
+            settings: of the service.
+            pipe: name.
+            declared: the source as the pipe declares it.
+            source: reads it.
+            registry: has the pipe.
+            writer: to `raw`.
+        """
+        self.service = service
+        self.pipe = pipe
+        self.declared = declared
+        self.registry = registry
+        self.writer = writer
+        self.over = asyncio.Event()
+        """Set when reading has to end."""
+        self._settings = settings
+        self._source = source
+        topics = settings.topics
+        self._election = LeaderElection(
+            settings, topics.group(f"collect-source.{pipe}"), topics.collect_leader
+        )
+
+    async def run(self) -> None:
+        """Read whenever this instance is the elected one, until the service stops.
+
+        Raises:
+            Misconfigured: the settings of the source cannot be used.
+        """
+        self._election.start()
+        try:
+            while await self.service.unless_stopped(self._election.leading.wait()):
+                self.over.clear()
+                self._election.query_stopped.clear()
+                try:
+                    await self._read_until_over()
+                except Fenced as error:
+                    logger.warning("source-turn-ended", pipe=self.pipe, error=str(error))
+                    await self.service.unless_stopped(asyncio.sleep(_RETRY_S))
+                finally:
+                    self._election.query_stopped.set()
+                    self._clear_remaining()
+        finally:
+            await self._election.stop()
+
+    async def _read_until_over(self) -> None:
+        reading = asyncio.create_task(self._read())
+        ends = [
+            asyncio.create_task(event.wait()) for event in (self.service.stopping, self._election.not_leading)
+        ]
+        try:
+            await asyncio.wait({reading, *ends}, return_when=asyncio.FIRST_COMPLETED)
+            self.over.set()
+            await asyncio.wait({reading}, timeout=_FINISH_S)
+        finally:
+            self.over.set()
+            for task in (reading, *ends):
+                task.cancel()
+            await asyncio.wait({reading, *ends})
+        if not reading.cancelled():
+            reading.result()
+
+    async def _read(self) -> None:
+        """Take over and read until the turn is over, however often the source does not answer."""
+        progress = SourceProgress(self._settings, self.pipe, self._source.name)
+        try:
+            await progress.take_over()
+            logger.info("source-taken-over", pipe=self.pipe, source=self._source.name)
+            while not self.over.is_set():
+                turn = SourceTurn(self, progress)
+                try:
+                    await self._source.read(turn)
+                except Retryable as error:
+                    logger.warning("source-unreachable", pipe=self.pipe, error=str(error))
+                    turn.warn("source", str(error))
+                    await turn.pause(_RETRY_S)
+        finally:
+            await progress.stop()
+
+    def _clear_remaining(self) -> None:
+        with contextlib.suppress(KeyError):
+            metrics.SOURCE_REMAINING.remove(self.pipe)

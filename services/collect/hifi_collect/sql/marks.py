@@ -1,0 +1,55 @@
+"""Up to which value rows may be read: transactions that began earlier may still commit lower values. Pure.
+
+A mark is the highest value at a time. It is settled when a while has passed, and every transaction that had written
+something at that time has ended. Rows that appear later have higher values, unless a transaction drew its value and
+wrote nothing for longer than that while.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+
+class Mark(NamedTuple):
+    """The table at one time."""
+
+    value: str | None
+    """Highest value, as text; None: there is no row."""
+    next_transaction: int
+    """Number that the next transaction gets which writes something."""
+    oldest_transaction: int
+    """Number of the oldest transaction that has written something and runs; `next_transaction` if there is none."""
+
+
+class Marks:
+    """The marks of one table that are not settled yet."""
+
+    def __init__(self, settle_s: float) -> None:
+        """There is no mark yet.
+
+        Args:
+            settle_s: time after which a mark may be settled, seconds.
+        """
+        self._settle_s = settle_s
+        self._waiting: deque[tuple[float, Mark]] = deque()
+        self._settled: str | None = None
+
+    def settled(self, mark: Mark, now_s: float) -> str | None:
+        """Take a new mark; returns the highest value up to which rows may be read, None: there is none yet.
+
+        Args:
+            mark: the table now.
+            now_s: monotonic time before it was read, seconds.
+        """
+        if mark.value is not None and (not self._waiting or self._waiting[-1][1].value != mark.value):
+            self._waiting.append((now_s, mark))
+        while self._waiting:
+            since_s, first = self._waiting[0]
+            if now_s - since_s < self._settle_s or mark.oldest_transaction < first.next_transaction:
+                break
+            self._settled = first.value
+            self._waiting.popleft()
+        return self._settled
+
+    def held_back_s(self, now_s: float) -> float:
+        """For how long transactions have held back the oldest mark beyond its time, seconds."""
+        return max(0.0, now_s - self._waiting[0][0] - self._settle_s) if self._waiting else 0.0

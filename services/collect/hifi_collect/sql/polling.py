@@ -1,0 +1,161 @@
+"""Read a table or a query in the order of a column: mark > pages up to the settled mark > batches."""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from hifi.clock import monotonic_s, now_us
+from hifi.errors import Misconfigured
+from hifi.pipe.sources.sql import SqlSource
+from hifi_collect.polled.reader import MOST_EVENTS, SourceTurn
+from hifi_collect.sql.marks import Marks
+from hifi_collect.sql.positions import value_of
+from hifi_collect.sql.postgres import Page, PostgresRows, postgres_rows
+from hifi_collect.sql.progress import ENTRY, SqlProgress
+from hifi_collect.sql.row_events import RowEvents
+
+_HELD_BACK_S: Final = 60.0
+"""Time after which it is told that transactions of the database hold the source back, seconds."""
+
+
+class SqlPolling:
+    """The source of one pipe."""
+
+    def __init__(self, stream: str, pipe: str, source: SqlSource, max_bytes: int) -> None:
+        """Nothing is read before `read`.
+
+        Args:
+            stream: name.
+            pipe: name.
+            source: as the pipe declares it.
+            max_bytes: largest data of an event.
+        """
+        self._source = source
+        self._application = f"hifi {stream}/{pipe}"
+        self._max_bytes = max_bytes
+        read = (
+            source.table
+            or f"query-{hashlib.sha256((source.query or '').encode(), usedforsecurity=False).hexdigest()[:16]}"
+        )
+        table = f"{quote(source.database.name, safe='')}/{read}"
+        self.name: Final = f"sql/{table}/{','.join(source.order)}"
+        """Name of what is read: the same on another server, to which the database was moved."""
+        self._events = RowEvents(source, table, max_bytes)
+
+    async def read(self, turn: SourceTurn) -> None:
+        """Read from where the entries end until the turn is over.
+
+        Raises:
+            Fenced: the turn has ended otherwise.
+            Retryable: the database does not answer.
+            Misconfigured: the rows cannot be read.
+        """
+        entry, marks = turn.entries.get(ENTRY), Marks(self._source.settle)
+        progress = SqlProgress.new() if entry is None else SqlProgress.read(entry)
+        async with postgres_rows(self._source, self._application, self._max_bytes) as rows:
+            turn.works()
+            turn.warn("settings", None)
+            if progress.batch is not None:
+                progress = await self._repeat(turn, rows, progress)
+            while not turn.over():
+                now_s, mark = monotonic_s(), await rows.mark()
+                upto = marks.settled(mark, now_s)
+                self._warn(turn, progress, mark.value, marks.held_back_s(now_s))
+                if upto is not None:
+                    progress = await self._read_pages(turn, rows, progress, upto)
+                await turn.pause(self._source.interval)
+
+    async def _read_pages(
+        self, turn: SourceTurn, rows: PostgresRows, progress: SqlProgress, upto: str
+    ) -> SqlProgress:
+        """Write all rows up to a value."""
+        remaining, begun = None, progress
+        while not turn.over():
+            page = await rows.page(progress.after, upto, MOST_EVENTS)
+            if not page.rows:
+                break
+            self._refuse_equal(page)
+            if page.following is None:
+                remaining = 0
+            elif remaining is None:
+                remaining = await rows.estimate(page.rows[-1].place, upto)
+            else:
+                remaining = max(0, remaining - len(page.rows))
+            progress = await self._write(turn, page, progress, remaining)
+            if page.following is None:
+                break
+        if progress is not begun:
+            await turn.keep({ENTRY: progress.entry()})  # so that the next reader reads nothing again
+        return progress
+
+    async def _write(
+        self, turn: SourceTurn, page: Page, progress: SqlProgress, remaining: int | None
+    ) -> SqlProgress:
+        keys = [row.key for row in page.rows] if self._source.partition_key else []
+        begun = progress.begun([row.place for row in page.rows], keys, now_us())
+        await turn.keep({ENTRY: begun.entry()})
+        assert begun.batch is not None
+        events = [
+            self._events(row, position, row.key)
+            for row, position in zip(page.rows, begun.positions(), strict=True)
+        ]
+        await turn.write(self._partition(begun), events, begun.batch.accepted_us, remaining)
+        return begun.completed()
+
+    async def _repeat(self, turn: SourceTurn, rows: PostgresRows, progress: SqlProgress) -> SqlProgress:
+        """Write the rows again that may have been written, at the same positions.
+
+        Rows that have gone or have another value now are left out: they were written, or changed before.
+        """
+        batch = progress.batch
+        assert batch is not None
+        found = await rows.named(batch.places)
+        keys: Sequence[str | None] = batch.keys or [None] * len(batch.places)
+        events = [
+            self._events(found[place], position, key)
+            for place, position, key in zip(batch.places, progress.positions(), keys, strict=True)
+            if place in found
+        ]
+        if events:
+            await turn.write(self._partition(progress), events, batch.accepted_us)
+        completed = progress.completed()
+        await turn.keep({ENTRY: completed.entry()})
+        return completed
+
+    def _partition(self, progress: SqlProgress) -> str:
+        """Name of the source partition. Without a key positions depend on nothing but the rows."""
+        return f"{self.name}/{progress.reading}" if self._source.key else self.name
+
+    def _refuse_equal(self, page: Page) -> None:
+        places = [row.place for row in page.rows]
+        if page.following is not None:
+            places.append(page.following)
+        if any(place is None for one in places for place in one):
+            raise Misconfigured(f"a column of `key` ({', '.join(self._source.key)}) is null in some row")
+        if any(one == other for one, other in itertools.pairwise(places)):
+            named = ", ".join(self._source.order)
+            raise Misconfigured(
+                f"several rows have the same {named}: name columns in `key` that identify a row"
+            )
+
+    def _warn(self, turn: SourceTurn, progress: SqlProgress, highest: str | None, held_back_s: float) -> None:
+        below = (
+            highest is not None
+            and progress.after is not None
+            and value_of(highest) < value_of(progress.after[0])
+        )
+        turn.warn(
+            "table",
+            f"its highest {self._source.column} is below the last one that was read: new rows are read only above it."
+            " If the table was emptied or created again, give the pipe another name"
+            if below
+            else None,
+        )
+        turn.warn(
+            "transactions",
+            f"a transaction of the database has run for more than {held_back_s:.0f} s, and rows are read when it ends"
+            if held_back_s > _HELD_BACK_S
+            else None,
+        )

@@ -1,0 +1,130 @@
+"""Each row of each version of an object passes once, whatever is killed; what cannot be read holds nothing else up."""
+
+import gzip
+import io
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+from collected_stream import collected_stream, fields, until
+from polled_objects import PolledBucket, PolledFolder
+from polled_reader import RawEnd, assert_each_once, field, kill_reader
+from pyarrow import parquet
+from tests.stream_process import readyz
+
+ROWS = 18_000
+
+
+def lines(numbers: range) -> bytes:
+    return b"".join(orjson.dumps({"n": number}, option=orjson.OPT_APPEND_NEWLINE) for number in numbers)
+
+
+async def read_and_kill(kafka: str, log: Path, store: PolledFolder) -> None:
+    """Read three objects while the reader is killed twice, and others appear."""
+    async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
+        store.put("m/1.ndjson", lines(range(ROWS // 3)))
+        store.put("m/2.ndjson.gz", gzip.compress(lines(range(ROWS // 3, ROWS))))
+        await stream.publish(store.pipe())
+        instances = [await stream.start("collect", session_timeout_s=6) for _ in range(2)]
+        reached = 0
+        for kill in (1, 2):
+            reached = await raw_end.reached(reached + ROWS // 6)
+            await kill_reader(stream, instances)
+            # An earlier name that arrives later.
+            store.put(f"a/{kill}.ndjson", lines(range(ROWS + kill * 100, ROWS + kill * 100 + 100)))
+            instances.append(await stream.start("collect", session_timeout_s=6))
+        await stream.start("normalize")
+        wanted = {*range(ROWS), *range(ROWS + 100, ROWS + 300)}
+        normalized = await stream.read(
+            stream.topics.normalized, lambda found: wanted <= set(field(found, "n"))
+        )
+        await assert_each_once(stream, normalized)
+        assert len(normalized) == len(wanted)
+
+
+async def test_each_row_of_a_folder_passes_once_although_its_reader_is_killed(
+    kafka: str, log: Path, folder: PolledFolder
+) -> None:
+    await read_and_kill(kafka, log, folder)
+
+
+async def test_each_row_of_a_bucket_passes_once_although_its_reader_is_killed(
+    kafka: str, log: Path, bucket: PolledBucket
+) -> None:
+    await read_and_kill(kafka, log, bucket)
+
+
+async def replace_and_damage(kafka: str, log: Path, store: PolledFolder) -> None:
+    """Write an object again, and put one that is cut in the middle between others."""
+    async with collected_stream(kafka, log) as stream:
+        topics = stream.topics
+        await stream.publish(store.pipe(format="parquet", partition_key="key"))
+        await stream.start("normalize")
+        _, admin = await stream.start("collect")
+
+        def table(number: int) -> bytes:
+            sink = io.BytesIO()
+            parquet.write_table(pa.table({"n": [number] * 10, "key": [f"k{number}"] * 10}), sink)
+            return sink.getvalue()
+
+        store.put("one", table(1))
+        await stream.read(topics.normalized, lambda found: len(found) == 10)
+        store.put("cut", table(2)[:-100])
+        store.put("two", table(3))
+        store.put("one", table(40))
+        normalized = await stream.read(topics.normalized, lambda found: len(found) == 30)
+        assert sorted(field(normalized, "n")) == [1] * 10 + [3] * 10 + [40] * 10
+        assert {one.key for one in normalized} == {b"k1", b"k3", b"k40"}
+        versions = {fields(one)["ce_id"].split(b"/")[1] for one in normalized if one.key != b"k3"}
+        assert len(versions) == 2, "the rows of a replaced object are other events"
+        (dead,) = await stream.read(topics.dead_letter, lambda found: len(found) == 1)
+        known = fields(dead)
+        assert (known["hifi_reason"], known["hifi_service"]) == (b"unreadable-object", b"normalize")
+        assert known["hifi_detail"].startswith(b"cut: the object cannot be read after row 0")
+        assert readyz(admin)[0] == 200
+
+
+async def test_a_replaced_file_is_read_again_and_a_damaged_one_becomes_one_dead_letter(
+    kafka: str, log: Path, folder: PolledFolder
+) -> None:
+    await replace_and_damage(kafka, log, folder)
+
+
+async def test_a_replaced_object_is_read_again_and_a_damaged_one_becomes_one_dead_letter(
+    kafka: str, log: Path, bucket: PolledBucket
+) -> None:
+    await replace_and_damage(kafka, log, bucket)
+
+
+async def test_a_file_that_grows_is_read_when_it_is_complete(
+    kafka: str, log: Path, folder: PolledFolder
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        await stream.publish(folder.pipe(settle="1s"))
+        await stream.start("collect")
+        file = folder.root / "growing.ndjson"
+        folder.put("other.ndjson", lines(range(1)))
+        # Written until a file that appeared at the same time was read: this one has not been unchanged for so long.
+        written = 0
+        while not await stream.all(stream.topics.raw):
+            with file.open("ab") as opened:
+                opened.write(lines(range(100 + written, 101 + written)))
+            written += 1
+        raw = await stream.read(stream.topics.raw, lambda found: len(found) >= 1 + written)
+        assert sorted(field(raw, "n")) == [0, *range(100, 100 + written)]
+
+
+async def test_a_folder_that_is_away_is_a_warning_and_read_when_it_is_back(
+    kafka: str, log: Path, folder: PolledFolder
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        away = folder.root.with_name("away")
+        folder.root.rename(away)
+        await stream.publish(folder.pipe())
+        _, admin = await stream.start("collect")
+        await until(lambda: "source of orders: source" in readyz(admin)[1]["warnings"])
+        assert readyz(admin)[0] == 200
+        away.rename(folder.root)
+        folder.put("one.ndjson", lines(range(3)))
+        await stream.read(stream.topics.raw, lambda found: len(found) == 3)
+        await until(lambda: readyz(admin)[1]["warnings"] == {})

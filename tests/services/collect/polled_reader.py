@@ -1,0 +1,74 @@
+"""Shared by the tests of sources that keep no position: counting, and killing the instance that reads."""
+
+import asyncio
+import subprocess
+import urllib.request
+from collections import Counter
+from typing import Any, Self
+
+import orjson
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from collected_stream import CollectedStream, fields
+from tests.stream_process import PARTITIONS
+
+Instance = tuple[subprocess.Popen[bytes], int]
+
+
+def field(records: list[Any], name: str) -> list[Any]:
+    """A field of the data of each record."""
+    return [orjson.loads(one.value)[name] for one in records]
+
+
+def written(admin: int) -> float:
+    """Events that an instance of collect has written."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith("hifi_collect_source_events_total{"):
+                return float(line.split()[-1])
+    return 0
+
+
+class RawEnd:
+    """Counts the records of `raw` while they are written."""
+
+    def __init__(self, stream: CollectedStream) -> None:
+        self._partitions = [TopicPartition(stream.topics.raw, number) for number in range(PARTITIONS)]
+        self._consumer = AIOKafkaConsumer(bootstrap_servers=stream.kafka)
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._consumer.stop()
+
+    async def reached(self, count: int) -> int:
+        async with asyncio.timeout(120):
+            while (found := sum((await self._consumer.end_offsets(self._partitions)).values())) < count:
+                await asyncio.sleep(0.005)
+        return found
+
+
+async def kill_reader(stream: CollectedStream, instances: list[Instance]) -> None:
+    """Kill -9 the instance that reads the source; the others are only candidates."""
+    counts = [await asyncio.to_thread(written, admin) for _, admin in instances]
+    assert sum(count > 0 for count in counts) == 1, "exactly one instance reads a source"
+    process, _ = instances.pop(counts.index(max(counts)))
+    await stream.kill(process)
+
+
+async def assert_each_once(stream: CollectedStream, normalized: list[Any]) -> None:
+    """No event passed twice, no event was taken for a copy of another, and a copy has the times of the first."""
+    raw = await stream.all(stream.topics.raw)
+    assert set(Counter(fields(one)["ce_id"] for one in normalized).values()) == {1}, "an event passed twice"
+    distinct = {fields(one)["ce_id"] for one in raw}
+    copies = len(raw) - len(distinct)
+    assert copies > 0, "nothing was read again, so the test shows nothing"
+    receipts = await stream.read(stream.topics.receipts, lambda found: len(found) >= copies)
+    assert len(receipts) == copies, "an event that was not written before was taken for a copy"
+    assert {fields(one)["hifi_outcome"] for one in receipts} == {b"duplicate"}
+    stamps: dict[bytes, set[tuple[bytes, bytes]]] = {}
+    for one in map(fields, raw):
+        stamps.setdefault(one["ce_id"], set()).add((one["hifi_accepted"], one["hifi_minute"]))
+    assert {len(each) for each in stamps.values()} == {1}, "a copy has the accepted time of the first"
+    assert distinct == {fields(one)["ce_id"] for one in normalized}
