@@ -183,7 +183,7 @@ async def check_rollout(page: Page, managed: Managed) -> None:
     await page.get_by_role("button", name="Force the next step").click()
     await expect(page.locator("#editor-state")).to_contain_text("Asked to force")
     async with asyncio.timeout(15):
-        while (await managed.call(0, "GET", "/audit")).content["entries"][0]["what"] != "force":
+        while (await managed.call(0, "GET", "/audit")).content["entries"][0]["what"] != "force the rollout":
             await asyncio.sleep(0.1)
 
 
