@@ -9,6 +9,8 @@ import aiohttp
 
 WRITE_KEY = "write-key"
 KEYS = 200
+MOST_REQUESTS = 100
+"""Requests in flight at most: on a slow machine further ones would keep the loop of the test from anything else."""
 
 
 class SteadyLoad:
@@ -30,6 +32,7 @@ class SteadyLoad:
         self._url = f"{url}/v1/pipes/orders/events"
         self._events_per_s = events_per_s
         self._event = event
+        self._free = asyncio.Semaphore(MOST_REQUESTS)
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -37,12 +40,16 @@ class SteadyLoad:
         async with asyncio.TaskGroup() as posts:
             while True:
                 while number < (time.monotonic() - began) * self._events_per_s:
+                    await self._free.acquire()
                     posts.create_task(self._post(number))
                     number += 1
                 await asyncio.sleep(0.02)
 
     async def _post(self, number: int) -> None:
         headers = {"authorization": f"Bearer {WRITE_KEY}", "x-key": f"key-{number % KEYS}"}
-        async with self._session.post(self._url, json=self._event(number), headers=headers) as answer:
-            if answer.status == 202:
-                self.accepted.add(number)
+        try:
+            async with self._session.post(self._url, json=self._event(number), headers=headers) as answer:
+                if answer.status == 202:
+                    self.accepted.add(number)
+        finally:
+            self._free.release()

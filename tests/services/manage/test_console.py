@@ -1,5 +1,6 @@
 """The console in a real browser, on the real service and a real Kafka: what people do there, and who may do it."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -84,6 +85,7 @@ async def test_a_pipe_is_declared_corrected_published_rolled_back_and_deleted_in
     await page.get_by_role("button", name="Publish").click()
     problem = page.locator("#problems li").first
     await expect(problem).to_contain_text("Line 6")
+    await expect(page.locator("#editor-state")).to_have_text("Nothing was changed: 1 problem.")
     await expect(page.locator("#lines b")).to_have_text("6")
     await check_page(page, "problem")
     await problem.get_by_role("button").click()
@@ -178,6 +180,11 @@ async def check_rollout(page: Page, managed: Managed) -> None:
     await expect(page.locator("#rollout")).to_contain_text("ramping, 10 % of keys", timeout=15_000)
     await page.get_by_role("button", name="Pause", exact=True).click()
     await expect(page.locator("#editor-state")).to_contain_text("Asked to pause")
+    await page.get_by_role("button", name="Force the next step").click()
+    await expect(page.locator("#editor-state")).to_contain_text("Asked to force")
+    async with asyncio.timeout(15):
+        while (await managed.call(0, "GET", "/audit")).content["entries"][0]["what"] != "force the rollout":
+            await asyncio.sleep(0.1)
 
 
 async def check_pause(page: Page) -> None:

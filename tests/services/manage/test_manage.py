@@ -128,7 +128,7 @@ async def test_a_pipe_is_declared_changed_rolled_back_and_deleted(managed: Manag
         ("declare", None, "done"),
         ("declare", number, "done"),
         (f"roll back to {number}", second.content["declared"]["number"], "done"),
-        ("pause", back.content["declared"]["number"], "done"),
+        ("pause the rollout", back.content["declared"]["number"], "done"),
         ("delete", back.content["declared"]["number"], "done"),
         ("declare", gone.content["declared"]["number"], "done"),
     ]

@@ -180,7 +180,8 @@ class ManagementApi:
             asked = request_about(status, kind, principal.name, now_us())
         except Misconfigured as error:
             raise Problem(409, f"{error}.") from None
-        entry = AuditEntry(principal.name, kind.value, f"pipe/{name}", asked.at_us, status.declaration)
+        what = f"{kind.value} the rollout"
+        entry = AuditEntry(principal.name, what, f"pipe/{name}", asked.at_us, status.declaration)
         await state.ask(entry, asked)
         return json_response({"pipe": name, "rollout": status.json()})
 

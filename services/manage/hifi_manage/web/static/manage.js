@@ -98,12 +98,13 @@ const moment = (us) => us === null || us === undefined ? "–" : timeElement(us 
 
 /** Fills the table `id`: each row is a list of strings, numbers and elements; the cell `head` is its header. */
 function fillTable(id, rows, head = 0) {
+  const numeric = [...document.querySelectorAll(`#${id} thead th`)].map((header) => header.classList.contains("num"));
   document.querySelector(`#${id} tbody`).replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
     row.append(...cells.map((content, index) => {
       const cell = document.createElement(index === head ? "th" : "td");
       if (index === head) cell.scope = "row";
-      if (typeof content === "number") cell.className = "num";
+      if (numeric[index]) cell.className = "num";
       cell.append(content ?? "–");
       return cell;
     }));

@@ -13,13 +13,17 @@ const current = { name: "", etag: null, editor: null, me: null, texts: new Map()
 
 const path = (rest = "") => `/pipes/${encodeURIComponent(current.name)}${rest}`;
 const unchanged = () => current.etag ? { "if-match": current.etag } : { "if-none-match": "*" };
+const count = (problems) => `${problems.length} ${problems.length === 1 ? "problem" : "problems"}`;
 const tell = (text) => { document.getElementById("editor-state").textContent = text; };
 
 /** Shows an error of a change: its problems at their lines, or who changed the pipe meanwhile and how to go on. */
 function failed(error) {
   if (!(error instanceof ApiError)) return tell("manage does not respond. Get the page again to see whether it was changed.");
   tell(error.message);
-  if (error.status === 422) current.editor.mark(error.problem.problems);
+  if (error.status === 422 && error.problem.problems?.length) {
+    current.editor.mark(error.problem.problems);
+    tell(`Nothing was changed: ${count(error.problem.problems)}.`);
+  }
   if (error.status === 412) {
     document.getElementById("editor-state").append(" ", button("Show their version", () => show(current.me).catch(failed)));
   }
@@ -49,8 +53,8 @@ function showState(json) {
   const section = document.getElementById("rollout");
   section.hidden = !rollout;
   if (!rollout) return;
-  section.querySelector("[data-is=rollout]").replaceChildren(rolloutBadge(rollout, inForce), ` declaration ${rollout.declaration}. ${rollout.reason} `, moment(rollout.since_us));
-  const open = { pause: rollout.state === "ramping", resume: rollout.state === "paused", abort: ["ramping", "paused"].includes(rollout.state) };
+  section.querySelector("[data-is=rollout]").replaceChildren(rolloutBadge(rollout, inForce), ` Declaration ${rollout.declaration}, since `, moment(rollout.since_us), rollout.reason ? `: ${rollout.reason}` : "");
+  const open = { pause: rollout.state === "ramping", resume: rollout.state === "paused", abort: ["ramping", "paused"].includes(rollout.state), force: ["waiting", "ramping", "paused"].includes(rollout.state) };
   for (const element of section.querySelectorAll("[data-kind]")) element.disabled = !open[element.dataset.kind];
 }
 
@@ -64,7 +68,7 @@ async function showVersion(number) {
   const { json } = await call("GET", path(`/versions/${number}`));
   const diff = document.createElement("pre");
   diff.className = "diff";
-  const text = json.changes ?? json.yaml;
+  const text = (json.changes ?? json.yaml ?? "").trimEnd();
   diff.append(...(text || "Nothing changed.").split("\n").map((line) => {
     const span = document.createElement("span");
     if (json.changes && !/^(---|\+\+\+)/.test(line)) span.className = { "+": "plus", "-": "minus" }[line[0]] ?? "";
@@ -138,7 +142,7 @@ async function check() {
   try {
     const { json: { problems } } = await call("POST", "/check", { body: current.editor.value });
     current.editor.mark(problems);
-    tell(problems.length ? `${problems.length} ${problems.length === 1 ? "problem" : "problems"}.` : "No problems. SQL expressions are not checked here.");
+    tell(problems.length ? `${count(problems)}.` : "No problems. SQL expressions are not checked here.");
   } catch (error) {
     failed(error);
   }
