@@ -16,8 +16,8 @@ class EgestSettings(ServiceSettings):
     egest_lane_events: int = Field(
         1000,
         ge=1,
-        description="Maximum number of deliveries in a lane, at least four batches of its destination; others wait or go"
-        " to the retrier.",
+        description="Maximum number of deliveries in a lane, at least four batches of its destination; others wait or"
+        " go to the retrier.",
     )
     egest_lane_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Maximum size of the deliveries in a lane, bytes."
