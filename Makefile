@@ -3,10 +3,10 @@ PYTHON ?= python3
 PACKAGES := libs services/ingest services/normalize services/enrich services/egest services/retrier services/collect services/lake services/observe services/provision services/scale services/manage services/deploy infra cli
 ARGS ?=
 
-.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-rows test s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours soak lint audit types lock clean
+.PHONY: help setup demo demo-control demo-colours demo-cdc bench bench-quick bench-connectors bench-rows test s3-server test-more test-containers images compose chaos chaos-quick chaos-control chaos-colours soak lint audit types lock clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.installed  ## create .venv, compile modules, find or install Java, download the jars; provides .venv/bin/hifi
 	.venv/bin/python -m hifi_infra.compile
@@ -71,6 +71,10 @@ bench: setup .venv-bench/.installed  ## compare the mesh with a FastStream chain
 
 bench-quick: setup .venv-bench/.installed  ## measure cost at a small load in about four minutes; ends with a line of JSON, fails when cost has multiplied
 	.venv/bin/python bench/quick.py
+
+bench-connectors: setup  ## compare each connector's step with a loop by hand (ARGS="kafka --rounds 1 --whole"); adds to bench/results
+	mkdir -p bench/results
+	.venv/bin/python bench/connectors.py --report bench/results/connectors.ndjson $(ARGS)
 
 bench-rows: setup  ## measure growth of cost, starts and restarts, a few minutes each (ARGS="pipes dead --fresh"); adds to bench/results
 	.venv/bin/python bench/rows.py $(ARGS)

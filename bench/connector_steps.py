@@ -18,7 +18,7 @@ from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
 BARE: Final = Path(__file__).parent / "peers/bare"
 PARTITIONS: Final = 4
-EVENTS: Final = 60_000
+EVENTS: Final = 40_000
 BATCH: Final = 500
 """Largest number of events in a write to a destination, of the service and of the loop."""
 DATABASE_URL: Final = "BENCH_DATABASE"
@@ -84,7 +84,7 @@ async def _source(name: str, scene: Scene, topics: Topics) -> Step:
         database = {"host": "db", "name": "shop", "user": "hifi", "password_file": "/etc/hostname"}
         source |= {"connect": scene.connect, "database": database, "tables": ["public.orders"]}
     await _declare(scene, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
-    await _write_source(scene.kafka, topic, partitions, kind)
+    await write_source(scene.kafka, topic, partitions, kind)
     loop_target = TopicTarget(scene.kafka, f"{topics.stream}-loop")
     await loop_target.create(PARTITIONS)
     return Step(
@@ -103,8 +103,10 @@ async def _destination(name: str, scene: Scene, topics: Topics) -> Step:
     declared = {"name": "d", "kind": kind, "settings": settings, "batch": {"size": BATCH, "wait": "50ms"}}
     await _declare(scene, topics, {"keys": [{"sha256": "0" * 64}]}, declared)
     await write_enriched(scene.kafka, topics, EVENTS, PARTITIONS, "d")
-    loop = _loop("destination_loop.py", form or kind, scene.kafka, topics.enriched, where, str(BATCH))
-    return Step("egest", target, loop, loop_target)
+    receipts = TopicTarget(scene.kafka, f"{topics.stream}-receipts")
+    await receipts.create(PARTITIONS)
+    arguments = [form or kind, scene.kafka, topics.enriched, where, str(BATCH), receipts.topic]
+    return Step("egest", target, _loop("destination_loop.py", *arguments), loop_target)
 
 
 _Made = tuple[dict[str, Any], Callable[[], Target], Callable[[], Target], str]
@@ -157,7 +159,7 @@ async def _declare(scene: Scene, topics: Topics, source: dict[str, Any], destina
     await put_in_force(scene.kafka, topics, [pipe])
 
 
-async def _write_source(kafka: str, topic: str, partitions: int, kind: str) -> None:
+async def write_source(kafka: str, topic: str, partitions: int, kind: str) -> None:
     """Write orders, or their inserts as Debezium writes them, to a topic."""
     producer = Producer(kafka, "bench")
     await producer.start()

@@ -21,6 +21,21 @@ TABLE: Final = """
 """
 
 
+WARM_SHARE: Final = 0.2
+"""Of the events, which do not count for a rate."""
+
+
+def last_rate(times_s: Sequence[float]) -> float:
+    """Events a second, without the first ones.
+
+    Args:
+        times_s: when each event was written, seconds.
+    """
+    times = sorted(times_s)
+    warm = int(len(times) * WARM_SHARE)
+    return (len(times) - warm) / (times[-1] - times[warm])
+
+
 class Target(Protocol):
     """A place that gets events."""
 

@@ -22,7 +22,8 @@ import orjson
 import uvloop
 from aiohttp import web
 from connector_steps import DATABASE_URL, DESTINATIONS, EVENTS, SOURCES, Scene, Step, prepare_step
-from connector_targets import Target
+from connector_targets import Target, last_rate
+from whole_way import whole_way
 
 from hifi.topics import Topics
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -33,7 +34,6 @@ from hifi_infra.process.process import Process
 
 GOAL: Final = 0.7
 LIMIT_S: Final = 240.0
-WARM_SHARE: Final = 0.2
 STEPS: Final = (*SOURCES, *DESTINATIONS)
 
 
@@ -45,20 +45,23 @@ async def rate(target: Target, process: Process) -> tuple[float, float]:
         RuntimeError: events were written more than once.
     """
     await process.start()
+    warm: tuple[int, float] | None = None
     try:
         until_s = time.monotonic() + LIMIT_S
-        while await target.count() < EVENTS or len(await target.times_s()) < EVENTS:
+        while (count := await target.count()) < EVENTS or len(await target.times_s()) < EVENTS:
+            if warm is None and count:
+                warm = count, process.cpu_seconds()  # without its start
             if time.monotonic() > until_s or not process.running:
                 raise TimeoutError(f"not all events are written: {process.log}\n{process.tail(5)}")
-            await asyncio.sleep(0.5)
-        times = sorted(await target.times_s())
-        cpu_s = process.cpu_seconds()
+            await asyncio.sleep(0.2)
+        times = await target.times_s()
+        count, cpu_s = warm or (0, 0.0)
+        cpu_s = process.cpu_seconds() - cpu_s
     finally:
         await process.stop()
     if len(times) != EVENTS:
         raise RuntimeError(f"{len(times):,} events were written instead of {EVENTS:,}")
-    warm = int(EVENTS * WARM_SHARE)
-    return (EVENTS - warm) / (times[-1] - times[warm]), cpu_s / EVENTS * 1e6
+    return last_rate(times), cpu_s / max(1, EVENTS - count) * 1e6
 
 
 async def measure(step: Step, scene: Scene, topics: Topics) -> dict[str, float]:
@@ -143,7 +146,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("step", choices=[*STEPS, []], nargs="*", help="default: all")
+    parser.add_argument("step", nargs="*", metavar="STEP", help=f"of {STEPS}; default: all")
+    parser.add_argument("--whole", action="store_true", help="measure the whole way, too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--report", type=Path, help="a line of JSON is added to this file")
     options = parser.parse_args()
@@ -152,8 +156,14 @@ def main() -> None:
     medians = {name: statistics.median(one["ratio"] for one in figures) for name, figures in found.items()}
     for name, ratio in medians.items():
         print(f"{name}: median ratio {ratio:.2f}, goal {GOAL}")
+    way = None
+    if options.whole:
+        with tempfile.TemporaryDirectory(prefix="hifi-bench-way-", ignore_cleanup_errors=True) as folder:
+            way = round(uvloop.run(whole_way(Path(folder))))
+        print(f"whole way, from topic to topic: {way:,} events/s")
     if options.report:
         report = {
+            "whole_way_per_s": way,
             "machine": machine,
             "events": EVENTS,
             "rounds": options.rounds,

@@ -1,15 +1,16 @@
 """Writes events of a topic to a destination, by hand with aiokafka, psycopg or pyarrow, until it is ended.
 
-`python destination_loop.py KIND KAFKA SOURCE TARGET BATCH`: KIND is `kafka` (transactions with the read offsets:
-exactly once), `upsert` (a row is replaced by its position), `append` (rows that exist already are left out), `ndjson`
-or `parquet` (files that are on disk before the commit). No retries, no dead letters, no receipts: an event that cannot
-be written ends the program.
+`python destination_loop.py KIND KAFKA SOURCE TARGET BATCH [RECEIPTS]`: KIND is `kafka` (transactions with the read
+offsets: exactly once), `upsert` (a row is replaced by its position), `append` (rows that exist already are left out),
+`ndjson` or `parquet` (files that are on disk before the commit). With RECEIPTS, a topic, it writes a receipt for each
+event before it commits, as egest does. No retries, no dead letters: an event that cannot be written ends the program.
 """
 
 import asyncio
 import io
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,44 @@ def ends(found: dict[TopicPartition, list[ConsumerRecord]]) -> dict[TopicPartiti
     return {tp: OffsetAndMetadata(records[-1].offset + 1, "") for tp, records in found.items()}
 
 
-async def to_kafka(consumer: AIOKafkaConsumer, kafka: str, group: str, target: str, size: int) -> None:
+class Receipts:
+    """Writes a receipt for each event, if there is a topic for them."""
+
+    def __init__(self, kafka: str, topic: str) -> None:
+        self._topic = topic
+        self._producer = AIOKafkaProducer(
+            bootstrap_servers=kafka, acks="all", enable_idempotence=True, max_batch_size=128 * 1024
+        )
+
+    async def start(self) -> None:
+        """Connect."""
+        await self._producer.start()
+
+    async def write(self, found: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+        """Write the receipts of a batch, and return when Kafka has them."""
+        if not self._topic:
+            return
+        answered = b"delivered;200;%d" % (time.time_ns() // 1000)
+        sent = []
+        for tp, records in found.items():
+            batch = self._producer.create_batch()
+            for one in records:
+                receipt = {
+                    "key": one.key,
+                    "value": None,
+                    "headers": [*one.headers[:1], ("receipt", answered)],
+                }
+                if batch.append(timestamp=None, **receipt) is None:
+                    sent.append(await self._producer.send_batch(batch, self._topic, partition=tp.partition))
+                    batch = self._producer.create_batch()
+                    batch.append(timestamp=None, **receipt)
+            sent.append(await self._producer.send_batch(batch, self._topic, partition=tp.partition))
+        await asyncio.gather(*sent)
+
+
+async def to_kafka(
+    consumer: AIOKafkaConsumer, kafka: str, group: str, target: str, size: int, receipts: Receipts
+) -> None:
     """Write each batch and its offsets in a transaction."""
     producer = AIOKafkaProducer(bootstrap_servers=kafka, transactional_id=group)
     async with producer:
@@ -57,10 +95,13 @@ async def to_kafka(consumer: AIOKafkaConsumer, kafka: str, group: str, target: s
                     if isinstance(orjson.loads(one.value), dict)
                 ]
                 await asyncio.gather(*sent)
+                await receipts.write(found)
                 await producer.send_offsets_to_transaction(ends(found), group)
 
 
-async def to_postgres(consumer: AIOKafkaConsumer, url: str, statement: str, size: int) -> None:
+async def to_postgres(
+    consumer: AIOKafkaConsumer, url: str, statement: str, size: int, receipts: Receipts
+) -> None:
     """Write each batch in a transaction, and commit its offsets afterwards."""
     async with await psycopg.AsyncConnection.connect(url) as connection:
         async for found in batches(consumer, size):
@@ -71,10 +112,13 @@ async def to_postgres(consumer: AIOKafkaConsumer, url: str, statement: str, size
                     rows.append((data["id"], data["total"], data["note"], tp.partition, one.offset))
             async with connection.transaction(), connection.cursor() as cursor:
                 await cursor.executemany(statement, rows)
+            await receipts.write(found)
             await consumer.commit(ends(found))
 
 
-async def to_files(consumer: AIOKafkaConsumer, folder: Path, kind: str, size: int) -> None:
+async def to_files(
+    consumer: AIOKafkaConsumer, folder: Path, kind: str, size: int, receipts: Receipts
+) -> None:
     """Write a file for each partition of a batch, and commit when all are on disk."""
     folder.mkdir(parents=True, exist_ok=True)
     async for found in batches(consumer, size):
@@ -83,6 +127,7 @@ async def to_files(consumer: AIOKafkaConsumer, folder: Path, kind: str, size: in
             content = await asyncio.to_thread(encode, rows, kind)
             name = f"{tp.partition}.{records[0].offset:010d}.{kind}"
             await asyncio.to_thread(store, folder, name, content)
+        await receipts.write(found)
         await consumer.commit(ends(found))
 
 
@@ -123,7 +168,7 @@ def store(folder: Path, name: str, content: bytes) -> None:
     os.close(descriptor)
 
 
-async def main(kind: str, kafka: str, source: str, target: str, batch: str) -> None:
+async def main(kind: str, kafka: str, source: str, target: str, batch: str, topic: str = "") -> None:
     """Write until ended."""
     group, size = f"{source}-{kind}-bare", int(batch)
     consumer = AIOKafkaConsumer(
@@ -133,13 +178,15 @@ async def main(kind: str, kafka: str, source: str, target: str, batch: str) -> N
         enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
+    receipts = Receipts(kafka, topic)
+    await receipts.start()
     async with consumer:
         if kind == "kafka":
-            await to_kafka(consumer, kafka, group, target, size)
+            await to_kafka(consumer, kafka, group, target, size, receipts)
         elif kind in ("ndjson", "parquet"):
-            await to_files(consumer, Path(target), kind, size)
+            await to_files(consumer, Path(target), kind, size, receipts)
         else:
-            await to_postgres(consumer, target, UPSERT if kind == "upsert" else APPEND, size)
+            await to_postgres(consumer, target, UPSERT if kind == "upsert" else APPEND, size, receipts)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,10 @@ class EgestSettings(ServiceSettings):
         description="Maximum time to drain after SIGTERM, seconds; above the longest destination time-out.",
     )
     egest_lane_events: int = Field(
-        1000, ge=1, description="Maximum number of deliveries in a lane; others wait or go to the retrier."
+        1000,
+        ge=1,
+        description="Maximum number of deliveries in a lane, at least four batches of its destination; others wait or"
+        " go to the retrier.",
     )
     egest_lane_bytes: int = Field(
         8 * 1024 * 1024, ge=1024, description="Maximum size of the deliveries in a lane, bytes."

@@ -63,7 +63,7 @@ async def test_deleted_records_are_told_with_their_offsets_and_the_rest_is_read(
         assert f'hifi_collect_deleted_records_total{{pipe="orders"}} {lost}' in get(admin, "/metrics")
 
         def alarms() -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = json.loads(get(port, "/api/v1/alarms"))["alarms"]
+            found: list[dict[str, Any]] = json.loads(get(port, "/api/v1/alarms"))["active"]
             return [one for one in found if one["kind"] == "source-deleted"]
 
         await until(lambda: len(alarms()) == SOURCE_PARTITIONS)

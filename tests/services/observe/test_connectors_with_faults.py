@@ -23,7 +23,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import OperationalError
-from tests.stream_process import read_all
+from tests.stream_process import PARTITIONS, read_all
 
 from hifi import event
 from hifi.pipe.model import Pipe
@@ -162,7 +162,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         tmp_path / "data",
         port=free_port(),
         console_port=free_port(),
-        partitions=2,
+        partitions=PARTITIONS,
         scale={"observe": 1, "collect": 1, "lake": 1},
         env={**settings, URL: database.url},
     )

@@ -34,7 +34,7 @@ class LaneBuffer:
             lease: that requests need.
             ordered: keep the order within a key.
         """
-        self._max_events = max_events
+        self.max_events = max_events
         self._max_bytes = max_bytes
         self._budget = budget
         self._lease = lease
@@ -51,9 +51,9 @@ class LaneBuffer:
         # No lane may hold more than is free in total, so many slow ones leave room for the next (dynamic thresholds:
         # Choudhury and Hahne, 1998).
         budget = self._budget
-        if self.events >= self._max_events or self.events >= budget.free_events:
+        if self.events >= self.max_events or self.events >= budget.free_events:
             return False
-        if retried and self._queue.retried * 2 >= min(self._max_events, budget.free_events):
+        if retried and self._queue.retried * 2 >= min(self.max_events, budget.free_events):
             return False
         needed_bytes = self.size_bytes + size_bytes
         return not self.events or (needed_bytes <= self._max_bytes and needed_bytes <= budget.free_bytes)

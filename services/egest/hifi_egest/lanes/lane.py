@@ -36,6 +36,8 @@ from hifi_egest.senders.sender import Sender, SentRequest, Unsendable
 _RECHECK_S: Final = 0.1
 """Time after which a lane that may not send checks again, seconds."""
 _LEAST_RATE: Final = 0.01
+_BATCHES: Final = 4
+"""A lane has room for so many batches of its destination."""
 
 logger = log.get(__name__)
 
@@ -92,6 +94,9 @@ class Lane:
         self._health = DestinationHealth(
             self.pipe, destination, self._resources.tiers, settings.egest_send_within_s, ever_open=ever_open
         )
+        # A lane that holds few batches would wait for each of them.
+        size = destination.batch.size if destination.batch else 0
+        self._buffer.max_events = max(settings.egest_lane_events, _BATCHES * size)
         max_in_flight = destination.concurrency * (destination.batch.size if destination.batch else 1)
         self._admission = AdmissionControl(monotonic_s(), max_in_flight, destination.rate or math.inf)
         self._rate_limit = TokenBucket(1.0) if destination.rate is not None else None

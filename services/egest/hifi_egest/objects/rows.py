@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from hifi.connectors.kind import OutboundEvent
@@ -15,6 +16,7 @@ OFFSET: Final = "hifi_offset"
 ACCEPTED: Final = "hifi_accepted"
 ATTRIBUTES: Final = ("id", "source", "type", "subject", "time")
 """CloudEvents attributes that are columns."""
+_ATTRIBUTE_COLUMNS: Final = [(f"ce_{name}", name) for name in ATTRIBUTES]
 DATA: Final = {"data": ObjectColumn(path="data", type="json")}
 """The columns for the data if none are declared."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,6 +34,7 @@ class Row(NamedTuple):
     values: dict[str, Any]
 
 
+@lru_cache(maxsize=1024)  # the events of a request share their accepted time
 def accepted_time(accepted_us: int) -> datetime:
     """The time that is so many microseconds after 1970 UTC."""
     return _EPOCH + timedelta(microseconds=accepted_us)
@@ -53,8 +56,9 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
         OFFSET: event.offset,
         ACCEPTED: accepted_time(event.accepted_us),
     }
-    for name in ATTRIBUTES:
-        values[f"ce_{name}"] = event.attributes.get(name)
+    attributes = event.attributes
+    for column_name, name in _ATTRIBUTE_COLUMNS:
+        values[column_name] = attributes.get(name)
     if columns:
         for name, column in columns.items():
             values[name] = _value(name, column, value_at(data, column.path))
@@ -64,7 +68,7 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
 
 
 def _value(name: str, column: ObjectColumn, value: Any) -> Any:
-    if value is None or column.type == "json":
+    if value is None or type(value) is _EXACT[column.type]:
         return value
     if not _FITS[column.type](value):
         kind = {bool: "boolean", int: "integer", float: "number", str: "text"}.get(
@@ -78,6 +82,13 @@ def _is_double(value: Any) -> bool:
     return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)
 
 
+_EXACT: Final[Mapping[str, type | None]] = {
+    "string": str,
+    "long": None,  # it may be too large
+    "double": None,  # it may be an integer
+    "boolean": bool,
+    "json": None,
+}
 _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str),
     "long": lambda value: (
@@ -85,4 +96,5 @@ _FITS: Final[Mapping[str, Callable[[Any], bool]]] = {
     ),
     "double": _is_double,
     "boolean": lambda value: isinstance(value, bool),
+    "json": lambda _: True,
 }

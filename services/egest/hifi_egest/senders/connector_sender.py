@@ -15,6 +15,7 @@ from hifi.pipe.limit_check import secrets
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.transform import Transform, compile_transform
+from hifi_egest.dedup.lineage import RAW_LINE
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.delivery.partition import RETRY_OUT
@@ -176,9 +177,10 @@ class ConnectorSender:
         data = record.value or b""
         if self._transform is not None:
             data = self._transform(data)
+        event = delivery.event
         # The offset in `raw`, not the record's: a retry comes with the position of its first delivery.
-        offset = hop(record.headers).raw
-        partition = delivery.event.partition
+        offset = event.rank if event.line == RAW_LINE else hop(record.headers).raw
+        partition = event.partition
         retried = partition.source == RETRY_OUT
         return OutboundEvent(
             data,
@@ -187,7 +189,7 @@ class ConnectorSender:
             record.key,
             partition.number,
             offset,
-            delivery.event.accepted_us,
+            event.accepted_us,
             retried,
         )
 

@@ -22,6 +22,8 @@ def fields(event: OutboundEvent) -> dict[str, Any]:
 
 def value_at(data: dict[str, Any], path: str) -> Any:
     """The value at a path such as `address.city`; None if it is missing."""
+    if "." not in path:
+        return data.get(path)
     value: Any = data
     for name in path.split("."):
         if not isinstance(value, dict):

@@ -39,8 +39,8 @@ KINDS: Final = {
         AlarmKind("ingest-silent", "Ingest writes no ack reports.", 5, 30),
         AlarmKind("traffic", "Traffic is close to the scale rating.", 60, 300),
         AlarmKind("observe-behind", "Observe is behind: the figures it shows are old.", 15, 30),
-        AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
         AlarmKind("source-deleted", "Records of a source were deleted before they were read.", 0, 3600),
+        AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
     )
 }
 Key = tuple[str, str, str]

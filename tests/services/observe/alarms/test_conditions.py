@@ -121,6 +121,21 @@ def test_deleted_records_are_reported_for_a_while_whichever_partition_missed_the
     assert ("offsets-lost", "", "") not in look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)
 
 
+def test_deleted_records_of_a_source_are_reported_with_their_offsets_for_a_while() -> None:
+    store = closed(MINUTE)
+    ledger = PartitionLedger(0, ClosingRules())
+    report = {"epoch": "0a", "service": "collect", "deleted": [["flights", "src[1]", 10, 14]]}
+    again = report | {"deleted": [["flights", "src[1]", 20, 21]]}
+    ledger.take(
+        "accepted", [Row(n, NOW_US // 1000, [], orjson.dumps(one)) for n, one in enumerate((report, again))]
+    )
+    tell(store, 0, ledger)
+    cause = "7 records of src[1], offsets 10 to 21, were deleted before they were read"
+    assert look(store)["source-deleted", "flights", "src[1]"] == cause
+    later = look(store, NOW_US + (SKIPPED_S + 1) * 1_000_000)
+    assert ("source-deleted", "flights", "src[1]") not in later
+
+
 def dead_letters(ledger: PartitionLedger, count: int) -> None:
     why = {event.SERVICE: b"normalize", event.REASON: b"schema"}
     first = ledger.positions.get("dead-letter", 0)
