@@ -86,8 +86,9 @@ class BurstSplitter:
         now_s, count = self._clock(), await self._count()
         before_s, before = self._before
         self._before = (now_s, count)
-        known = count is not None and before is not None and now_s > before_s and count >= before
-        return RateSample(now_s, (count - before) / (now_s - before_s) if known else None)  # type: ignore[operator]
+        if count is None or before is None or now_s <= before_s or count < before:
+            return RateSample(now_s, None)
+        return RateSample(now_s, (count - before) / (now_s - before_s))
 
 
 async def accepted_events(folders: Mapping[str, Path]) -> float | None:

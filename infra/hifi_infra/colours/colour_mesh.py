@@ -14,6 +14,7 @@ from hifi.topics import ControlTopics
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import readiness
 from hifi_infra.mesh.release import command_of, release_environment
+from hifi_infra.process.priority import can_restore, lowered, restore
 from hifi_infra.process.process import Process
 
 STOP_S: Final = 300.0
@@ -60,6 +61,7 @@ class ColourMesh:
         self._env = {name: value for name, value in os.environ.items() if name != "HIFI_KAFKA"} | dict(env)
         self._control = {"HIFI_CONTROL": control.control, "HIFI_CONTROL_KAFKA": control_kafka}
         self._log = log
+        self._lowered = False
         self.process = self._made(ColourSetup())
 
     @property
@@ -68,19 +70,31 @@ class ColourMesh:
         found = running.read(self.address.folder)
         return found.kafka if found is not None else ""
 
-    async def start(self, setup: ColourSetup) -> None:
+    async def start(self, setup: ColourSetup, *, beside: bool = False) -> None:
         """Start it on a setup.
+
+        Args:
+            setup: of the colour.
+            beside: the other colour works: until this one is ready it gets less CPU time, where that is possible.
 
         Raises:
             Misconfigured: the release of the setup has no program.
         """
+        self._lowered = beside and can_restore()
         self.process = self._made(setup)
         await self.process.start()
+
+    async def restore_priority(self, *, alone: bool) -> None:
+        """Give it its full share of CPU time once all of its services are ready, or when no other colour runs."""
+        if self._lowered and self.process.running and (alone or not await waits_for(self.address.folder)):
+            await asyncio.to_thread(restore, self.process.pid)
+            self._lowered = False
 
     def _made(self, setup: ColourSetup) -> Process:
         release = setup.release or INSTALLED
         env = release_environment(release, self._env | dict(setup.settings) | self._control)
         argv = command_of(release, self._command(self.address, setup))
+        argv = lowered(argv) if self._lowered else argv
         return Process(self.address.name, argv, log=self._log, env=env)
 
     async def stop(self) -> None:

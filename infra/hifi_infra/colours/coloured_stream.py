@@ -274,7 +274,11 @@ class ColouredStream:
                 now_s = time.monotonic()
                 if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
                     self._started_s[name] = now_s
-                    await mesh.start(colour.setup)
+                    await mesh.start(colour.setup, beside=bool(self._loops) and self._runs(other(name)))
+            await mesh.restore_priority(alone=not self._runs(other(name)))
+
+    def _runs(self, name: str) -> bool:
+        return self.meshes[name].process.running
 
     async def _give_requests_away(self, name: str) -> None:
         """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""

@@ -26,6 +26,7 @@ from hifi_cli.demo.colours.coloured_load import ColouredLoad
 from hifi_cli.demo.load_test import LoadProcesses
 from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
 from hifi_cli.demo.workspace import Workspace
+from hifi_cli.log_file import log_to
 from hifi_cli.mesh_state.colour_command import READY_S
 from hifi_cli.mesh_state.observe_api import get_json
 
@@ -128,6 +129,7 @@ def main(
     """Change two colours under load, and compare the request logs."""
     with tempfile.TemporaryDirectory(prefix="hifi-colours-") as temporary:
         folder = Path(temporary)
+        log_to(folder / "runner.log")
         changes = colour_changes(folder)
         wanted = names or [SHIFT, *changes]
         if unknown := set(wanted) - {SHIFT, *changes}:

@@ -1,7 +1,7 @@
 """Merge a minute of a pipe over both colours. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from hifi_observe.colours.front_stats import refusals
@@ -47,16 +47,23 @@ class ColourMinutes:
         rows: minute to the merged minute of the colour.
         away: why it did not answer; None: it did.
         asleep_since: minute from which on no process of the colour ran; None: it is not asleep.
+        fronts: minute to what the front refused, as this observe watched it.
     """
 
     closed: int
     rows: Mapping[int, Mapping[str, Any]]
     away: str | None = None
     asleep_since: int | None = None
+    fronts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def knows(self, minute: int) -> bool:
-        """Whether all is known of the colour in a minute, also if it had no events."""
-        if self.away is None and minute <= self.closed:
+        """Whether all is known of the colour in a minute, also if it had no events.
+
+        A minute is closed shortly before it is merged. Minutes are merged in their order, so one without a row has no
+        events only if a later one has a row.
+        """
+        merged = max(self.rows, default=-1)
+        if self.away is None and minute <= min(self.closed, merged):
             return True
         return self.asleep_since is not None and minute > self.asleep_since
 

@@ -87,7 +87,11 @@ class ColoursView:
                 *(self._ask(session, name, one.observe, pipe, first, last) for name, one in colours.items())
             )
         found = dict(zip(colours, answers, strict=True))
-        merged = merge_colours(pipe, range(first, last + 1), found, self._fronts, limits)
+        # An observe knows of the front only while it runs; the one of the other colour may have watched it meanwhile.
+        fronts: dict[int, Mapping[str, Any]] = {}
+        for watched in (*(one.fronts for one in found.values()), self._fronts):
+            fronts |= watched
+        merged = merge_colours(pipe, range(first, last + 1), found, fronts, limits)
         return {
             "pipe": pipe,
             "colours": [one | {"away": found[one["colour"]].away} for one in self.json()],
@@ -109,7 +113,8 @@ class ColoursView:
                 if answer.status != 200:
                     raise ValueError(f"{answer.status}: {body.get('detail', body)}")
                 rows = {row["minute"]: row for row in body["minutes"]}
-                return ColourMinutes(body["closed_minute"], rows, None, asleep_since)
+                fronts = {int(minute): counts for minute, counts in body["fronts"].items()}
+                return ColourMinutes(body["closed_minute"], rows, None, asleep_since, fronts)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
             reason = f"the observe of {name} at {url} does not answer: {str(error) or type(error).__name__}"
             return ColourMinutes(-1, {}, reason, asleep_since)

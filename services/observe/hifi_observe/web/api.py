@@ -106,6 +106,7 @@ class Api:
                 "pipe": name,
                 "closed_minute": self._store.closed_minute(self._observatory.partitions),
                 "minutes": views.minutes(self._store, name, first, last, whole_lags=whole_lags),
+                "fronts": views.fronts(self._store, first, last),
                 "provisional": views.provisional(self._store, name, slo_p95_us(self._observatory, name)),
             }
         )

@@ -179,6 +179,11 @@ def minutes(
     return rows
 
 
+def fronts(store: MinuteStore, first: int, last: int) -> dict[str, Any]:
+    """What the front of two colours refused, by minute from `first` to `last`; minutes not watched are left out."""
+    return {str(minute): store.fronts[minute] for minute in sorted(store.fronts) if first <= minute <= last}
+
+
 def shown(merged: Mapping[str, Any]) -> dict[str, Any]:
     """A merged minute without what only other instances need."""
     hidden = ("lost_ids", "offsets", "lag_sketch")

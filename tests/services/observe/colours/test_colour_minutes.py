@@ -70,7 +70,8 @@ def test_a_destination_with_an_slo_of_its_own_is_judged_as_each_colour_has_found
 
 
 def test_a_colour_that_is_away_or_not_closed_yet_makes_the_minute_incomplete_and_unknown() -> None:
-    for other in (ColourMinutes(-1, {}, "no answer"), ColourMinutes(MINUTE - 1, {})):
+    closed_but_not_merged = ColourMinutes(MINUTE, {MINUTE - 1: row(10, 1)})
+    for other in (ColourMinutes(-1, {}, "no answer"), ColourMinutes(MINUTE - 1, {}), closed_but_not_merged):
         found = merged(row(10, 1), other)
         assert (found["state"], found["missing"]) == ("unknown", ["green"])
         assert set(found["colours"]) == {"blue"}
@@ -80,7 +81,8 @@ def test_a_colour_that_is_away_or_not_closed_yet_makes_the_minute_incomplete_and
 
 def test_a_colour_without_events_or_asleep_in_the_minute_leaves_nothing_unknown() -> None:
     asleep = ColourMinutes(-1, {}, "no answer", asleep_since=MINUTE - 1)
-    for other in (ColourMinutes(MINUTE, {}), asleep):
+    later = {MINUTE + 1: row(0, 0)}
+    for other in (ColourMinutes(MINUTE + 1, later), asleep):
         found = merged(row(10, 1), other)
         assert (found["state"], found["missing"]) == ("up", [])
     assert merged(row(10, 1), ColourMinutes(-1, {}, "no answer", asleep_since=MINUTE))["missing"] == ["green"]

@@ -1,0 +1,55 @@
+"""The result of changes fails when an event is lost or repeated, a minute is down, or the lag rises too far."""
+
+from typing import Any
+
+import pytest
+from tests.chaos.colours.outcome import ChangeWindow, outcome
+
+from hifi_cli.demo.tour_steps import TourStep
+from hifi_cli.demo.verify import Comparison, SentEvent
+
+S = 1_000_000_000
+BEGAN, ENDED = 120 * S, 170 * S
+TIMES = {f"e{second}": second * S for second in range(60, 170)}
+EXPECTED = {name: {"/x": {}} for name in TIMES}
+SENT = {name: SentEvent(at, at, at, 202) for name, at in TIMES.items()}
+MINUTE = {"minute": 2, "in": 50, "lost": 0, "duplicates": 0, "state": "up", "missing": []}
+
+
+def result(
+    arrived: dict[str, float] | None = None, duplicates: int = 0, minute: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    comparison = Comparison(duplicates=duplicates)
+    for name, lag_s in (dict.fromkeys(TIMES, 1.0) if arrived is None else arrived).items():
+        comparison.arrived["/x", name] = TIMES[name] + round(lag_s * S)
+    window = ChangeWindow("kafka", BEGAN, ENDED, ["seen"], [MINUTE | (minute or {})])
+    steps = [TourStep("kafka", ok=True, seconds=50, seen="seen")]
+    return outcome(steps, [window], SENT, comparison, EXPECTED, 60, 1.2)
+
+
+def test_a_change_that_nobody_notices_breaks_nothing() -> None:
+    found = result()
+    assert found["failures"] == []
+    assert (found["accepted"], found["lost"], found["down_minutes"]) == (110, 0, 0)
+    assert found["changes"][0]["p95_ratio"] == 1.0
+    assert found["changes"][0]["observe"]["accepted_by_sender"] == 50
+
+
+@pytest.mark.parametrize(
+    ("changed", "failure"),
+    [
+        ({"arrived": {name: 1.0 for name in TIMES if name != "e130"}}, "lost: 1"),
+        ({"duplicates": 1}, "duplicates: 1"),
+        ({"minute": {"lost": 1}}, "observe says"),
+        ({"minute": {"state": "down"}}, "observe says"),
+        ({"minute": {"missing": ["green"]}}, "observe says"),
+        ({"minute": {"in": 49}}, "observe says"),
+        (
+            {"arrived": {name: 1.3 if at >= BEGAN else 1.0 for name, at in TIMES.items()}},
+            "the p95 lag is 1.3 times",
+        ),
+        ({"arrived": {name: 30.0 if at >= BEGAN else 29.0 for name, at in TIMES.items()}}, "down_minutes: 2"),
+    ],
+)
+def test_what_breaks_a_promise_is_named(changed: dict[str, Any], failure: str) -> None:
+    assert any(failure in one for one in result(**changed)["failures"])
