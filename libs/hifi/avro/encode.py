@@ -123,7 +123,7 @@ class _Compiler:
         return convert
 
     def _union(self, branches: Sequence[Any]) -> Convert:
-        typed = [(_tag(branch), self.convert(branch)) for branch in branches if branch != "null"]
+        typed = [(branch_name(branch), self.convert(branch)) for branch in branches if branch != "null"]
         names = ", ".join(branch_name(branch) for branch in branches)
 
         def convert(value: Any) -> Any:
@@ -164,11 +164,6 @@ class _Compiler:
             return found
 
         return convert
-
-
-def _tag(branch: Any) -> Any:
-    """What fastavro knows a branch of a union by."""
-    return branch["name"] if isinstance(branch, dict) and branch["type"] == "record" else branch
 
 
 def _takes_null(node: Any) -> bool:
