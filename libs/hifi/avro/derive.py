@@ -19,6 +19,7 @@ _PRIMITIVES: Final = {
     "number": "double",
     "string": "string",
 }
+_INT: Final = "int"
 _UNMAPPED: Final = (
     "allOf",
     "not",
@@ -33,17 +34,19 @@ _UNMAPPED: Final = (
 _MOST_TYPES: Final = 10_000
 
 
-def derive(json_schema: Any, name: str) -> dict[str, Any]:
+def derive(json_schema: Any, name: str, *, narrow: bool = False) -> dict[str, Any]:
     """The Avro schema of the data that a JSON Schema describes.
 
     Args:
         json_schema: of an object.
         name: of the record; what is no letter, digit or `_` becomes `_`.
+        narrow: whether integers with bounds of 32 bits are `int`. Not for schemas that are registered: a change of the
+            bounds would change the type.
 
     Raises:
         Misconfigured: a part has no counterpart in Avro; the message names it.
     """
-    found = _Derivation(json_schema, _name(name)).type_of(json_schema, (), _name(name))
+    found = _Derivation(json_schema, _name(name), narrow=narrow).type_of(json_schema, (), _name(name))
     if not isinstance(found, dict) or found["type"] != "record":
         raise Misconfigured("the JSON Schema has no `properties`: an Avro record needs its fields")
     return {"namespace": "hifi", **found}
@@ -52,8 +55,9 @@ def derive(json_schema: Any, name: str) -> dict[str, Any]:
 class _Derivation:
     """Maps the parts of one JSON Schema."""
 
-    def __init__(self, root: Any, name: str) -> None:
+    def __init__(self, root: Any, name: str, *, narrow: bool) -> None:
         self._root = root
+        self._narrow = narrow
         self._names: set[str] = set()
         self._records = {"#": name}
         """Reference to the name of the record that it became."""
@@ -100,6 +104,8 @@ class _Derivation:
         if kind == "string" and _is_enum(node):
             symbols = [one for one in node["enum"] if isinstance(one, str)]
             return {"type": "enum", "name": self._new_name(name), "symbols": symbols}
+        if kind == "integer" and self._narrow and _has_32_bits(node):
+            return _INT
         return _PRIMITIVES[kind]
 
     def _object(self, node: Mapping[str, Any], path: tuple[str, ...], name: str) -> Any:
@@ -178,6 +184,13 @@ def _type_of_value(value: Any) -> str:
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
 
 
+def _has_32_bits(node: Mapping[str, Any]) -> bool:
+    values = node.get("enum", [node["const"]] if "const" in node else None)
+    if values is None:
+        values = [node.get("minimum"), node.get("maximum")]
+    return all(isinstance(one, int) and -(2**31) <= one < 2**31 for one in values)
+
+
 def _is_enum(node: Mapping[str, Any]) -> bool:
     """Whether the texts of an `enum` are symbols in Avro."""
     texts = [one for one in node.get("enum", ()) if isinstance(one, str)]
@@ -199,7 +212,7 @@ def _union(branches: Sequence[Any], path: tuple[str, ...]) -> Any:
 
 def _kind(node: Any) -> str:
     if isinstance(node, str):
-        return node if node in _PRIMITIVES.values() else "record"
+        return node if node in _PRIMITIVES.values() or node == _INT else "record"
     return str(node["type"])
 
 

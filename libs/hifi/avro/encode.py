@@ -200,6 +200,8 @@ def _number(largest: float) -> Convert:
             raise _Unfit("it is no number")
         if abs(value) > largest:
             raise _Unfit("the number is too large")
+        if float(value) != value:
+            raise _Unfit("the integer has more digits than a floating-point number")
         return float(value)
 
     return convert

@@ -183,6 +183,21 @@ def branch_name(node: Any) -> str:
     )
 
 
+def definition(node: Any, names: Mapping[str, Any]) -> Any:
+    """A type as a union, or as an object whose `type` is no further type.
+
+    Args:
+        node: of a parsed schema.
+        names: full name to definition.
+    """
+    if isinstance(node, list):
+        return node
+    if isinstance(node, str):
+        return names.get(node, {"type": node})
+    kind = node["type"]
+    return node if isinstance(kind, str) and kind not in names else definition(kind, names)
+
+
 def _min_size_of_named(node: Mapping[str, Any]) -> int:
     _check_name(node["name"])
     if node["type"] == "enum":
