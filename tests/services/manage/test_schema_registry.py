@@ -115,7 +115,8 @@ def delete_and_remove(managed: Managed) -> None:
     assert "gone" in new().get_subjects(deleted=True)
     assert new().register_schema("gone", avro(record(field("a", "int", default=0)))) == first
     assert new().get_latest_version("gone").version == 3
-    # The client asks for both steps: it deletes before it removes.
+    assert code(new().delete_subject, "gone", permanent=True) == 40405
+    assert new().delete_subject("gone") == [3]
     assert new().delete_subject("gone", permanent=True) == [1, 2, 3]
     assert code(new().get_schema, second) == 40403
     assert new().register_schema("gone", avro(record(field("c", "int", default=0)))) == second + 1
