@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from io import BytesIO
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import fastavro
@@ -19,6 +19,7 @@ from hifi.avro.schema import AvroSchema, branch_name
 from hifi.errors import Rejected
 from hifi.json_pointer import json_pointer
 
+T = TypeVar("T")
 Convert: TypeAlias = Callable[[Any], Any]
 _INT: Final = 2**31
 _LONG: Final = 2**63
@@ -315,7 +316,7 @@ def _uuid(value: Any) -> str:
     return str(_parsed(UUID, value, "no UUID"))
 
 
-def _parsed(parse: Callable[[str], Any], value: Any, wanted: str) -> Any:
+def _parsed(parse: Callable[[str], T], value: Any, wanted: str) -> T:
     try:
         return parse(_text(value))
     except ValueError:

@@ -156,7 +156,7 @@ class ControlState:
                 return refusal
 
         found = await self._audited(
-            entry, change, lambda made: 1 if isinstance(made, RegistryChange) else None
+            entry, change, lambda made: made.version if isinstance(made, RegistryChange) else None
         )
         if isinstance(found, RegistryRefusal):
             raise found

@@ -1,8 +1,9 @@
 """What each service may do in Kafka: its topics and groups, and the access control entries (ACLs) that allow it.
 
 The table `access` is the only source of `hifi acl show`, `hifi acl apply` and the users of `hifi up --secure`. Kafka
-allows DESCRIBE to whoever may READ or WRITE, and idempotent writes to whoever may write. Only the actors of a control
-plane use transactions, which give one of them at a time the right to take a step.
+allows DESCRIBE to whoever may READ or WRITE, and idempotent writes to whoever may write. Only a control plane
+uses transactions, which give one actor at a time the right to take a step, and one instance of manage the right to
+change the schema registry.
 """
 
 from collections.abc import Mapping, Sequence

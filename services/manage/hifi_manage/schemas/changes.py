@@ -34,10 +34,12 @@ class RegistryChange(NamedTuple):
     Attributes:
         answer: to the caller.
         records: to write, all or none; empty: it is as the caller wants it.
+        version: number that the change is about, for the audit; 0: none.
     """
 
     answer: Any
     records: Sequence[Record] = ()
+    version: int = 0
 
 
 def registration(registered: Registered, subject: str, body: SchemaBody) -> RegistryChange:
@@ -61,7 +63,7 @@ def registration(registered: Registered, subject: str, body: SchemaBody) -> Regi
     records = [version.record()]
     if known is None:
         records.append(last_id_record(version.id))
-    return RegistryChange({"id": version.id, "version": number, "schema": body.text}, records)
+    return RegistryChange({"id": version.id, "version": number, "schema": body.text}, records, number)
 
 
 def find(
@@ -116,7 +118,7 @@ def version_deletion(registered: Registered, version: Version, *, permanent: boo
             VERSION_SOFT_DELETED, f"{name} was soft deleted. Set permanent=true to delete permanently"
         )
     _check_unreferenced(registered, [version], permanent=permanent)
-    return RegistryChange(version.number, [_removal(version, permanent=permanent)])
+    return RegistryChange(version.number, [_removal(version, permanent=permanent)], version.number)
 
 
 def level_change(registered: Registered, subject: str | None, level: Level) -> RegistryChange:
