@@ -28,6 +28,7 @@ from hifi_cli.commands.inspection.skew import skew
 from hifi_cli.commands.inspection.sources import sources
 from hifi_cli.commands.kafka import acl, topics
 from hifi_cli.commands.management import audit, deploy, diff, principal
+from hifi_cli.commands.schemas import schema
 from hifi_cli.commands.version import version
 
 app = typer.Typer(
@@ -77,6 +78,7 @@ app.command(rich_help_panel=_PIPES)(apply.apply)
 app.add_typer(rollout.app, name="rollout", rich_help_panel=_PIPES)
 app.add_typer(destinations.app, name="destinations", rich_help_panel=_PIPES)
 app.add_typer(pipes.app, name="pipes", rich_help_panel=_PIPES)
+app.add_typer(schema.app, name="schema", rich_help_panel=_PIPES)
 app.command(rich_help_panel=_PIPES)(send.send)
 app.add_typer(deploy.app, name="deploy", rich_help_panel=_PIPES)
 app.add_typer(principal.app, name="principal", rich_help_panel=_PIPES)

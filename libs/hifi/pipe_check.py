@@ -39,7 +39,7 @@ def check_folder(
             HIFI_PIPES_FUNCTION_FOLDERS.
 
     Returns:
-        The pipes that could be loaded, and all problems by file and line.
+        The pipes that could be loaded, as they are published if there is no problem, and all problems by file and line.
     """
     loaded, problems = load(folder)
     where = [folder, *pipe_limits().function_folders] if function_folders is None else function_folders
@@ -56,9 +56,32 @@ def check_folder(
         if not found and passed is not None:
             for one in unchecked:
                 _record_passed(one, trigger, passed)
-    return [one.pipe for one in loaded], sorted(
-        problems, key=lambda problem: (str(problem.file), problem.line)
+    pipes = [one.pipe for one in loaded]
+    return (
+        [completed(pipe) for pipe in pipes] if not problems else pipes,
+        sorted(problems, key=lambda problem: (str(problem.file), problem.line)),
     )
+
+
+def completed(pipe: Pipe) -> Pipe:
+    """A pipe as it is published: settings of destinations have what follows from the rest of the pipe.
+
+    Raises:
+        Misconfigured: `check_folder` reports it.
+    """
+    found = [_completed_destination(one, pipe) for one in pipe.destinations]
+    return pipe if found == pipe.destinations else pipe.model_copy(update={"destinations": found})
+
+
+def _completed_destination(
+    destination: HttpDestination | ConnectorDestination, pipe: Pipe
+) -> HttpDestination | ConnectorDestination:
+    if isinstance(destination, HttpDestination):
+        return destination
+    kind, settings = read_settings(destination)
+    if kind.complete is None:
+        return destination
+    return destination.model_copy(update={"settings": dict(kind.complete(destination, pipe, settings))})
 
 
 def _check_functions(one: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeProblem]:

@@ -8,7 +8,7 @@ and scale are equal.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hifi.avro.schema import AvroSchema, branch_name
+from hifi.avro.schema import AvroSchema, branch_name, definition
 
 _PROMOTIONS: Final = {
     "int": {"long", "float", "double"},
@@ -36,7 +36,7 @@ class _Resolution:
 
     def problems(self, reader: Any, writer: Any, path: str) -> Iterator[str]:
         """What is wrong at a path."""
-        reader, writer = _definition(reader, self._reader_names), _definition(writer, self._writer_names)
+        reader, writer = definition(reader, self._reader_names), definition(writer, self._writer_names)
         if isinstance(writer, list):
             for branch in writer:
                 yield from self.problems(reader, branch, path)
@@ -92,19 +92,6 @@ def _simple(reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> 
     decimals = _decimal(reader), _decimal(writer)
     if None not in decimals and decimals[0] != decimals[1]:
         yield f"{_at(path)}: the decimals differ in precision or scale"
-
-
-def _definition(node: Any, names: Mapping[str, Any]) -> Any:
-    """A type as a union or as an object with a `type` that is no further type."""
-    if isinstance(node, list):
-        return node
-    if isinstance(node, str):
-        return names.get(node, {"type": node})
-    return (
-        node
-        if isinstance(node["type"], str) and node["type"] not in names
-        else _definition(node["type"], names)
-    )
 
 
 def _same_name(reader: Mapping[str, Any], writer: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ Bytes and fixed become base64, a union the value alone, a float that JSON does n
 
 import base64
 from collections.abc import Callable
+from datetime import date, datetime, time
 from decimal import Decimal
 from io import BytesIO
 from typing import Any, Final
@@ -17,7 +18,9 @@ from fastavro import _read_py
 from hifi.avro.schema import AvroSchema
 from hifi.errors import Rejected
 
-_OPTIONS: Final = orjson.OPT_UTC_Z
+_OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME
+"""orjson 3.13 itself writes a time of day with 81,940 microseconds as `.81940`."""
+_UTC: Final = "+00:00"
 _read_recursive: Final[Callable[..., Any]] = _read_py.schemaless_reader
 """fastavro's reader in Python. The compiled one overflows the stack of the process on values that are nested deeply."""
 
@@ -52,6 +55,10 @@ def decode(schema: AvroSchema, value: bytes) -> bytes:
 def _text(value: Any) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.isoformat().removesuffix(_UTC) + "Z"
+    if isinstance(value, date | time):
+        return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -1,5 +1,6 @@
 """A client of a schema registry with Confluent's REST API."""
 
+import base64
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -124,10 +125,12 @@ class RegistryClient:
         """
         url = self.access.url.rstrip("/") + path
         data = None if body is None else orjson.dumps(body)
-        headers = {"Accept": MEDIA_TYPE, **({} if data is None else {"Content-Type": MEDIA_TYPE})}
+        headers = {"Accept": MEDIA_TYPE, **self._authorization()}
+        if data is not None:
+            headers["Content-Type"] = MEDIA_TYPE
         try:
             async with (
-                aiohttp.ClientSession(timeout=_TIMEOUT, auth=self._auth()) as session,
+                aiohttp.ClientSession(timeout=_TIMEOUT) as session,
                 session.request(
                     method, url, data=data, headers=headers, ssl=self._tls(), allow_redirects=False
                 ) as response,
@@ -156,17 +159,18 @@ class RegistryClient:
             await self._add_references(found.get("references") or (), texts)
             texts[subject, version] = found["schema"]
 
-    def _auth(self) -> aiohttp.BasicAuth | None:
-        """The user and the password as the file has it now."""
+    def _authorization(self) -> dict[str, str]:
+        """The header with the user and the password, as the file has it now."""
         user, file = self.access.user, self.access.password_file
         if user is None or file is None:
-            return None
+            return {}
         try:
-            return aiohttp.BasicAuth(user, file.read_text("utf-8").rstrip(), "utf-8")
+            password = file.read_text("utf-8").rstrip()
         except (OSError, UnicodeDecodeError) as error:
             raise Misconfigured(
                 f"the password file {file} of the schema registry cannot be read: {error}"
             ) from None
+        return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
     def _tls(self) -> ssl.SSLContext | bool:
         file = self.access.ca_file

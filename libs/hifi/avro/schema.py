@@ -75,15 +75,25 @@ def _tree(text: str | bytes) -> Any:
 
 
 def _depth(tree: Any) -> int:
+    """How deep objects and arrays are nested.
+
+    Raises:
+        InvalidSchema: a record has no fields, which fastavro takes for an empty list.
+    """
     depth, level = 0, [tree]
-    while level := [
-        child
-        for node in level
-        if isinstance(node, dict | list)
-        for child in (node.values() if isinstance(node, dict) else node)
-    ]:
+    while level := [child for node in level for child in _children(node)]:
         depth += 1
     return depth
+
+
+def _children(node: Any) -> list[Any]:
+    if isinstance(node, list):
+        return node
+    if not isinstance(node, dict):
+        return []
+    if node.get("type") in ("record", "error") and not isinstance(node.get("fields"), list):
+        raise InvalidSchema(f"the record {node.get('name')} has no list of fields")
+    return [child for name, child in node.items() if name != "default"]
 
 
 def _parse(tree: Any, names: dict[str, Any]) -> Schema:
@@ -137,7 +147,7 @@ class _Walk:
     def _named(self, name: str, within: tuple[str, ...], node: Any = None) -> int:
         if name in within:
             self.recursive = True
-            return 0  # the rest of its fields decide
+            return 1  # without anything in between, no value of it would end
         if name not in self._sizes:
             found = self._names[name] if node is None else node
             if found["type"] not in {"record", "error"}:
@@ -171,6 +181,21 @@ def branch_name(node: Any) -> str:
         if node["type"] in {"record", "error", "enum", "fixed"}
         else branch_name(node["type"])
     )
+
+
+def definition(node: Any, names: Mapping[str, Any]) -> Any:
+    """A type as a union, or as an object whose `type` is no further type.
+
+    Args:
+        node: of a parsed schema.
+        names: full name to definition.
+    """
+    if isinstance(node, list):
+        return node
+    if isinstance(node, str):
+        return names.get(node, {"type": node})
+    kind = node["type"]
+    return node if isinstance(kind, str) and kind not in names else definition(kind, names)
 
 
 def _min_size_of_named(node: Mapping[str, Any]) -> int:

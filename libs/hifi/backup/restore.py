@@ -16,6 +16,7 @@ from hifi.backup.state import (
     DECLARED,
     PIPES,
     RELEASES,
+    SCHEMAS,
     SOURCE_POSITIONS,
     State,
     StateRecord,
@@ -156,7 +157,9 @@ async def _write_control(
         for one in state.of(RELEASES):
             numbers.releases[one.offset] = (await (await send(producer, one))).offset
         for topic in CONTROL:
-            if topic not in (DECLARED, RELEASES):
+            # A registry that has schemas keeps them: no id may get another meaning.
+            has_schemas = topic == SCHEMAS and present.of(SCHEMAS)
+            if topic not in (DECLARED, RELEASES) and not has_schemas:
                 for one in state.of(topic):
                     renumbered = numbers.referring(one)
                     if renumbered is not None:

@@ -27,7 +27,10 @@ ROLLOUTS: Final = "rollouts"
 DEPLOYMENTS: Final = "deployments"
 PRINCIPALS: Final = "principals"
 AUDIT: Final = "audit"
-_NEWEST_BY_KEY: Final = frozenset({PIPES, SOURCE_POSITIONS, RELEASES, ROLLOUTS, DEPLOYMENTS, PRINCIPALS})
+SCHEMAS: Final = "schemas"
+_NEWEST_BY_KEY: Final = frozenset(
+    {PIPES, SOURCE_POSITIONS, RELEASES, ROLLOUTS, DEPLOYMENTS, PRINCIPALS, SCHEMAS}
+)
 """Compacted topics, of which the newest record of each key counts."""
 _NEW_STREAM: Final = frozenset({PRINCIPALS, AUDIT, SOURCE_POSITIONS})
 """What a stream may contain and still be empty: `hifi up --control` creates its first principal."""
@@ -48,6 +51,7 @@ def control_topics(control: ControlTopics) -> dict[str, str]:
         DEPLOYMENTS: control.deployments,
         PRINCIPALS: control.principals,
         AUDIT: control.audit,
+        SCHEMAS: control.schemas,
     }
 
 
@@ -180,6 +184,14 @@ def _check_declaration(one: StateRecord, *, newest: bool) -> None:
         raise ValueError("`replaces` is no whole number")
 
 
+def _check_schema(one: StateRecord) -> None:
+    kind, *parts = orjson.loads(one.key)
+    if kind == "version" and not (
+        len(parts) == 2 and isinstance(one.value["id"], int) and one.value["schema"]
+    ):
+        raise ValueError("it is no version of a subject")
+
+
 def _check_position(one: StateRecord) -> None:
     if not isinstance(one.value["highest"], int):
         raise ValueError("`highest` is no whole number")  # noqa: TRY004 - as the decoders of the other records
@@ -193,4 +205,5 @@ _CHECKS: Final[Mapping[str, Callable[[StateRecord], object]]] = {
     DEPLOYMENTS: lambda one: deployment.decode(orjson.dumps(one.value)),
     PRINCIPALS: lambda one: Principals().take(one.key.encode(), orjson.dumps(one.value), one.offset),
     AUDIT: lambda one: Audit().take(None, orjson.dumps(one.value), one.offset),
+    SCHEMAS: _check_schema,
 }

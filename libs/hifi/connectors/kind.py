@@ -106,8 +106,11 @@ class DestinationKind(Generic[SettingsT]):
         open: makes the writer. It runs on the event loop when a pipe is declared or a secret has changed, so it reads
             secrets and makes no connection; the first write does. It raises `Misconfigured` for a missing secret.
         check: raises `Misconfigured` if the settings do not fit the rest of the declaration; None: they always do.
+        complete: the settings with what follows from the rest of the declaration, as they are published; it raises
+            `Misconfigured` if nothing follows. None: they are published as they are declared.
     """
 
     settings: type[SettingsT]
     open: Callable[[SettingsT, WriterContext], DestinationWriter]
     check: Callable[[ConnectorDestination, Pipe, SettingsT], None] | None = None
+    complete: Callable[[ConnectorDestination, Pipe, SettingsT], Mapping[str, Any]] | None = None

@@ -24,7 +24,7 @@ from hifi.health import Health
 from hifi.http.problem import Problem, retry_later
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
-from hifi_manage.schemas.changes import Change
+from hifi_manage.schemas.changes import RegistryChange
 from hifi_manage.schemas.refusals import RegistryRefusal
 from hifi_manage.schemas.schema_store import Plan, SchemaStore
 from hifi_manage.settings import ManageSettings
@@ -140,7 +140,7 @@ class ControlState:
         write = partial(self._write, self._topics.requests, request.record())
         await self._audited(entry, write, lambda _: request.number)
 
-    async def change_schemas(self, entry: AuditEntry, plan: Plan) -> Change:
+    async def change_schemas(self, entry: AuditEntry, plan: Plan) -> RegistryChange:
         """Change the schema registry.
 
         Raises:
@@ -148,14 +148,16 @@ class ControlState:
             Problem: 503, Kafka does not answer.
         """
 
-        async def change() -> Change | RegistryRefusal:
+        async def change() -> RegistryChange | RegistryRefusal:
             """A refusal is returned, since it is an outcome for the audit."""
             try:
                 return await self.schemas.change(plan)
             except RegistryRefusal as refusal:
                 return refusal
 
-        found = await self._audited(entry, change, lambda made: 1 if isinstance(made, Change) else None)
+        found = await self._audited(
+            entry, change, lambda made: made.version if isinstance(made, RegistryChange) else None
+        )
         if isinstance(found, RegistryRefusal):
             raise found
         return found

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hifi.kafka.producer import Producer
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.stream_setup import prepare
 from hifi_infra.ports import free_port
+from hifi_manage.schemas.registered import Registered
 
 WITHIN_S = 60
 
@@ -134,3 +136,17 @@ class Managed:
         follower = TopicFollower(self.kafka, "test", {topic: take})
         await follower.start()
         await follower.stop()
+
+    async def read_until(self, topic: str, enough: Callable[[Registered], bool]) -> Registered:
+        """The schema registry in its topic, as soon as it is enough."""
+        registered, end = Registered(), time.monotonic() + WITHIN_S
+        follower = TopicFollower(self.kafka, "test", {topic: registered.take})
+        await follower.start()
+        try:
+            while not enough(registered):
+                assert time.monotonic() < end, registered.last_id
+                await asyncio.sleep(0.02)
+                await follower.catch_up()
+        finally:
+            await follower.stop()
+        return registered

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,100 +50,174 @@ def code(call: Any, *args: Any, **named: Any) -> int:
     return int(refused.value.error_code)
 
 
-async def test_confluents_serializers_work_unchanged_and_its_client_sees_confluents_answers(
+def use_serializers(managed: Managed) -> None:
+    one, two = client(managed, 0), client(managed, 1)
+    context = SerializationContext("orders", MessageField.VALUE)
+    event = {"id": 7, "price": 1.5}
+    message = AvroSerializer(one, FIRST)(event, context)
+    assert message is not None
+    assert message[:5] == b"\0\0\0\0\1"
+    assert AvroDeserializer(two)(message, context) == event
+    assert two.register_schema("orders-value", avro(WITH_DEFAULT)) == 2
+    assert AvroDeserializer(one, WITH_DEFAULT)(message, context) == {**event, "note": None}
+
+
+def register_and_look_up(managed: Managed) -> None:
+    one, two = client(managed, 0), client(managed, 1)
+    assert one.register_schema("orders-value", avro(FIRST)) == 1
+    reordered = json.dumps(dict(reversed(json.loads(FIRST).items())), indent=2)
+    assert two.register_schema("orders-value", avro(reordered)) == 1
+    assert two.register_schema("copies-value", avro(FIRST)) == 1, "a schema has one id"
+    assert code(one.register_schema, "orders-value", avro(WITHOUT_DEFAULT)) == 409
+    assert not one.test_compatibility("orders-value", avro(WITHOUT_DEFAULT))
+    assert one.test_compatibility("orders-value", avro(WITHOUT_PRICE))
+    assert code(one.register_schema, "orders-value", avro('{"type": "record"}')) == 42201
+    assert code(one.register_schema, "orders-value", Schema("{}", "JSON")) == 42201
+    assert one.get_subjects() == ["copies-value", "orders-value"]
+    assert one.get_versions("orders-value") == [1, 2]
+    latest = one.get_latest_version("orders-value")
+    assert (latest.schema_id, latest.version) == (2, 2)
+    assert json.loads(str(latest.schema.schema_str)) == json.loads(WITH_DEFAULT)
+    found = client(managed, 1).lookup_schema("orders-value", avro(FIRST))
+    assert (found.schema_id, found.version) == (1, 1)
+    assert code(one.get_schema, 99) == 40403
+    assert code(one.get_versions, "nothing") == 40401
+    assert code(one.get_version, "orders-value", 9) == 40402
+    assert code(one.lookup_schema, "orders-value", avro(WITHOUT_PRICE)) == 40403
+
+
+def use_references(managed: Managed) -> None:
+    one, two = client(managed, 0), client(managed, 1)
+    one.register_schema("items", avro(record(field("sku", "string"), name="Item")))
+    cart = json.dumps({"type": "array", "items": "shop.Item"})
+    assert code(two.register_schema, "carts/all", avro(cart)) == 42201
+    number = two.register_schema("carts/all", avro(cart, SchemaReference("shop.Item", "items", 1)))
+    fetched = client(managed, 0).get_schema(number)
+    assert [(each.subject, each.version) for each in fetched.references or []] == [("items", 1)]
+    assert code(one.delete_subject, "items") == 42206
+    assert one.delete_subject("carts/all") == [1]
+
+
+def delete_and_remove(managed: Managed) -> None:
+    def new() -> SchemaRegistryClient:  # without what others have cached
+        return client(managed, 1)
+
+    first, second = (
+        new().register_schema("gone", avro(record(field(name, "int", default=0)))) for name in "ab"
+    )
+    assert new().delete_version("gone", 1) == 1
+    assert new().get_versions("gone") == [2]
+    assert new().get_schema(first).schema_str, "data that was written with it can still be read"
+    assert code(new().delete_version, "gone", 1) == 40406
+    assert new().delete_subject("gone") == [2]
+    assert code(new().delete_subject, "gone") == 40404
+    assert "gone" not in new().get_subjects()
+    assert "gone" in new().get_subjects(deleted=True)
+    assert new().register_schema("gone", avro(record(field("a", "int", default=0)))) == first
+    assert new().get_latest_version("gone").version == 3
+    assert code(new().delete_subject, "gone", permanent=True) == 40405
+    assert new().delete_subject("gone") == [3]
+    assert new().delete_subject("gone", permanent=True) == [1, 2, 3]
+    assert code(new().get_schema, second) == 40403
+    assert new().register_schema("gone", avro(record(field("c", "int", default=0)))) == second + 1
+
+
+def set_levels(managed: Managed) -> None:
+    one, two = client(managed, 0), client(managed, 1)
+    assert one.get_compatibility() == "BACKWARD"
+    assert code(one.get_compatibility, "s") == 40408
+    assert code(one.set_compatibility, "s", "SOMEHOW") == 42203
+    one.set_compatibility(level="FORWARD")
+    assert two.get_compatibility() == "FORWARD"
+    one.register_schema("s", avro(FIRST))
+    one.register_schema("s", avro(WITHOUT_DEFAULT))
+    assert code(one.register_schema, "s", avro(WITHOUT_PRICE)) == 409
+    two.set_compatibility("s", "FULL")
+    assert code(one.register_schema, "s", avro(FIRST.replace("double", "string"))) == 409
+    two.set_compatibility("s", "NONE")
+    one.register_schema("s", avro(WITHOUT_PRICE))
+    # Version 1 has a number where this has text, the newest one has nothing.
+    changed = record(field("id", "long"), field("price", "string", default=""))
+    two.set_compatibility("s", "BACKWARD_TRANSITIVE")
+    assert code(one.register_schema, "s", avro(changed)) == 409
+    two.set_compatibility("s", "BACKWARD")
+    one.register_schema("s", avro(changed))
+    assert one.get_versions("s") == [1, 2, 3, 4]
+
+
+async def test_confluents_client_and_serializers_work_unchanged(managed: Managed) -> None:
+    for use in (use_serializers, register_and_look_up, use_references, delete_and_remove, set_levels):
+        await asyncio.to_thread(use, managed)
+
+
+def other(managed: Managed, at: int, by: str = "ann") -> RegistryClient:
+    """hifi's own client."""
+    url = managed.urls[at].removesuffix("/api/v1") + "/registry"
+    password = managed.folder / f"{by}-password"
+    password.write_text(managed.tokens[by] + "\n")
+    return RegistryClient(RegistryAccess(url, by, password))
+
+
+async def register_at_both(managed: Managed, names: list[str]) -> dict[str, int | BaseException]:
+    """Register a schema for each name at both instances at once; the ids, or what failed."""
+    calls = [
+        (name, other(managed, at).register(f"race-{name}", record(field(name, "int"), name=name)))
+        for name in names
+        for at in range(2)
+    ]
+    answers = await asyncio.gather(*(call for _, call in calls), return_exceptions=True)
+    found: dict[str, int | BaseException] = {}
+    for (name, _), answer in zip(calls, answers, strict=True):
+        if isinstance(answer, int):
+            assert found.setdefault(name, answer) == answer, "one schema, one id"
+    return found
+
+
+async def test_instances_that_register_at_once_give_no_id_twice_also_when_one_is_killed_and_only_principals_may(
     managed: Managed,
 ) -> None:
-    def use() -> None:
-        one, two = client(managed, 0), client(managed, 1)
-        context = SerializationContext("orders", MessageField.VALUE)
-        event = {"id": 7, "price": 1.5}
-        message = AvroSerializer(one, FIRST)(event, context)
-        assert message is not None
-        assert message[:5] == b"\0\0\0\0\1"
-        assert AvroDeserializer(two)(message, context) == event
+    first = await register_at_both(managed, [f"a{number}" for number in range(12)])
+    assert sorted(first.values()) == [*range(1, 13)]
+    racing = asyncio.create_task(register_at_both(managed, [f"b{number}" for number in range(12)]))
+    await managed.read_until(managed.control.schemas, lambda registered: registered.last_id > 14)
+    managed.processes[0].kill()
+    await racing
+    assert await register_at_both(managed, [*(f"b{number}" for number in range(12))])
+    registered = await managed.read_until(managed.control.schemas, lambda found: len(found.subjects) == 24)
+    assert sorted(one.id for one in registered.all()) == [*range(1, 25)]
 
-        assert one.register_schema("orders-value", avro(FIRST)) == 1
-        reordered = json.dumps(dict(reversed(json.loads(FIRST).items())), indent=2)
-        assert two.register_schema("orders-value", avro(reordered)) == 1
-        assert two.register_schema("copies-value", avro(FIRST)) == 1, "a schema has one id"
-        assert two.register_schema("orders-value", avro(WITH_DEFAULT)) == 2
-        assert AvroDeserializer(one, WITH_DEFAULT)(message, context) == {**event, "note": None}
-        assert code(one.register_schema, "orders-value", avro(WITHOUT_DEFAULT)) == 409
-        assert not one.test_compatibility("orders-value", avro(WITHOUT_DEFAULT))
-        assert one.test_compatibility("orders-value", avro(WITHOUT_PRICE))
-        assert code(one.register_schema, "orders-value", avro('{"type": "record"}')) == 42201
-        assert code(one.register_schema, "orders-value", Schema("{}", "JSON")) == 42201
-        assert one.get_subjects() == ["copies-value", "orders-value"]
-        assert one.get_versions("orders-value") == [1, 2]
-        latest = one.get_latest_version("orders-value")
-        assert (latest.schema_id, latest.version) == (2, 2)
-        assert json.loads(str(latest.schema.schema_str)) == json.loads(WITH_DEFAULT)
-        found = client(managed, 1).lookup_schema("orders-value", avro(FIRST))
-        assert (found.schema_id, found.version) == (1, 1)
-        assert code(one.get_schema, 99) == 40403
-        assert code(one.get_versions, "nothing") == 40401
-        assert code(one.get_version, "orders-value", 9) == 40402
-        assert code(one.lookup_schema, "orders-value", avro(WITHOUT_PRICE)) == 40403
+    audit = Audit()
+    await managed.read(managed.control.audit, audit.take)
+    done = {one.subject for one in audit.entries.values() if one.outcome is AuditOutcome.DONE}
+    assert {f"schema/race-a{number}" for number in range(12)} <= done
 
-        item = record(field("sku", "string"), name="Item")
-        one.register_schema("items", avro(item))
-        cart = json.dumps({"type": "array", "items": "shop.Item"})
-        assert code(two.register_schema, "carts", avro(cart)) == 42201
-        with_reference = avro(cart, SchemaReference("shop.Item", "items", 1))
-        number = two.register_schema("carts", with_reference)
-        fetched = client(managed, 0).get_schema(number)
-        assert [(each.subject, each.version) for each in fetched.references or []] == [("items", 1)]
-        assert code(one.delete_subject, "items") == 42206
-
-    await asyncio.to_thread(use)
-
-
-async def test_levels_hold_per_subject_and_for_all_others(managed: Managed) -> None:
-    def use() -> None:
-        one, two = client(managed, 0), client(managed, 1)
-        assert one.get_compatibility() == "BACKWARD"
-        assert code(one.get_compatibility, "s") == 40408
-        assert code(one.set_compatibility, "s", "SOMEHOW") == 42203
-        one.set_compatibility(level="FORWARD")
-        assert two.get_compatibility() == "FORWARD"
-        one.register_schema("s", avro(FIRST))
-        one.register_schema("s", avro(WITHOUT_DEFAULT))
-        assert code(one.register_schema, "s", avro(WITHOUT_PRICE)) == 409
-        two.set_compatibility("s", "FULL")
-        assert code(one.register_schema, "s", avro(FIRST.replace("long", "string"))) == 409
-        two.set_compatibility("s", "NONE")
-        assert one.register_schema("s", avro(WITHOUT_PRICE)) == 3
-        # Against the newest version alone it may take back what version 1 needs.
-        optional = record(field("id", "long"), field("price", "string", default=""))
-        two.set_compatibility("s", "BACKWARD_TRANSITIVE")
-        assert code(one.register_schema, "s", avro(optional)) == 409
-        two.set_compatibility("s", "BACKWARD")
-        assert one.register_schema("s", avro(optional)) == 4
-
-    await asyncio.to_thread(use)
-
-
-async def test_deleted_schemas_are_read_by_id_until_they_are_removed_and_no_id_is_given_again(
-    managed: Managed,
-) -> None:
-    def use() -> None:
-        one = client(managed, 0)
-        ids = [one.register_schema("s", avro(text)) for text in (FIRST, WITH_DEFAULT)]
-        assert ids == [1, 2]
-        assert code(one.delete_subject, "s", permanent=True) == 40401 or True
-        fresh = client(managed, 1)
-        assert fresh.delete_version("s", 1) == 1
-        assert client(managed, 0).get_versions("s") == [2]
-        assert client(managed, 0).get_schema(1).schema_str
-        assert code(fresh.delete_version, "s", 1) == 40406
-        assert code(fresh.delete_version, "s", 2, permanent=True) == 40407
-        assert fresh.delete_subject("s") == [2]
-        assert code(fresh.delete_subject, "s") == 40404
-        assert client(managed, 0).get_subjects() == []
-        assert client(managed, 0).get_subjects(deleted=True) == ["s"]
-        again = client(managed, 0)
-        assert again.register_schema("s", avro(FIRST)) == 1, "it still has its id"
-        assert again.get_latest_version("s").version == 3
-        assert code(again.delete_subject, "s", permanent=True) == 40405
-
-    await asyncio.to_thread(use)
+    for name, role, pipes in (
+        ("vic", Role.VIEWER, ()),
+        ("pat", Role.OPERATOR, ("flights",)),
+        ("adm", Role.ADMIN, ("flights",)),
+    ):
+        await managed.create(name, role, pipes)
+        await managed.until(1, "GET", "/pipes", 200, by=name)
+    text = record(field("x", "int"), name="X")
+    assert await other(managed, 1, "vic").schema(1)
+    for by, subject, status in (
+        ("vic", "flights", 403),
+        ("pat", "orders", 403),
+        ("pat", "flights-value", None),
+    ):
+        if status is None:
+            assert await other(managed, 1, by).register(subject, text)
+        else:
+            with pytest.raises(Retryable, match=str(status)):
+                await other(managed, 1, by).register(subject, text)
+    with pytest.raises(Retryable, match="403"):
+        await other(managed, 1, "pat").request("DELETE", "/subjects/flights-value")
+    assert await other(managed, 1, "adm").request("DELETE", "/subjects/flights-value") == [1]
+    with pytest.raises(Retryable, match="403"):
+        await other(managed, 1, "adm").request("PUT", "/config", {"compatibility": "NONE"})
+    managed.tokens["eve"] = managed.tokens["ann"]
+    with pytest.raises(Retryable, match="401"):
+        await other(managed, 1, "eve").schema(1)
+    with pytest.raises(RegistryRefused) as refused:
+        await other(managed, 1).request("PUT", "/config", {"compatibility": "x"})
+    assert refused.value.code == 42203

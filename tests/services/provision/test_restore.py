@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -25,6 +26,9 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.ports import free_port
+from hifi_manage.schemas.changes import registration
+from hifi_manage.schemas.registered import SchemaBody
+from hifi_manage.schemas.schema_store import SchemaStore
 
 POSITION = b"flights;source-0"
 
@@ -57,6 +61,17 @@ async def write_position(stream: ControlledStream) -> None:
         stream.topics.source_positions, 1, [Record(POSITION, orjson.dumps(figures), [])]
     )
     await producer.stop()
+
+
+async def registered_id(stream: ControlledStream, text: str) -> int:
+    """As manage registers a schema."""
+    store = SchemaStore(stream.kafka, stream.control.schemas, stream.control.registrar, "test")
+    await store.start()
+    try:
+        change = await store.change(partial(registration, subject=text, body=SchemaBody(f'"{text}"')))
+    finally:
+        await store.stop()
+    return int(change.answer["id"])
 
 
 async def positions(stream: ControlledStream) -> dict[int, dict[bytes, dict[str, object]]]:
@@ -118,6 +133,7 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
             kafka, old.control, "ann", Role.ADMIN, author="test", at_us=now_us(), pipes=("flights",)
         )
         await write_position(old)
+        assert await registered_id(old, "string") == 1
         pipes = orjson.loads(await hifi(old, "pipes", "--json"))
         await hifi(old, "backup", str(file))
     assert token.encode() not in file.read_bytes()
@@ -130,6 +146,8 @@ async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_princ
             assert {"pipes", "declared", "requests", "principals", "source-positions"} <= set(said.split())
             assert "restart it now" in said
             assert orjson.loads(await hifi(new, "pipes", "--json")) == pipes
+            assert await registered_id(new, "string") == 1
+            assert await registered_id(new, "long") == 2
             assert await positions(new) == {1: {POSITION: {"highest": 41, "through": -1, "runs": []}}}
             audit = Audit()
             follower = TopicFollower(new.kafka, "test", {new.control.audit: audit.take})

@@ -1,7 +1,8 @@
 """The records of a Kafka destination. Pure."""
 
 import base64
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -22,11 +23,21 @@ class DestinationRecord(NamedTuple):
     headers: list[tuple[str, bytes]]
 
 
-def destination_record(event: OutboundEvent, settings: KafkaDestinationSettings) -> DestinationRecord:
+def destination_record(
+    event: OutboundEvent,
+    settings: KafkaDestinationSettings,
+    avro: Callable[[Any], bytes] | None = None,
+) -> DestinationRecord:
     """The record of an event, by the Kafka protocol binding of CloudEvents 1.0.
 
+    Args:
+        event: to write.
+        settings: of the destination.
+        avro: makes the value of the data, with the format `avro`.
+
     Raises:
-        Rejected: the position of the event is unknown, it has no such key, or it is too large.
+        Rejected: the position of the event is unknown, it has no such key, its data does not fit the Avro schema, or it
+            is too large.
     """
     if event.offset < 0:
         raise Rejected("no-position", "the offset of the event in `raw` is unknown")
@@ -44,6 +55,8 @@ def destination_record(event: OutboundEvent, settings: KafkaDestinationSettings)
     elif settings.format == "cloudevents-binary":
         headers += [(f"ce_{name}", text.encode()) for name, text in event.attributes.items()]
         headers.append(("content-type", event.content_type.encode()))
+    elif avro is not None:
+        value = avro(event.json())
     if len(value) > MAX_RECORD_BYTES:
         raise Rejected("too-large", f"the record is larger than {MAX_RECORD_BYTES:,} bytes")
     return DestinationRecord(key, value, headers)

@@ -1,13 +1,42 @@
 """Settings of Kafka destinations."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from hifi.kafka.security import KafkaSecurity
 from hifi.pipe.limits import pipe_limits
+from hifi.pipe.schemas.registry_settings import SchemaRegistrySettings
 from hifi.pipe.source import TopicName
 from hifi.pipe.strict_model import StrictModel
+
+
+class AvroSettings(StrictModel):
+    """The Avro schema of the records, and where it is registered."""
+
+    registry: SchemaRegistrySettings = Field(description="Schema registry.")
+    subject: str | None = Field(
+        None,
+        min_length=1,
+        description="Subject of the schema; default: `<topic>-value`, as Confluent's clients do.",
+    )
+    avro_schema: dict[str, Any] | list[Any] | Literal["newest"] | None = Field(
+        None,
+        alias="schema",
+        description="Avro schema, or `newest`: the newest one of the subject. Default: that of the pipe's JSON Schema.",
+    )
+    derived: bool = Field(
+        False, description="Set by hifi: `schema` comes from the JSON Schema, and follows its changes."
+    )
+    registers: bool = Field(
+        True,
+        alias="register",
+        description="Register the schema under the subject; otherwise it has to be registered.",
+    )
+    unknown_fields: Literal["reject", "drop"] = Field(
+        "reject",
+        description="What becomes of fields that the schema does not have: a dead letter, or they are left out.",
+    )
 
 
 class KafkaDestinationSettings(StrictModel):
@@ -15,11 +44,12 @@ class KafkaDestinationSettings(StrictModel):
 
     bootstrap: str = Field(min_length=1, description="Bootstrap servers of the cluster, `HOST:PORT,…`.")
     topic: TopicName = Field(description="Topic that gets the events.")
-    format: Literal["json", "cloudevents-binary", "cloudevents-structured"] = Field(
+    format: Literal["json", "cloudevents-binary", "cloudevents-structured", "avro"] = Field(
         "json",
-        description="Value of a record: the data alone, the data with the attributes as headers `ce_…`, or a "
-        "CloudEvent in JSON.",
+        description="Value of a record: the data alone, the data with the attributes as headers `ce_…`, a "
+        "CloudEvent in JSON, or the data in Avro, in Confluent's wire format.",
     )
+    avro: AvroSettings | None = Field(None, description="Settings of the format `avro`.")
     key_attribute: str | None = Field(
         None, description="CloudEvents attribute that is the key of the record; default: the event key."
     )
@@ -36,4 +66,10 @@ class KafkaDestinationSettings(StrictModel):
     @model_validator(mode="after")
     def _files_are_allowed(self) -> "KafkaDestinationSettings":
         pipe_limits().check_files(self.security)
+        return self
+
+    @model_validator(mode="after")
+    def _avro_has_settings(self) -> "KafkaDestinationSettings":
+        if (self.format == "avro") != (self.avro is not None):
+            raise ValueError("`format: avro` and `avro` need each other")
         return self

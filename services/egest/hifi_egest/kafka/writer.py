@@ -6,6 +6,7 @@ from typing import Final
 
 from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.kafka.security import client_options
+from hifi_egest.kafka.avro_values import AvroValues
 from hifi_egest.kafka.positions import Position, PositionReader
 from hifi_egest.kafka.records import DestinationRecord, destination_record
 from hifi_egest.kafka.settings import KafkaDestinationSettings
@@ -25,19 +26,21 @@ class KafkaWriter(DestinationWriter):
             context: of the writer.
 
         Raises:
-            Misconfigured: a file cannot be used.
+            Misconfigured: a file or the Avro schema cannot be used.
         """
         self._settings = settings
         client_options(settings.bootstrap, settings.security)
         self._owner = f"{context.stream};{context.pipe};{context.destination}"
         self._reader = PositionReader(settings)
+        self._avro = None if settings.avro is None else AvroValues(settings.avro, settings.topic)
         self._partitions: dict[tuple[int, bool], TransactionalPartition] = {}
 
     async def write(self, events: Sequence[OutboundEvent]) -> None:
         """Write the events of each partition in one transaction."""
+        avro = None if self._avro is None else await self._avro.ready()
         batches: dict[tuple[int, bool], list[tuple[OutboundEvent, DestinationRecord]]] = {}
         for event in events:
-            record = destination_record(event, self._settings)
+            record = destination_record(event, self._settings, avro)
             batches.setdefault((event.partition, event.retried), []).append((event, record))
         # Side by side: one that reads positions may wait for the open transaction of another, which its new owner ends.
         writes = (

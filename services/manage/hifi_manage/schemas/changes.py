@@ -28,19 +28,21 @@ from hifi_manage.schemas.registered import (
 )
 
 
-class Change(NamedTuple):
+class RegistryChange(NamedTuple):
     """A change of the registry.
 
     Attributes:
         answer: to the caller.
         records: to write, all or none; empty: it is as the caller wants it.
+        version: number that the change is about, for the audit; 0: none.
     """
 
     answer: Any
     records: Sequence[Record] = ()
+    version: int = 0
 
 
-def registration(registered: Registered, subject: str, body: SchemaBody) -> Change:
+def registration(registered: Registered, subject: str, body: SchemaBody) -> RegistryChange:
     """Register a schema under a subject. A schema has the same id under all subjects.
 
     Raises:
@@ -48,7 +50,7 @@ def registration(registered: Registered, subject: str, body: SchemaBody) -> Chan
     """
     present = find(registered, subject, body)
     if present is not None:
-        return Change({"id": present.id, "version": present.number, "schema": present.body.text})
+        return RegistryChange({"id": present.id, "version": present.number, "schema": present.body.text})
     new, versions = registered.read(body), registered.versions(subject)
     level = registered.level(subject)
     problems = list(level.problems(new, [(one.number, registered.read(one.body)) for one in versions]))
@@ -61,7 +63,7 @@ def registration(registered: Registered, subject: str, body: SchemaBody) -> Chan
     records = [version.record()]
     if known is None:
         records.append(last_id_record(version.id))
-    return Change({"id": version.id, "version": number, "schema": body.text}, records)
+    return RegistryChange({"id": version.id, "version": number, "schema": body.text}, records, number)
 
 
 def find(
@@ -73,7 +75,7 @@ def find(
     return next((one for one in versions if one.body.identity == identity), None)
 
 
-def deletion(registered: Registered, subject: str, *, permanent: bool) -> Change:
+def deletion(registered: Registered, subject: str, *, permanent: bool) -> RegistryChange:
     """Delete a subject: its schemas can still be read by their ids; permanently only what was deleted so before.
 
     Raises:
@@ -95,12 +97,12 @@ def deletion(registered: Registered, subject: str, *, permanent: bool) -> Change
     removed = every if permanent else live
     _check_unreferenced(registered, removed, permanent=permanent)
     levels = [level_record(subject, None)] if subject in registered.levels else []
-    return Change(
+    return RegistryChange(
         [one.number for one in removed], [*(_removal(one, permanent=permanent) for one in removed), *levels]
     )
 
 
-def version_deletion(registered: Registered, version: Version, *, permanent: bool) -> Change:
+def version_deletion(registered: Registered, version: Version, *, permanent: bool) -> RegistryChange:
     """Delete one version of a subject.
 
     Raises:
@@ -116,16 +118,16 @@ def version_deletion(registered: Registered, version: Version, *, permanent: boo
             VERSION_SOFT_DELETED, f"{name} was soft deleted. Set permanent=true to delete permanently"
         )
     _check_unreferenced(registered, [version], permanent=permanent)
-    return Change(version.number, [_removal(version, permanent=permanent)])
+    return RegistryChange(version.number, [_removal(version, permanent=permanent)], version.number)
 
 
-def level_change(registered: Registered, subject: str | None, level: Level) -> Change:
+def level_change(registered: Registered, subject: str | None, level: Level) -> RegistryChange:
     """Set the level of a subject, or of those without one of their own (None)."""
     same = registered.levels.get(subject) is level
-    return Change({"compatibility": level.value}, () if same else [level_record(subject, level)])
+    return RegistryChange({"compatibility": level.value}, () if same else [level_record(subject, level)])
 
 
-def level_removal(registered: Registered, subject: str | None) -> Change:
+def level_removal(registered: Registered, subject: str | None) -> RegistryChange:
     """Remove the level of a subject, or set that of all others to the default (None).
 
     Raises:
@@ -135,7 +137,7 @@ def level_removal(registered: Registered, subject: str | None) -> Change:
     if before is None and subject is not None:
         raise no_level(subject)
     found = {"compatibilityLevel": (before or DEFAULT_LEVEL).value}
-    return Change(found, [] if before is None else [level_record(subject, None)])
+    return RegistryChange(found, [] if before is None else [level_record(subject, None)])
 
 
 def no_level(subject: str) -> RegistryRefusal:

@@ -119,7 +119,7 @@ class Registered:
         self.last_offset = offset
         try:
             kind, *parts = orjson.loads(key or b"")
-            found = None if value is None else orjson.loads(value)
+            found: Any = None if value is None else orjson.loads(value)
             if kind == _LAST_ID:
                 self.last_id = int(found)
             elif kind == _LEVEL:

@@ -12,7 +12,7 @@ from typing import Final
 from hifi.control.fenced_writer import FencedWriter, Overtaken
 from hifi.control.topic_follower import TopicFollower
 from hifi.errors import Retryable
-from hifi_manage.schemas.changes import Change
+from hifi_manage.schemas.changes import RegistryChange
 from hifi_manage.schemas.registered import Registered
 
 _TRIES: Final = 12
@@ -22,7 +22,7 @@ _AFTER_OTHERS_S: Final = 0.2
 _MARKER_S: Final = 0.01
 """Kafka acknowledges a transaction before readers see it; time between two looks, seconds."""
 
-Plan = Callable[[Registered], Change]
+Plan = Callable[[Registered], RegistryChange]
 """Decides about a change from the newest state; may refuse it."""
 
 
@@ -64,7 +64,7 @@ class SchemaStore:
         async with self._reading:
             await self._follower.catch_up()
 
-    async def change(self, plan: Plan) -> Change:
+    async def change(self, plan: Plan) -> RegistryChange:
         """Make a change; returns it as it was decided at last.
 
         Raises:
@@ -86,7 +86,7 @@ class SchemaStore:
                     return decided
             raise Retryable("others change the schema registry all the time")
 
-    async def _try(self, plan: Plan, *, owns: bool) -> Change:
+    async def _try(self, plan: Plan, *, owns: bool) -> RegistryChange:
         if not owns:
             await self._writer.stop()
             await self._writer.start()

@@ -194,7 +194,7 @@ class SchemaRegistry:
         """DELETE a version of a subject."""
         subject, number, permanent = _subject(request), version_of(request), is_set(request, "permanent")
 
-        def plan(registered: Registered) -> changes.Change:
+        def plan(registered: Registered) -> changes.RegistryChange:
             """Find the version in the newest state."""
             found = changes.the_version(registered, subject, number, with_deleted=number is not None)
             return changes.version_deletion(registered, found, permanent=permanent)

@@ -201,6 +201,22 @@ async def test_the_provisioner_writes_pipes_and_statuses_and_another_actor_may_n
     }
 
 
+async def test_manage_changes_the_schema_registry_and_an_actor_may_not(
+    secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = {}
+    for role in ("manage", "provision"):
+        monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
+        writer = FencedWriter(secured.bootstrap, CONTROL.registrar, role)
+        try:
+            written[role] = await writer.write(CONTROL.schemas, [Record(b"k", b"{}", [])]) >= 0
+        except Retryable:
+            written[role] = False
+        finally:
+            await writer.stop()
+    assert written == {"manage": True, "provision": False}
+
+
 def test_a_client_stops_soon_though_the_broker_does_not_end_the_connection(secured: SecuredKafka) -> None:
     """On the loop of the services, which waits 30 s for that; it happened once in some ten stops."""
 

@@ -1,0 +1,1 @@
+"""Commands about the schemas of pipes."""

@@ -1,0 +1,137 @@
+"""Whether every value that a JSON Schema allows fits an Avro schema, as `encode` writes it. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from hifi.avro.derive import derive
+from hifi.avro.schema import AvroSchema, branch_name, definition, read_schema
+
+_TEXTS: Final = {"string", "enum", "bytes", "fixed"}
+_NUMBERS: Final = {
+    "int": {"int", "long", "double"},
+    "long": {"long", "double"},
+    "double": {"double", "float"},
+}
+"""Derived type to the types that hold its values."""
+
+
+def disagreements(json_schema: Any, name: str, declared: AvroSchema, *, drop_unknown: bool) -> list[str]:
+    """What the JSON Schema allows and the Avro schema does not take, each with the field; empty: they agree.
+
+    Constraints on texts are not compared: whether a text is a date or a symbol of an enum shows with each event.
+
+    Args:
+        json_schema: of the data.
+        name: of the pipe.
+        declared: the Avro schema.
+        drop_unknown: whether fields that it does not have are left out.
+
+    Raises:
+        Misconfigured: the JSON Schema has a part without counterpart in Avro.
+    """
+    derived = read_schema(orjson.dumps(derive(json_schema, name, narrow=True)))
+    comparison = _Comparison(derived.names, declared.names, drop_unknown=drop_unknown)
+    return list(comparison.problems(derived.parsed, declared.parsed, ""))
+
+
+class _Comparison:
+    """Compares the types of a derived and a declared schema."""
+
+    def __init__(
+        self, derived: Mapping[str, Any], declared: Mapping[str, Any], *, drop_unknown: bool
+    ) -> None:
+        self._derived = derived
+        self._declared = declared
+        self._drop_unknown = drop_unknown
+        self._comparing: set[tuple[str, str]] = set()
+
+    def problems(self, derived: Any, declared: Any, path: str) -> Iterator[str]:
+        """What is wrong at a path."""
+        derived, declared = definition(derived, self._derived), definition(declared, self._declared)
+        if isinstance(derived, list):
+            for branch in derived:
+                yield from self.problems(branch, declared, path)
+        elif isinstance(declared, list):
+            found = [list(self.problems(derived, branch, path)) for branch in declared]
+            if all(found):
+                nearest = [each for branch, each in zip(declared, found, strict=True) if branch != "null"]
+                names = ", ".join(branch_name(branch) for branch in declared)
+                none = f"{path or 'the data'}: the JSON Schema allows {_json_type(derived)}, which is none of {names}"
+                yield from nearest[0] if len(nearest) == 1 and _json_type(derived) != "null" else [none]
+        else:
+            yield from self._single(derived, declared, path)
+
+    def _single(self, derived: Mapping[str, Any], declared: Mapping[str, Any], path: str) -> Iterator[str]:
+        kind, wanted = derived["type"], declared["type"]
+        if kind == "record" and wanted in {"record", "error"}:
+            pair = (derived["name"], declared["name"])
+            if pair not in self._comparing:
+                self._comparing.add(pair)
+                yield from self._fields(derived["fields"], declared["fields"], path)
+                self._comparing.discard(pair)
+        elif kind == "record" and wanted == "map":
+            for field in derived["fields"]:
+                yield from self.problems(field["type"], declared["values"], f"{path}/{field['name']}")
+        elif kind == wanted == "map":
+            yield from self.problems(derived["values"], declared["values"], f"{path}/*")
+        elif kind == wanted == "array":
+            yield from self.problems(derived["items"], declared["items"], f"{path}/*")
+        elif not _holds(kind, declared):
+            yield (
+                f"{path or 'the data'}: the JSON Schema allows {_json_type(derived)}, which does not fit"
+                f" {declared.get('logicalType', wanted)}"
+            )
+
+    def _fields(
+        self, derived: Sequence[Mapping[str, Any]], declared: Sequence[Mapping[str, Any]], path: str
+    ) -> Iterator[str]:
+        known = {field["name"]: field for field in declared}
+        for field in derived:
+            where, found = f"{path}/{field['name']}", known.pop(field["name"], None)
+            if found is not None:
+                optional = "default" in field and ("default" in found or _takes_null(found["type"]))
+                types = field["type"]
+                if optional and isinstance(types, list) and not _takes_null(found["type"]):
+                    types = [
+                        one for one in types if one != "null"
+                    ]  # it may be missing, but the default is there
+                yield from self.problems(types, found["type"], where)
+            elif not self._drop_unknown:
+                yield f"{where}: the JSON Schema has the field, and the Avro schema does not"
+        for name, field in known.items():
+            if "default" not in field and not _takes_null(field["type"]):
+                yield f"{path}/{name}: the Avro schema needs the field, and the JSON Schema does not have it"
+
+
+def _holds(kind: str, declared: Mapping[str, Any]) -> bool:
+    """Whether a simple Avro type holds all values of a derived one; texts are taken at their word."""
+    wanted = declared["type"]
+    if declared.get("logicalType") == "decimal":
+        return kind in {"string", "enum", "int", "long", "double"}
+    if kind in {"string", "enum"}:
+        return wanted in _TEXTS or "logicalType" in declared
+    return wanted == kind or (wanted in _NUMBERS.get(kind, ()) and "logicalType" not in declared)
+
+
+def _takes_null(node: Any) -> bool:
+    return node == "null" or (isinstance(node, list) and "null" in node)
+
+
+def _json_type(derived: Mapping[str, Any]) -> str:
+    names = {
+        "record": "an object",
+        "map": "an object",
+        "array": "an array",
+        "enum": "a text",
+        "string": "a text",
+    }
+    others = {
+        "int": "an integer",
+        "long": "an integer",
+        "double": "a number",
+        "boolean": "a boolean",
+        "null": "null",
+    }
+    return (names | others)[derived["type"]]

@@ -1,0 +1,345 @@
+"""JSON to Avro values, by a schema. Pure.
+
+It accepts what `decode` writes: text for logical types, base64 for bytes. A part of a timestamp or a time that is finer
+than its type is cut off. Of a union the first type that fits is taken.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
+from io import BytesIO
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+from uuid import UUID
+
+import fastavro
+
+from hifi.avro.schema import AvroSchema, branch_name
+from hifi.errors import Rejected
+from hifi.json_pointer import json_pointer
+
+T = TypeVar("T")
+Convert: TypeAlias = Callable[[Any], Any]
+_INT: Final = 2**31
+_LONG: Final = 2**63
+_LARGEST_FLOAT: Final = 3.4028234663852886e38
+
+
+class _Unfit(Exception):
+    """A value does not fit; the path is added from the inside to the outside."""
+
+    def __init__(self, wanted: str, path: tuple[str, ...] = ()) -> None:
+        self.wanted = wanted
+        self.path = path
+
+    def within(self, name: str) -> "_Unfit":
+        return _Unfit(self.wanted, (name, *self.path))
+
+
+class Encoder:
+    """Encodes values with one schema.
+
+    Args:
+        schema: of the values.
+        unknown: what becomes of fields that the schema does not have.
+    """
+
+    def __init__(self, schema: AvroSchema, unknown: Literal["reject", "drop"] = "reject") -> None:
+        self._parsed = schema.parsed
+        self._convert = _Compiler(schema.names, drop=unknown == "drop").convert(schema.parsed)
+
+    def __call__(self, value: Any) -> bytes:
+        """The value in Avro, without a header.
+
+        Args:
+            value: decoded JSON.
+
+        Raises:
+            Rejected: it does not fit; the detail names the field.
+        """
+        try:
+            converted = self._convert(value)
+        except _Unfit as why:
+            pointer = json_pointer(why.path)
+            detail = f"{pointer or 'the value'} does not fit the Avro schema: {why.wanted}"
+            raise Rejected("avro-schema", detail, pointer) from None
+        except RecursionError:
+            raise Rejected("avro-schema", "the value is nested too deeply for Avro") from None
+        stream = BytesIO()
+        try:
+            fastavro.schemaless_writer(stream, self._parsed, converted)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise Rejected(
+                "avro-schema", f"the value cannot be written as Avro ({type(error).__name__})"
+            ) from None
+        return stream.getvalue()
+
+
+class _Compiler:
+    """Makes the conversions of the types of a schema, each once."""
+
+    def __init__(self, names: Mapping[str, Any], *, drop: bool) -> None:
+        self._names = names
+        self._drop = drop
+        self._of_names: dict[str, Convert] = {}
+
+    def convert(self, node: Any) -> Convert:
+        if isinstance(node, list):
+            return self._union(node)
+        if isinstance(node, str):
+            return _PRIMITIVE[node] if node in _PRIMITIVE else self._named(node)
+        logical = _LOGICAL.get((str(node["type"]), str(node.get("logicalType"))))
+        if logical is not None:
+            return logical
+        return self._complex(node["type"], node)
+
+    def _complex(self, kind: Any, node: Mapping[str, Any]) -> Convert:
+        if node.get("logicalType") == "decimal":
+            return _decimal(node["precision"], node.get("scale", 0))
+        if kind in {"record", "error", "enum", "fixed"}:
+            return self._named(node["name"], node)
+        if kind == "array":
+            return _array(self.convert(node["items"]))
+        return _map(self.convert(node["values"])) if kind == "map" else self.convert(kind)
+
+    def _named(self, name: str, node: Mapping[str, Any] | None = None) -> Convert:
+        if name not in self._of_names:
+            self._of_names[name] = self._later(name)
+            found = self._names[name] if node is None else node
+            if found["type"] in {"record", "error"}:
+                self._of_names[name] = self._record(found["fields"])
+            elif found["type"] == "enum":
+                self._of_names[name] = _enum(found["symbols"])
+            else:
+                self._of_names[name] = _fixed(found["size"])
+        return self._of_names[name]
+
+    def _later(self, name: str) -> Convert:
+        """The conversion of a type that contains itself, which is being made."""
+
+        def convert(value: Any) -> Any:
+            return self._of_names[name](value)
+
+        return convert
+
+    def _union(self, branches: Sequence[Any]) -> Convert:
+        typed = [(branch_name(branch), self.convert(branch)) for branch in branches if branch != "null"]
+        names = ", ".join(branch_name(branch) for branch in branches)
+
+        def convert(value: Any) -> Any:
+            if value is None and "null" in branches:
+                return None
+            for tag, of in typed:
+                try:
+                    return tag, of(value)
+                except _Unfit:
+                    if len(typed) == 1:
+                        raise  # it names the field within
+            raise _Unfit(f"it is none of {names}")
+
+        return convert
+
+    def _record(self, fields: Sequence[Mapping[str, Any]]) -> Convert:
+        known = [
+            (field["name"], self.convert(field["type"]), "default" in field, _takes_null(field["type"]))
+            for field in fields
+        ]
+        names, drop = {field["name"] for field in fields}, self._drop
+
+        def convert(value: Any) -> dict[str, Any]:
+            if not isinstance(value, dict):
+                raise _Unfit("it is no object")
+            found = {}
+            for name, of, has_default, nullable in known:
+                if name in value:
+                    try:
+                        found[name] = of(value[name])
+                    except _Unfit as why:
+                        raise why.within(name) from None
+                elif not has_default and not nullable:
+                    raise _Unfit("it is missing, and the schema has no default", (name,))
+            if not drop and len(value) > len(names.intersection(value)):
+                unknown = next(name for name in value if name not in names)
+                raise _Unfit("the schema does not have the field", (unknown,))
+            return found
+
+        return convert
+
+
+def _takes_null(node: Any) -> bool:
+    return node == "null" or (isinstance(node, list) and "null" in node)
+
+
+def _null(value: Any) -> None:
+    if value is not None:
+        raise _Unfit("it is not null")
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Unfit("it is not true or false")
+    return value
+
+
+def _integer(limit: int) -> Convert:
+    def convert(value: Any) -> int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise _Unfit("it is no integer")
+        if not -limit <= value < limit:
+            raise _Unfit(f"it is no integer of {limit.bit_length()} bits")
+        return value
+
+    return convert
+
+
+def _number(largest: float) -> Convert:
+    def convert(value: Any) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise _Unfit("it is no number")
+        if abs(value) > largest:
+            raise _Unfit("the number is too large")
+        if float(value) != value:
+            raise _Unfit("the integer has more digits than a floating-point number")
+        return float(value)
+
+    return convert
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Unfit("it is no text")
+    return value
+
+
+def _bytes(value: Any) -> bytes:
+    try:
+        return base64.b64decode(_text(value), validate=True)
+    except (binascii.Error, ValueError):
+        raise _Unfit("it is not base64") from None
+
+
+def _enum(symbols: Sequence[str]) -> Convert:
+    known = frozenset(symbols)
+
+    def convert(value: Any) -> str:
+        if _text(value) not in known:
+            raise _Unfit("it is no symbol of the enum")
+        return str(value)
+
+    return convert
+
+
+def _fixed(size: int) -> Convert:
+    def convert(value: Any) -> bytes:
+        found = _bytes(value)
+        if len(found) != size:
+            raise _Unfit(f"it has {len(found)} bytes, not {size}")
+        return found
+
+    return convert
+
+
+def _array(of: Convert) -> Convert:
+    def convert(value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise _Unfit("it is no array")
+        found = []
+        for at, item in enumerate(value):
+            try:
+                found.append(of(item))
+            except _Unfit as why:
+                raise why.within(str(at)) from None
+        return found
+
+    return convert
+
+
+def _map(of: Convert) -> Convert:
+    def convert(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _Unfit("it is no object")
+        found = {}
+        for name, item in value.items():
+            try:
+                found[name] = of(item)
+            except _Unfit as why:
+                raise why.within(name) from None
+        return found
+
+    return convert
+
+
+def _decimal(precision: int, scale: int) -> Convert:
+    def convert(value: Any) -> Decimal:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise _Unfit("it is no decimal")
+        try:
+            found = Decimal(str(value))
+        except InvalidOperation:
+            raise _Unfit("it is no decimal") from None
+        if not found.is_finite() or found.adjusted() >= precision - scale:
+            raise _Unfit(f"it has more than {precision - scale} digits before the point")
+        exponent = found.normalize().as_tuple().exponent
+        if isinstance(exponent, int) and -exponent > scale:
+            raise _Unfit(f"it has more than {scale} digits after the point")
+        return found
+
+    return convert
+
+
+def _timestamp(value: Any) -> datetime:
+    found = _parsed(datetime.fromisoformat, value, "no time in RFC 3339")
+    if found.tzinfo is None:
+        raise _Unfit("the time has no offset from UTC")
+    return found
+
+
+def _local_timestamp(value: Any) -> datetime:
+    found = _parsed(datetime.fromisoformat, value, "no time in RFC 3339 without an offset")
+    if found.tzinfo is not None:
+        raise _Unfit("the time has an offset from UTC")
+    return found
+
+
+def _time(value: Any) -> time:
+    return _parsed(time.fromisoformat, value, "no time of day")
+
+
+def _date(value: Any) -> date:
+    return _parsed(date.fromisoformat, value, "no date")
+
+
+def _uuid(value: Any) -> str:
+    return str(_parsed(UUID, value, "no UUID"))
+
+
+def _parsed(parse: Callable[[str], T], value: Any, wanted: str) -> T:
+    try:
+        return parse(_text(value))
+    except ValueError:
+        raise _Unfit(f"it is {wanted}") from None
+
+
+_PRIMITIVE: Final[Mapping[str, Convert]] = {
+    "null": _null,
+    "boolean": _boolean,
+    "int": _integer(_INT),
+    "long": _integer(_LONG),
+    "float": _number(_LARGEST_FLOAT),
+    "double": _number(float("inf")),
+    "string": _text,
+    "bytes": _bytes,
+}
+_LOGICAL: Final[Mapping[tuple[str, str], Convert]] = {
+    ("long", "timestamp-millis"): _timestamp,
+    ("long", "timestamp-micros"): _timestamp,
+    ("long", "local-timestamp-millis"): _local_timestamp,
+    ("long", "local-timestamp-micros"): _local_timestamp,
+    ("int", "time-millis"): _time,
+    ("long", "time-micros"): _time,
+    ("int", "date"): _date,
+    ("string", "uuid"): _uuid,
+}

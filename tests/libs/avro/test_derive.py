@@ -1,0 +1,192 @@
+"""What a JSON Schema allows fits the Avro schema that is derived from it, and what has no counterpart is named."""
+
+import json
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hifi.avro.agreement import disagreements
+from hifi.avro.derive import derive
+from hifi.avro.encode import Encoder
+from hifi.avro.schema import AvroSchema, read_schema
+from hifi.errors import Misconfigured, Rejected
+
+
+def schema(tree: Any) -> AvroSchema:
+    return read_schema(json.dumps(tree))
+
+
+def data(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required or [],
+        "additionalProperties": False,
+    }
+
+
+ORDER = data(
+    ["id", "lines"],
+    id={"type": "integer", "minimum": -(2**40), "maximum": 2**40},
+    price={"type": "number"},
+    note={"type": ["string", "null"]},
+    state={"enum": ["NEW", "PAID"]},
+    size={"enum": ["10 x 10", "20 x 20"]},
+    flag={"const": True},
+    tags={"type": "object", "additionalProperties": {"type": "boolean"}},
+    customer={"$ref": "#/$defs/person"},
+    payer={"$ref": "#/$defs/person"},
+    lines={
+        "type": "array",
+        "items": data(
+            ["sku"],
+            sku={"type": "string"},
+            n={"anyOf": [{"type": "string"}, {"type": "integer", "maximum": 9, "minimum": 0}]},
+        ),
+    },
+    parent={"$ref": "#"},
+) | {
+    "$defs": {
+        "person": data(
+            name={"type": "string"}, friends={"type": "array", "items": {"$ref": "#/$defs/person"}}
+        )
+    }
+}
+
+PERSON = st.fixed_dictionaries({}, optional={"name": st.text(), "friends": st.just([])})
+LINE = st.fixed_dictionaries({"sku": st.text()}, optional={"n": st.text() | st.integers(0, 9)})
+ORDERS = st.fixed_dictionaries(
+    {"id": st.integers(-(2**40), 2**40), "lines": st.lists(LINE, max_size=3)},
+    optional={
+        "price": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-9, 9),
+        "note": st.text() | st.none(),
+        "state": st.sampled_from(["NEW", "PAID"]),
+        "size": st.sampled_from(["10 x 10", "20 x 20"]),
+        "flag": st.just(True),
+        "tags": st.dictionaries(st.text(), st.booleans(), max_size=3),
+        "customer": PERSON,
+        "payer": PERSON,
+        "parent": st.just({"id": 1, "lines": []}),
+    },
+)
+VALID = jsonschema_rs.validator_for(ORDER)
+ENCODE = Encoder(schema(derive(ORDER, "orders-eu")))
+
+
+@given(ORDERS)
+def test_each_value_that_the_json_schema_allows_fits_the_derived_schema(value: dict[str, Any]) -> None:
+    assert VALID.is_valid(value)
+    assert ENCODE(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"lines": []}, {"id": "1", "lines": []}, {"id": 1, "lines": [{}]}, {"id": 1, "lines": [], "x": 1}],
+)
+def test_what_it_does_not_allow_by_type_does_not_fit(value: dict[str, Any]) -> None:
+    assert not VALID.is_valid(value)
+    with pytest.raises(Rejected):
+        ENCODE(value)
+
+
+def test_the_derived_schema_agrees_with_its_json_schema_and_has_the_pipes_name() -> None:
+    derived = derive(ORDER, "orders-eu")
+    assert (derived["namespace"], derived["name"]) == ("hifi", "orders_eu")
+    assert disagreements(ORDER, "orders-eu", schema(derived), drop_unknown=False) == []
+
+
+@pytest.mark.parametrize(
+    ("json_schema", "where", "why"),
+    [
+        (data(**{"a-b": {"type": "string"}}), "/properties/a-b", "letters, digits and _"),
+        (data(a={}), "/properties/a", "any value"),
+        (data(a=True), "/properties/a", "any value"),
+        (data(a={"type": "object"}), "/properties/a", "object of any fields"),
+        (data(a={"type": "array"}), "/properties/a", "array of any values"),
+        (data(a={"allOf": [{"type": "string"}]}), "/properties/a", "`allOf`"),
+        (
+            data(a={"oneOf": [data(x={"type": "string"}), data(y={"type": "string"})]}),
+            "/properties/a",
+            "several objects",
+        ),
+        (data(a={"$ref": "http://x/y"}), "/properties/a", "no pointer"),
+        (data(a={"$ref": "#/properties/a"}), "/properties/a", "contains itself"),
+        (data(["b"], a={"type": "string"}), "its root", "`required` names b"),
+        ({"type": "string"}, "", "no `properties`"),
+        (
+            data(a={"type": "string"}) | {"additionalProperties": {"type": "string"}},
+            "its root",
+            "other names",
+        ),
+    ],
+)
+def test_what_has_no_counterpart_in_avro_is_named(json_schema: Any, where: str, why: str) -> None:
+    with pytest.raises(Misconfigured) as refused:
+        derive(json_schema, "orders")
+    assert where in str(refused.value)
+    assert why in str(refused.value)
+
+
+def field(name: str, of: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": of, **more}
+
+
+@pytest.mark.parametrize(
+    ("properties", "required", "fields", "problems"),
+    [
+        ({"a": {"type": "integer"}}, ["a"], [field("a", "long")], []),
+        ({"a": {"type": "integer", "minimum": 0, "maximum": 9}}, ["a"], [field("a", "int")], []),
+        (
+            {"a": {"type": "integer"}},
+            ["a"],
+            [field("a", "int")],
+            ["/a: the JSON Schema allows an integer, which does not fit int"],
+        ),
+        (
+            {"a": {"type": "string"}},
+            ["a"],
+            [field("a", {"type": "long", "logicalType": "timestamp-micros"})],
+            [],
+        ),
+        (
+            {"a": {"type": "number"}},
+            ["a"],
+            [field("a", {"type": "bytes", "logicalType": "decimal", "precision": 9})],
+            [],
+        ),
+        ({"a": {"type": "string"}}, [], [field("a", "string", default="")], []),
+        (
+            {"a": {"type": "string"}},
+            [],
+            [field("a", "string")],
+            ["/a: the JSON Schema allows null, which does not fit string"],
+        ),
+        (
+            {"a": {"type": "string"}},
+            ["a"],
+            [],
+            ["/a: the JSON Schema has the field, and the Avro schema does not"],
+        ),
+        (
+            {},
+            [],
+            [field("b", "int")],
+            ["/b: the Avro schema needs the field, and the JSON Schema does not have it"],
+        ),
+        (
+            {"a": data(["x"], x={"type": "string"})},
+            ["a"],
+            [field("a", ["null", {"type": "record", "name": "A", "fields": [field("x", "long")]}])],
+            ["/a/x: the JSON Schema allows a text, which does not fit long"],
+        ),
+    ],
+)
+def test_a_declared_schema_that_does_not_take_what_the_json_schema_allows_is_found(
+    properties: Any, required: Any, fields: Any, problems: list[str]
+) -> None:
+    one = data([*required, "id"], id={"type": "boolean"}, **properties)
+    declared = schema({"type": "record", "name": "R", "fields": [field("id", "boolean"), *fields]})
+    assert disagreements(one, "orders", declared, drop_unknown=False) == problems

@@ -1,0 +1,148 @@
+"""What `decode` writes, `Encoder` reads; what does not fit names its field."""
+
+import io
+import json
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import orjson
+import pytest
+from fastavro.utils import generate_many
+
+from hifi.avro.decode import decode
+from hifi.avro.encode import Encoder
+from hifi.avro.schema import InvalidSchema, read_schema
+from hifi.errors import Rejected
+
+
+def of(base: str, logical: str, **more: Any) -> dict[str, Any]:
+    return {"type": base, "logicalType": logical, **more}
+
+
+def record(name: str = "R", **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": each, "type": of} for each, of in fields.items()],
+    }
+
+
+EVERYTHING = record(
+    a="null",
+    b="boolean",
+    c="int",
+    d="long",
+    f="double",
+    g="string",
+    h="bytes",
+    i={"type": "enum", "name": "E", "symbols": ["X", "Y"]},
+    j={"type": "fixed", "name": "F", "size": 3},
+    k={
+        "type": "array",
+        "items": ["null", "long", {"type": "map", "values": "string"}, record("In", x="int")],
+    },
+    l=of("bytes", "decimal", precision=12, scale=4),
+    m=of("long", "timestamp-micros"),
+    n=of("int", "date"),
+    o=of("long", "time-micros"),
+    p=of("string", "uuid"),
+    q=of("long", "local-timestamp-millis"),
+    r=["null", "In"],
+)
+TREE = record("Tree", value="int", children={"type": "array", "items": "Tree"})
+
+
+@pytest.mark.parametrize("tree", [EVERYTHING, TREE])
+def test_a_value_that_was_decoded_is_encoded_to_the_same_bytes(tree: Any) -> None:
+    schema = read_schema(json.dumps(tree))
+    encode = Encoder(schema)
+    values = (
+        generate_many(schema.parsed, 50)
+        if tree is EVERYTHING
+        else [{"value": 1, "children": [{"value": 2, "children": []}]}]
+    )
+    for value in values:
+        if tree is EVERYTHING:
+            value["l"] = Decimal("-12345678.0001")  # those that are made up have too many digits
+            value["p"] = UUID(int=7)  # and no hyphens
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, schema.parsed, value)
+        text = decode(schema, stream.getvalue())
+        assert encode(orjson.loads(text)) == stream.getvalue(), text
+
+
+@pytest.mark.parametrize(
+    ("fields", "value", "pointer", "why"),
+    [
+        ({"a": "int"}, {}, "/a", "missing"),
+        ({"a": "int"}, {"a": 1, "b": 1}, "/b", "does not have the field"),
+        ({"a": "int"}, {"a": True}, "/a", "no integer"),
+        ({"a": "int"}, {"a": 2**31}, "/a", "32 bits"),
+        ({"a": "long"}, {"a": 2**63}, "/a", "64 bits"),
+        ({"a": "float"}, {"a": 1e39}, "/a", "too large"),
+        ({"a": "string"}, {"a": 1}, "/a", "no text"),
+        ({"a": "bytes"}, {"a": "!"}, "/a", "base64"),
+        ({"a": ["null", "int"]}, {"a": "x"}, "/a", "no integer"),
+        ({"a": ["int", "boolean"]}, {"a": "x"}, "/a", "none of int, boolean"),
+        (
+            {"a": record("In", x={"type": "array", "items": "int"})},
+            {"a": {"x": [1, "2"]}},
+            "/a/x/1",
+            "no integer",
+        ),
+        ({"a": {"type": "map", "values": "int"}}, {"a": {"k/y": "2"}}, "/a/k~1y", "no integer"),
+        ({"a": of("bytes", "decimal", precision=4, scale=2)}, {"a": "100.00"}, "/a", "2 digits before"),
+        ({"a": of("bytes", "decimal", precision=4, scale=2)}, {"a": "0.001"}, "/a", "2 digits after"),
+        ({"a": of("long", "timestamp-millis")}, {"a": "2026-01-01T00:00:00"}, "/a", "no offset"),
+        ({"a": of("long", "timestamp-millis")}, {"a": "soon"}, "/a", "RFC 3339"),
+        ({"a": {"type": "enum", "name": "E", "symbols": ["X"]}}, {"a": "Z"}, "/a", "no symbol"),
+    ],
+)
+def test_what_does_not_fit_names_the_field_and_none_of_its_values(
+    fields: Any, value: Any, pointer: str, why: str
+) -> None:
+    with pytest.raises(Rejected) as refused:
+        Encoder(read_schema(json.dumps(record(**fields))))(value)
+    assert (refused.value.reason, refused.value.pointer) == ("avro-schema", pointer)
+    assert why in refused.value.detail
+    assert pointer in refused.value.detail
+
+
+def test_unknown_fields_are_dropped_if_that_is_asked_for() -> None:
+    schema = read_schema(json.dumps(record(a="int")))
+    assert Encoder(schema, "drop")({"a": 1, "b": 2}) == Encoder(schema)({"a": 1})
+
+
+def test_values_that_are_nested_without_bound_are_refused_and_end_no_process() -> None:
+    schema = read_schema(json.dumps(record("L", next=["null", "L"])))
+    with pytest.raises(Rejected, match="too deeply"):
+        decode(schema, b"\x02" * 100_000 + b"\0")
+    nested: Any = None
+    for _ in range(5000):
+        nested = {"next": nested}
+    with pytest.raises(Rejected, match="too deeply"):
+        Encoder(schema)(nested)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": "array", "items": "null"}',
+        '{"type": "array", "items": {"type": "record", "name": "R", "fields": []}}',
+        '{"type": "record", "name": "9", "fields": []}',
+        '{"type": "record", "name": "R"}',
+        '["int", "int"]',
+        '["int", ["null"]]',
+        '{"type": "fixed", "name": "F", "size": -1}',
+        '"Unknown"',
+        "{",
+        "3",
+        "null",
+        "[" * 100 + "]" * 100,
+    ],
+)
+def test_what_is_no_schema_or_could_stand_for_endless_values_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSchema):
+        read_schema(text)

@@ -1,0 +1,133 @@
+"""Kafka destinations that write Avro: Confluent's deserializer reads it, and what does not fit is a dead letter."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from egest_stream import EgestStream, outcomes, running_egest, texts
+from tests.schema_registry import SchemaRegistryProcess, schema_registry
+
+from hifi.connectors.installed import read_settings
+from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.errors import Misconfigured, Retryable
+from hifi.pipe.model import ConnectorDestination, Pipe
+from hifi.pipe_check import completed
+
+MADE = b"1970-01-01T00:00:01.000002Z"
+DECLARED = {
+    "type": "record",
+    "name": "Made",
+    "fields": [
+        {"name": "number", "type": "int"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ],
+}
+
+
+def pipe(kafka: str, topic: str, avro: dict[str, Any]) -> Pipe:
+    """A pipe with a JSON Schema."""
+    settings = {"bootstrap": kafka, "topic": topic, "positions_topic": f"{topic}-positions"}
+    properties = {"number": {"type": "integer"}, "note": {"type": "string"}}
+    return Pipe.model_validate(
+        {
+            "pipe": "flights",
+            "source": {"keys": [{"sha256": "0" * 64}]},
+            "normalize": {"schema": {"type": "object", "required": ["number"], "properties": properties}},
+            "destinations": [
+                {"name": "d", "kind": "kafka", "settings": {**settings, "format": "avro", "avro": avro}}
+            ],
+        }
+    )
+
+
+def writer(declared: Pipe) -> DestinationWriter:
+    (destination,) = declared.destinations
+    assert isinstance(destination, ConnectorDestination)
+    kind, settings = read_settings(destination)
+    return kind.open(settings, WriterContext("s", "flights", "d", 16, 10.0))
+
+
+def outbound(offset: int, **data: Any) -> OutboundEvent:
+    return OutboundEvent(orjson.dumps(data), "application/json", {}, b"k", 0, offset, 0)
+
+
+async def values(kafka: str, topic: str, registry: SchemaRegistryProcess, count: int) -> list[Any]:
+    """The values of a topic, read with Confluent's deserializer."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, isolation_level="read_committed")
+    await consumer.start()
+    found: list[bytes] = []
+    try:
+        tp = TopicPartition(topic, 0)
+        consumer.assign([tp])
+        consumer.seek(tp, 0)
+        async with asyncio.timeout(60):
+            while len(found) < count:
+                for records in (await consumer.getmany(tp, timeout_ms=200)).values():
+                    found += [record.value for record in records]
+    finally:
+        await consumer.stop()
+
+    def read() -> list[Any]:
+        deserialize = AvroDeserializer(registry.confluent())
+        return [deserialize(value, SerializationContext(topic, MessageField.VALUE)) for value in found]
+
+    return await asyncio.to_thread(read)
+
+
+async def test_confluents_deserializer_reads_what_is_written_and_what_does_not_fit_is_a_dead_letter(
+    kafka: str, stream: EgestStream, topic: Callable[..., Awaitable[str]], tmp_path: Path
+) -> None:
+    out, other = await topic(1, prefix="out"), await topic(1, prefix="out")
+    async with schema_registry(kafka, tmp_path) as registry:
+        published = completed(pipe(kafka, out, {"registry": registry.declared}))
+        async with running_egest(stream, published):
+            data: list[dict[str, Any]] = [
+                {"number": 1},
+                {"number": 2, "note": "x"},
+                {"number": "3"},
+                {"number": 4, "more": 1},
+            ]
+            await stream.enriched(*(stream.record(key="k", data=each) for each in data))
+            receipts = await stream.receipts(4)
+            letters = [texts(one) for one in await stream.read(stream.topics.dead_letter)]
+        assert outcomes(receipts) == ["delivered", "delivered", "dead-letter", "dead-letter"]
+        assert {one["hifi_reason"] for one in letters} == {"avro-schema"}
+        assert sorted(one["hifi_detail"].split(" ")[0] for one in letters) == ["/more", "/number"]
+        assert await values(kafka, out, registry, 2) == [
+            {"number": 1, "note": None},
+            {"number": 2, "note": "x"},
+        ]
+        assert (await registry.client().newest(f"{out}-value")).id == 1
+
+        # A schema of its own; the registry is away at first.
+        await registry.kill()
+        avro = {"registry": registry.declared, "subject": "made", "unknown_fields": "drop"}
+        one = writer(pipe(kafka, other, avro | {"schema": DECLARED}))
+        with pytest.raises(Retryable, match="does not answer"):
+            await one.write([outbound(1, number=1, at=MADE.decode())])
+        await registry.start()
+        await one.write([outbound(1, number=1, at=MADE.decode(), more=2)])
+        await one.close()
+        [value] = await values(kafka, other, registry, 1)
+        assert (value["number"], value["at"].microsecond, value["at"].second) == (1, 2, 1)
+
+        newest = writer(pipe(kafka, other, avro | {"schema": "newest"}))
+        await newest.write([outbound(2, number=2, at=MADE.decode())])
+        await newest.close()
+        assert [each["number"] for each in await values(kafka, other, registry, 2)] == [1, 2]
+
+        changed = {**DECLARED, "fields": [*DECLARED["fields"], {"name": "must", "type": "string"}]}
+        refused = writer(pipe(kafka, other, avro | {"schema": changed}))
+        with pytest.raises(Misconfigured, match="incompatible"):
+            await refused.write([outbound(3, number=3, at=MADE.decode(), must="x")])
+        await refused.close()
+        absent = writer(pipe(kafka, other, avro | {"schema": changed, "register": False}))
+        with pytest.raises(Misconfigured, match="40403"):
+            await absent.write([outbound(3, number=3, at=MADE.decode(), must="x")])
+        await absent.close()
