@@ -7,13 +7,17 @@ from typing import Final
 
 from hifi import log, metrics
 from hifi.accept.source_report import SourceReport, seconds_left
+from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.pipe.source import Backfill
 from hifi.stages.stage_monitor import StageMonitor, StageReadings
+from hifi_collect.pace.backfill_rate import CPU
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.settings import CollectSettings
 
 _LOOK_S: Final = 0.5
 """Time between two readings of the mesh, seconds."""
+_SCARCE_S: Final = 0.03
+"""Fetch interval from which CPU time is scarce on this machine: the hops of the mesh take longer by as much."""
 _EGEST_BOUND_S: Final = 5.0
 """Egest's least bound, seconds: its committed offsets wait for the slowest request of a destination."""
 _GAUGES: Final = (
@@ -91,7 +95,8 @@ class SourcePaces:
     def _adjust(self, found: StageReadings) -> float:
         """Set the rates of all backfills; returns the time until the next reading, seconds."""
         late = [one for one in found.stages if one.lag_s > one.bound_s]
-        latest = max(late, key=lambda one: one.lag_s).service if late else ""
+        scarce = CPU if FETCH_INTERVAL.seconds > _SCARCE_S else ""
+        latest = max(late, key=lambda one: one.lag_s).service if late else scarce
         for pace in self._paces.values():
             if pace.active:
                 pace.rate.update(latest)

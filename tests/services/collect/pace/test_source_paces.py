@@ -1,11 +1,15 @@
 """All backfills yield to a late stage at once, and only backfills."""
 
+from types import SimpleNamespace
+
+import pytest
 from prometheus_client import REGISTRY
 
 from hifi.pipe.source import Backfill
 from hifi.stages.stage_lag import StageReading
 from hifi.stages.stage_monitor import StageReadings
-from hifi_collect.pace.backfill_rate import START
+from hifi_collect.pace import source_paces
+from hifi_collect.pace.backfill_rate import CPU, START
 from hifi_collect.pace.source_paces import SourcePaces
 from hifi_collect.settings import CollectSettings
 
@@ -15,7 +19,11 @@ def readings(**lag_s: float) -> StageReadings:
     return StageReadings(0.0, stages, 0.0)
 
 
-async def test_every_source_with_a_backfill_yields_to_the_latest_stage() -> None:
+async def test_every_source_with_a_backfill_yields_to_the_latest_stage_and_to_scarce_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interval = SimpleNamespace(seconds=0.02)
+    monkeypatch.setattr(source_paces, "FETCH_INTERVAL", interval)
     paces = SourcePaces(CollectSettings(), 4)
     filling, live = paces.begin("filling", Backfill(rate=1000)), paces.begin("live", Backfill(rate=1000))
     await filling.turn(1)
@@ -27,6 +35,9 @@ async def test_every_source_with_a_backfill_yields_to_the_latest_stage() -> None
     paces._adjust(readings(normalize=0.5, enrich=0.9))
     assert filling.rate.late == ""
     assert filling.rate.per_s > slow
+    interval.seconds = 0.05
+    paces._adjust(readings(normalize=0.5, enrich=0.9))
+    assert filling.rate.late == CPU
 
 
 async def test_metrics_have_the_sources_that_are_read() -> None:

@@ -324,7 +324,9 @@ async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: s
         await expect(page.locator("#minutes thead")).to_contain_text("Backfill")
         await expect(page.locator("#minutes tbody tr").last).to_contain_text("3")
         await tell(remaining=0, late="enrich", backfill=True)
-        await expect(shown.locator('[data-is="end"]')).to_have_text("in 0 s, enrich is late", timeout=15_000)
+        await expect(shown.locator('[data-is="end"]')).to_have_text(
+            "in 0 s, held back by enrich", timeout=15_000
+        )
         await tell(remaining=0, backfill=False)
         await expect(shown.locator('[data-is="state"]')).to_have_text("live", timeout=15_000)
 
