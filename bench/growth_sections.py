@@ -35,7 +35,7 @@ MOST_HARM_OF_A_SENDER = 1.2
 WITHOUT_BACKFILL, BESIDE_BACKFILL = "no backfill", "a backfill of 200,000 records"
 BACKFILL_TEXT = (
     "## A backfill beside live events\n\nThe source of another pipe is a Kafka topic, which has 200,000 records before "
-    "it is read, at the default rate of at most 2,000 a second. The figures are those of the first pipe, before and "
+    "it is read, at the default rate of at most 1,000 a second. The figures are those of the first pipe, before and "
     "during the backfill, in the same warm mesh.\n\n"
 )
 MOST_HARM_OF_A_BACKFILL = 1.2

@@ -17,7 +17,7 @@ class SourceReport(TypedDict):
     limit_per_s: float
     """Rate of the backfill at the moment."""
     late: str
-    """The stage of the mesh for whose sake the backfill is slower than declared; empty: none."""
+    """What holds the backfill back: the stage that is late, or `scarce CPU`; empty: nothing."""
 
 
 def seconds_left(report: SourceReport) -> float | None:

@@ -72,10 +72,10 @@ class Backfill(StrictModel):
     """The rate of events that were in a source before they could be read, such as a snapshot. New events have none."""
 
     rate: PerSecond = Field(
-        2000,
+        1000,
         ge=1,
         description="Largest rate of the backfill over all instances of collect, such as `2000/s`, at least `1/s`. It"
-        " is lower while the mesh is late.",
+        " is lower while the mesh is late or CPU time is scarce.",
     )
     after: Seconds = Field(
         60,

@@ -50,13 +50,14 @@ class StageMonitor:
         """
         self._bootstrap = bootstrap
         self._topics = topics
-        self._stages = {
+        self.stages = {
             topics.raw: StageLag("normalize", bound_s),
             topics.normalized: StageLag("enrich", bound_s),
             topics.enriched: StageLag(EGEST, egest_bound_s),
         }
+        """Topic to the stage that reads it."""
         self._enriched = OutputProgress()
-        self._inputs = [TopicPartition(topic, each) for topic in self._stages for each in range(partitions)]
+        self._inputs = [TopicPartition(topic, each) for topic in self.stages for each in range(partitions)]
         tiers = [topics.retry_in(tier) for tier in topics.tiers]
         self._retries = [TopicPartition(topic, each) for topic in tiers for each in range(partitions)]
         self._readable = True
@@ -99,21 +100,21 @@ class StageMonitor:
 
     async def _read(self, consumer: Any, admin: Any) -> StageReadings:
         committed = {
-            topic: await self._committed(admin, stage.service, topic) for topic, stage in self._stages.items()
+            topic: await self._committed(admin, stage.service, topic) for topic, stage in self.stages.items()
         }
         found: dict[TopicPartition, int] = await consumer.end_offsets(self._inputs + self._retries)
         now_s = monotonic_s()
         self._note_retries(now_s, sum(found[tp] for tp in self._retries))
-        ends: dict[str, dict[int, int]] = {topic: {} for topic in self._stages}
+        ends: dict[str, dict[int, int]] = {topic: {} for topic in self.stages}
         for tp in self._inputs:
             ends[tp.topic][tp.partition] = found[tp]
         normalized, enriched = self._topics.normalized, self._topics.enriched
         committed[normalized] = self._enriched.completed(
             ends[normalized], committed[normalized], ends[enriched]
         )
-        for topic, stage in self._stages.items():
+        for topic, stage in self.stages.items():
             stage.add(now_s, ends[topic], committed[topic])
-        readings = [reading for stage in self._stages.values() if (reading := stage.read()) is not None]
+        readings = [reading for stage in self.stages.values() if (reading := stage.read()) is not None]
         return StageReadings(now_s, readings, self._retried_s)
 
     async def _committed(self, admin: Any, service: str, topic: str) -> dict[int, int]:

@@ -47,5 +47,6 @@ class CollectSettings(ServiceSettings, ControlSettings):
     collect_backfill_lag_s: float = Field(
         1,
         gt=0,
-        description="Backfills of sources slow down while normalize, enrich or egest is later than this, seconds.",
+        description="Backfills of sources slow down while normalize or enrich is later than this, seconds, or egest is"
+        " later than 5 s (or this, if it is more).",
     )

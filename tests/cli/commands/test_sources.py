@@ -22,11 +22,11 @@ def test_a_backfill_has_figures_with_units_and_an_expected_end() -> None:
     text = shown()
     for part in ("orders", "backfill", "1,500,000", "8,500,000", "2,000", "events", "ev/s", "in 73 min"):
         assert part in text
-    assert "is late" not in text
+    assert "held back" not in text
 
 
 def test_what_holds_a_backfill_back_is_named_and_an_end_that_is_not_in_sight_is_said() -> None:
-    assert "enrich is late" in shown(late="enrich")
+    assert "held back by enrich" in shown(late="enrich")
     text = shown(left_s=None)
     assert "not in sight" in text
     assert "live" in shown(backfill=False)

@@ -101,3 +101,25 @@ async def test_a_backlog_keeps_its_rate_beside_live_events_and_its_minutes_balan
         assert sum(one["backfill"] for one in minutes["minutes"]) == BACKLOG
         assert sum(one["lost"] for one in minutes["minutes"]) == 0
         assert sum(one["in_flight"] for one in minutes["minutes"]) == BACKLOG + LIVE, "enrich does not run"
+
+
+async def test_a_backfill_yields_while_a_stage_is_late_and_speeds_up_again(kafka: str, log: Path) -> None:
+    async with collected_stream(kafka, log) as stream:
+        port = free_port()
+        await stream.put(range(20_000), timestamp_ms=round(time.time() * 1000) - OLD_MS)
+        await stream.publish(stream.pipe(backfill={"rate": f"{RATE}/s"}))
+        normalize, _ = await stream.start("normalize")
+        await stream.start("observe", observe_port=port, observe_live_interval_s=0.2)
+        await stream.start("collect")
+
+        async def source(wanted: Any) -> None:
+            await seen(
+                port, "orders", lambda found: found["now"]["source"] and wanted(found["now"]["source"])
+            )
+
+        # On a busy machine scarce CPU holds it back, too, but not below a fifth.
+        await source(lambda one: one["late"] != "normalize" and one["limit_per_s"] > RATE * 0.15)
+        await stream.kill(normalize)
+        await source(lambda one: one["late"] == "normalize" and one["limit_per_s"] < RATE * 0.05)
+        await stream.start("normalize")
+        await source(lambda one: one["late"] != "normalize" and one["limit_per_s"] > RATE * 0.06)

@@ -76,7 +76,7 @@ def sources_table(rows: list[dict[str, Any]], now_s: float, title: str | None = 
 def _end(row: dict[str, Any], now_s: float) -> str:
     if not row["backfill"]:
         return "-"
-    held = f", {row['late']} is late" if row["late"] else ""
+    held = f", held back by {row['late']}" if row["late"] else ""
     if row["left_s"] is None:
         return f"not in sight: as much comes in as is read{held}"
     return f"{local_time(now_s + row['left_s'])}, in {duration(row['left_s'])}{held}"

@@ -8,8 +8,12 @@ from typing import Final
 START: Final = 0.25
 """Share of the rate at which a backfill begins."""
 LEAST: Final = 0.02
-"""Share of the rate that remains under any pressure."""
+"""Share of the rate that remains however late the mesh is."""
+LEAST_OF_CPU: Final = 0.2
+"""Share of the rate that remains where only CPU time is scarce: other programs may be the cause."""
+CPU: Final = "scarce CPU"
 _DECREASE: Final = 0.7
+_DECREASE_OF_CPU: Final = 0.9
 _INCREASE: Final = 0.05
 """Share of the rate that is added with each reading without a late stage."""
 _LEAST_PER_S: Final = 1.0
@@ -27,7 +31,7 @@ class BackfillRate:
         self._declared_per_s = declared_per_s
         self._share = START
         self.late = ""
-        """The stage that is late; empty: none."""
+        """The stage that is late, or `CPU`; empty: none."""
 
     @property
     def per_s(self) -> float:
@@ -35,9 +39,12 @@ class BackfillRate:
         return max(_LEAST_PER_S, self._declared_per_s * self._share)
 
     def update(self, late: str) -> None:
-        """Take a reading of the mesh: the stage that is late, or empty."""
+        """Take a reading of the mesh: the stage that is late, `CPU`, or empty."""
         self.late = late
-        if late:
+        if late == CPU:
+            more = min(self._share + _INCREASE, LEAST_OF_CPU)
+            self._share = max(more, self._share * _DECREASE_OF_CPU)
+        elif late:
             self._share = max(LEAST, self._share * _DECREASE)
         else:
             self._share = min(1.0, self._share + _INCREASE)

@@ -5,21 +5,29 @@ import contextlib
 import math
 from typing import Final
 
-from hifi import metrics
+from hifi import log, metrics
 from hifi.accept.source_report import SourceReport, seconds_left
+from hifi.kafka.fetch_interval import FETCH_INTERVAL
 from hifi.pipe.source import Backfill
 from hifi.stages.stage_monitor import StageMonitor, StageReadings
+from hifi_collect.pace.backfill_rate import CPU
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.settings import CollectSettings
 
 _LOOK_S: Final = 0.5
 """Time between two readings of the mesh, seconds."""
+_SCARCE_S: Final = 0.03
+"""Fetch interval from which CPU time is scarce on this machine: the hops of the mesh take longer by as much."""
+_EGEST_BOUND_S: Final = 5.0
+"""Egest's least bound, seconds: its committed offsets wait for the slowest request of a destination."""
 _GAUGES: Final = (
     metrics.SOURCE_READ,
     metrics.SOURCE_REMAINING,
     metrics.SOURCE_LEFT,
     metrics.BACKFILL_LIMIT,
 )
+
+logger = log.get(__name__)
 
 
 class SourcePaces:
@@ -65,7 +73,7 @@ class SourcePaces:
         try:
             while True:
                 if any(pace.active for pace in self._paces.values()):
-                    if watching is None:
+                    if watching is None or watching.done():
                         watching = asyncio.create_task(self._watch())
                 elif watching is not None:
                     await _cancel(watching)
@@ -77,13 +85,18 @@ class SourcePaces:
 
     async def _watch(self) -> None:
         settings, bound_s = self._settings, self._settings.collect_backfill_lag_s
-        monitor = StageMonitor(settings.kafka, settings.topics, self._partitions, bound_s, bound_s)
-        await monitor.run(self._adjust, lambda: None)
+        egest_bound_s = max(bound_s, _EGEST_BOUND_S)
+        monitor = StageMonitor(settings.kafka, settings.topics, self._partitions, bound_s, egest_bound_s)
+        try:
+            await monitor.run(self._adjust, lambda: None)
+        except Exception:
+            logger.exception("mesh-unwatched")
 
     def _adjust(self, found: StageReadings) -> float:
         """Set the rates of all backfills; returns the time until the next reading, seconds."""
         late = [one for one in found.stages if one.lag_s > one.bound_s]
-        latest = max(late, key=lambda one: one.lag_s).service if late else ""
+        scarce = CPU if FETCH_INTERVAL.seconds > _SCARCE_S else ""
+        latest = max(late, key=lambda one: one.lag_s).service if late else scarce
         for pace in self._paces.values():
             if pace.active:
                 pace.rate.update(latest)

@@ -220,7 +220,7 @@ def _expected_end(source: dict[str, Any]) -> str:
     """When the backfill of a source is expected to end; must match `expectedEnd` in pipe.js."""
     if not source["backfill"]:
         return _UNKNOWN
-    held = f", {source['late']} is late" if source["late"] else ""
+    held = f", held back by {source['late']}" if source["late"] else ""
     left_s = source["left_s"]
     if left_s is None:
         return f"not in sight{held}"

@@ -7,7 +7,7 @@ import pytest
 from hifi.accept.source_report import SourceReport, add_up, seconds_left
 from hifi.pipe.source import Backfill
 from hifi_collect.pace import source_pace
-from hifi_collect.pace.backfill_rate import LEAST, START, BackfillRate
+from hifi_collect.pace.backfill_rate import CPU, LEAST, LEAST_OF_CPU, START, BackfillRate
 from hifi_collect.pace.catch_up import CatchUp
 from hifi_collect.pace.progress import PartitionExtent, SourceProgress
 from hifi_collect.pace.source_pace import SourcePace
@@ -59,6 +59,23 @@ def test_a_late_stage_slows_the_backfill_to_a_minimum_and_calm_gives_the_whole_r
         rate.update("")
     assert (rate.per_s, rate.late) == (2000, "")
     assert BackfillRate(1).per_s == 1
+
+
+def test_scarce_cpu_slows_the_backfill_less_than_a_late_stage() -> None:
+    rate = BackfillRate(2000)
+    for _ in range(20):
+        rate.update("")
+    rate.update(CPU)
+    assert (rate.per_s, rate.late) == (1800, CPU)
+    for _ in range(40):
+        rate.update(CPU)
+    assert rate.per_s == 2000 * LEAST_OF_CPU
+    for _ in range(40):
+        rate.update("enrich")
+    assert rate.per_s == 2000 * LEAST
+    for _ in range(10):
+        rate.update(CPU)
+    assert rate.per_s == 2000 * LEAST_OF_CPU, "the stage is no longer late"
 
 
 class _Clock:

@@ -17,6 +17,7 @@ from tests.stream_process import PARTITIONS
 from hifi.event import Record
 from hifi.health import Health
 from hifi.kafka.producer import Producer
+from hifi.stages import stage_monitor
 from hifi_ingest.admission import backlog_monitor
 from hifi_ingest.admission.backlog_limit import BacklogLimit
 from hifi_ingest.admission.backlog_monitor import BacklogMonitor
@@ -155,7 +156,7 @@ async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
     monitor = BacklogMonitor(kafka, topics, PARTITIONS, limit, Health("ingest", "test"), 1.0)
     producer = Producer(kafka, "test")
     await producer.start()
-    stage = monitor._stages[topics.enriched]
+    stage = monitor._stages.stages[topics.enriched]
 
     async def deliver() -> None:
         """Egest gets more than it completes; deliveries to a destination that is down go to the retrier."""
@@ -191,7 +192,7 @@ async def test_a_backlog_of_egest_counts_unless_a_destination_is_the_cause(
 
 
 async def test_without_kafka_the_backlog_limits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog_monitor, "_RETRY_S", 0.05)
+    monkeypatch.setattr(stage_monitor, "_RETRY_S", 0.05)
     health, limit = Health("ingest", "test"), BacklogLimit()
     limit.rate_per_s = 1.0
     monitor = BacklogMonitor("127.0.0.1:9", Stream("", "s").topics, 1, limit, health, 1.0)

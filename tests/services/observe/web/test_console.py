@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import orjson
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, async_playwright, expect
@@ -290,6 +291,44 @@ async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafk
         await expect(page.locator("#pipes svg.strip")).to_have_attribute(
             "aria-label", re.compile("1 provisional"), timeout=15_000
         )
+
+
+async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: str, page: Page) -> None:
+    async with new_stream(kafka) as stream, stream.observing() as (observatory, url):
+        minute = now_us() // 60_000_000 - 2
+        rows = [stream.fields(0, minute) | {event.ORIGIN: event.BACKFILL} for _ in range(3)]
+        await stream.write("raw", 0, rows)
+        await stream.commit(0)
+
+        async def tell(**changes: object) -> None:
+            source = {
+                "backfill": True, "done": 1_500_000, "remaining": 8_500_000, "read_per_s": 1_990.0,
+                "arriving_per_s": 45.0, "limit_per_s": 2_000.0, "late": "",
+            } | changes  # fmt: skip
+            report = {"service": "collect", "epoch": "c" * 16, "sources": {"flights": source}}
+            await stream.write("accepted", 0, [{}], [orjson.dumps(report)])
+
+        async with asyncio.timeout(120):
+            while minute not in observatory.store.minutes["flights"]:
+                await asyncio.sleep(0.05)
+        await tell()
+        async with asyncio.timeout(30):
+            while not (await get_json(url, "/api/v1/pipes/flights"))["now"]["source"]:
+                await asyncio.sleep(0.05)
+        for theme, width in (("light", 1280), ("dark", 400)):
+            await tell()
+            await check_page(page, f"{url}/pipes/flights", "pipe-backfill", theme, width)
+        shown = page.locator("#source")
+        await expect(shown.locator('[data-is="remaining"]')).to_have_text("8,500,000 events")
+        await expect(shown.locator('[data-is="end"]')).to_have_text("in 73 min")
+        await expect(page.locator("#minutes thead")).to_contain_text("Backfill")
+        await expect(page.locator("#minutes tbody tr").last).to_contain_text("3")
+        await tell(remaining=0, late="enrich", backfill=True)
+        await expect(shown.locator('[data-is="end"]')).to_have_text(
+            "in 0 s, held back by enrich", timeout=15_000
+        )
+        await tell(remaining=0, backfill=False)
+        await expect(shown.locator('[data-is="state"]')).to_have_text("live", timeout=15_000)
 
 
 async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str) -> None:

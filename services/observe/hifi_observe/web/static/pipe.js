@@ -114,7 +114,7 @@ function breakerDetails(breaker) {
 /** When the backfill of a source is expected to end; must match `_expected_end` on the server. */
 function expectedEnd(source) {
   if (!source.backfill) return "–";
-  const held = source.late ? `, ${source.late} is late` : "";
+  const held = source.late ? `, held back by ${source.late}` : "";
   if (source.left_s === null) return `not in sight${held}`;
   const minutes = Math.round(source.left_s / 60);
   const left = source.left_s < 100 ? `${source.left_s} s` : minutes < 100 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;

@@ -1,0 +1,53 @@
+"""All backfills yield to a late stage at once, and only backfills."""
+
+from types import SimpleNamespace
+
+import pytest
+from prometheus_client import REGISTRY
+
+from hifi.pipe.source import Backfill
+from hifi.stages.stage_lag import StageReading
+from hifi.stages.stage_monitor import StageReadings
+from hifi_collect.pace import source_paces
+from hifi_collect.pace.backfill_rate import CPU, START
+from hifi_collect.pace.source_paces import SourcePaces
+from hifi_collect.settings import CollectSettings
+
+
+def readings(**lag_s: float) -> StageReadings:
+    stages = [StageReading(name, 1.0, late_s, 10, 10, 6.0, True) for name, late_s in lag_s.items()]
+    return StageReadings(0.0, stages, 0.0)
+
+
+async def test_every_source_with_a_backfill_yields_to_the_latest_stage_and_to_scarce_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interval = SimpleNamespace(seconds=0.02)
+    monkeypatch.setattr(source_paces, "FETCH_INTERVAL", interval)
+    paces = SourcePaces(CollectSettings(), 4)
+    filling, live = paces.begin("filling", Backfill(rate=1000)), paces.begin("live", Backfill(rate=1000))
+    await filling.turn(1)
+    paces._adjust(readings(normalize=1.5, enrich=4.0, egest=0.2))
+    assert filling.rate.late == "enrich"
+    assert filling.rate.per_s < 1000 * START
+    assert (live.rate.late, live.rate.per_s) == ("", 1000 * START)
+    slow = filling.rate.per_s
+    paces._adjust(readings(normalize=0.5, enrich=0.9))
+    assert filling.rate.late == ""
+    assert filling.rate.per_s > slow
+    interval.seconds = 0.05
+    paces._adjust(readings(normalize=0.5, enrich=0.9))
+    assert filling.rate.late == CPU
+
+
+async def test_metrics_have_the_sources_that_are_read() -> None:
+    def left_s(pipe: str) -> float | None:
+        return REGISTRY.get_sample_value("hifi_collect_source_left_seconds", {"pipe": pipe})
+
+    paces = SourcePaces(CollectSettings(), 4)
+    paces.begin("metered", Backfill())
+    assert set(paces.reports()) == {"metered"}
+    assert left_s("metered") == 0
+    paces.end("metered")
+    assert paces.reports() == {}
+    assert left_s("metered") is None
