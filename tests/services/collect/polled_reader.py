@@ -49,12 +49,11 @@ class RawEnd:
         return found
 
 
-async def kill_reader(stream: CollectedStream, instances: list[Instance]) -> None:
-    """Kill -9 the instance that reads the source; the others are only candidates."""
+async def take_reader(instances: list[Instance]) -> Instance:
+    """The instance that reads the source, removed from the list; the others are only candidates."""
     counts = [await asyncio.to_thread(written, admin) for _, admin in instances]
     assert sum(count > 0 for count in counts) == 1, "exactly one instance reads a source"
-    process, _ = instances.pop(counts.index(max(counts)))
-    await stream.kill(process)
+    return instances.pop(counts.index(max(counts)))
 
 
 async def assert_each_once(stream: CollectedStream, normalized: list[Any]) -> None:

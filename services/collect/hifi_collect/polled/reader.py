@@ -160,6 +160,8 @@ class PolledReader:
         self._election.start()
         try:
             while await self.service.unless_stopped(self._election.leading.wait()):
+                if self.service.stopping.is_set():
+                    break
                 self.over.clear()
                 self._election.query_stopped.clear()
                 try:

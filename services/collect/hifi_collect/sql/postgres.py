@@ -30,7 +30,7 @@ _ALIVE: Final = {
 _Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row that was read."""
 
     place: Place
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 class Page(NamedTuple):
     """Some rows in their order."""
 
-    rows: list[Row]
+    rows: list[TableRow]
     following: Place | None
     """The row after them; None: it was not asked for, or there is none now."""
 
@@ -69,7 +69,7 @@ class PostgresRows:
             Retryable, Misconfigured: they cannot be read.
         """
         query, values = self._statements.page(after, upto, limit + 1)
-        found, size = list[Row](), 0
+        found, size = list[TableRow](), 0
         with _failures():
             async with self._connection.transaction(), self._connection.cursor(name="hifi") as cursor:
                 cursor.itersize = _FETCH
@@ -82,7 +82,7 @@ class PostgresRows:
                     size += len(read.data or b"")
         return Page(found, None)
 
-    async def named(self, places: Sequence[Place]) -> dict[Place, Row]:
+    async def named(self, places: Sequence[Place]) -> dict[Place, TableRow]:
         """Those rows of these places that still exist."""
         rows = await self._all(*self._statements.named(places))
         return {row.place: row for row in map(_row, rows)}
@@ -170,6 +170,6 @@ def _failures() -> Iterator[None]:
         raise Retryable(f"PostgreSQL: {type(error).__name__} ({code or 'connection lost'})") from error
 
 
-def _row(row: tuple[Any, ...]) -> Row:
+def _row(row: tuple[Any, ...]) -> TableRow:
     *place, key, data, size = row
-    return Row(tuple(place), key, None if data is None else data.encode(), size)
+    return TableRow(tuple(place), key, None if data is None else data.encode(), size)
