@@ -1,4 +1,4 @@
-"""Elects the instance that runs a query or reads a source: the one to which a group assigns a topic's only partition."""
+"""Elects the instance that runs a query or reads a source: the one that gets the only partition of a topic."""
 
 import asyncio
 import contextlib
