@@ -16,8 +16,8 @@ from hifi_collect.sql.marks import Mark
 from hifi_collect.sql.progress import Place
 from hifi_collect.sql.statements import RowStatements, relation
 
-_WRONG: Final = ("28", "3D", "42", "0A")
-"""Classes of codes that trying again does not change: authorization, database, names and types, not supported."""
+_WRONG: Final = ("0A", "25006", "28", "3D", "42")
+"""Beginnings of codes that trying again does not change: not supported, writing, authorization, database, names."""
 _FETCH: Final = 64
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _ALIVE: Final = {
@@ -121,7 +121,9 @@ async def postgres_rows(source: SqlSource, application: str, max_bytes: int) -> 
             await connection.commit()
             await connection.set_read_only(True)
             async with connection.transaction():
-                cursor = await connection.execute(SQL("SELECT * FROM {} LIMIT 0").format(relation(source)))
+                # With values, though there are none: only then is `%%` in a query one `%`.
+                looked_up = SQL("SELECT * FROM {} LIMIT 0").format(relation(source))
+                cursor = await connection.execute(looked_up, [])
                 columns = [(column.name, column.type_code) for column in cursor.description or ()]
         yield PostgresRows(connection, RowStatements(source, columns, max_bytes))
     finally:
