@@ -12,7 +12,7 @@ import typer
 from hifi.errors import Misconfigured
 from hifi.pipe.model import Pipe
 from hifi.pipe.readers.reader import reader
-from hifi.pipe.source import Format
+from hifi.pipe.sources.collected import Format
 from hifi_cli.commands.check import load_checked_pipes
 from hifi_cli.commands.colours.up_colours import refuse_with_colours, up_colours
 from hifi_cli.display.console import console

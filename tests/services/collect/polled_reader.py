@@ -42,11 +42,13 @@ class RawEnd:
     async def __aexit__(self, *_: object) -> None:
         await self._consumer.stop()
 
-    async def reached(self, count: int) -> int:
+    async def count(self) -> int:
+        return sum((await self._consumer.end_offsets(self._partitions)).values())
+
+    async def reached(self, count: int) -> None:
         async with asyncio.timeout(120):
-            while (found := sum((await self._consumer.end_offsets(self._partitions)).values())) < count:
-                await asyncio.sleep(0.005)
-        return found
+            while await self.count() < count:
+                await asyncio.sleep(0.002)
 
 
 async def take_reader(instances: list[Instance]) -> Instance:

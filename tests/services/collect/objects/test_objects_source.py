@@ -22,12 +22,14 @@ def lines(numbers: range) -> bytes:
 async def read_and_kill(kafka: str, log: Path, store: PolledFolder) -> None:
     """Read two objects while the reader is killed in the middle of one, and a third appears."""
     async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
-        store.put("m/1.ndjson", lines(range(ROWS // 3)))
-        store.put("m/2.ndjson.gz", gzip.compress(lines(range(ROWS // 3, ROWS))))
+        store.put("first.ndjson", lines(range(1)))
         await stream.publish(store.pipe())
         instances = [await stream.start("collect", session_timeout_s=6) for _ in range(2)]
-        await raw_end.reached(ROWS // 6)
+        await raw_end.reached(1)
         killed, _ = await take_reader(instances)
+        store.put("m/1.ndjson", lines(range(1, ROWS // 3)))
+        store.put("m/2.ndjson.gz", gzip.compress(lines(range(ROWS // 3, ROWS))))
+        await raw_end.reached(ROWS // 6)
         await stream.kill(killed)
         store.put("a/late.ndjson", lines(range(ROWS, ROWS + 100)))  # an earlier name that arrives later
         await stream.start("normalize")
