@@ -131,12 +131,12 @@ IDEMPOTENCY_WINDOW_SECONDS = Gauge(
 # Collect
 SOURCE_EVENTS = Counter(
     "hifi_collect_source_events_total",
-    "Events written from a source that keeps no log; of a restart on, with those that were read again.",
+    "Events written from tables and objects, with those that were read again after a restart.",
     ["pipe"],
 )
 SOURCE_REMAINING = Gauge(
     "hifi_collect_source_remaining_events",
-    "Events of such a source that are still to be read, estimated; absent: not known.",
+    "Events of a table or of objects that are still to be read, estimated; absent: not known.",
     ["pipe"],
 )
 # Egest

@@ -1,1 +1,1 @@
-"""One active instance of a service with a Spark query: which one, and the offsets at which its query starts."""
+"""One active instance: which one runs a Spark query or reads a source, and the offsets at which a query starts."""

@@ -1,4 +1,4 @@
-"""Elects the instance that runs the query: the one to which a group assigns the only partition of a topic."""
+"""Elects the instance that runs a query or reads a source: the one that gets the only partition of a topic."""
 
 import asyncio
 import contextlib
@@ -40,10 +40,10 @@ class LeaderElection:
         self.leading = asyncio.Event()
         """Set while this instance leads."""
         self.not_leading = asyncio.Event()
-        """Set while it does not: stop the query at once, commit nothing."""
+        """Set while it does not: stop the query or the reader at once, commit nothing."""
         self.not_leading.set()
         self.query_stopped = asyncio.Event()
-        """Set by the leader while no query runs. An orderly hand-over waits for it."""
+        """Set by the leader while no query or reader runs. An orderly hand-over waits for it."""
         self.query_stopped.set()
 
     def start(self) -> None:

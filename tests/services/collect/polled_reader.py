@@ -42,19 +42,20 @@ class RawEnd:
     async def __aexit__(self, *_: object) -> None:
         await self._consumer.stop()
 
-    async def reached(self, count: int) -> int:
+    async def count(self) -> int:
+        return sum((await self._consumer.end_offsets(self._partitions)).values())
+
+    async def reached(self, count: int) -> None:
         async with asyncio.timeout(120):
-            while (found := sum((await self._consumer.end_offsets(self._partitions)).values())) < count:
-                await asyncio.sleep(0.005)
-        return found
+            while await self.count() < count:
+                await asyncio.sleep(0.002)
 
 
-async def kill_reader(stream: CollectedStream, instances: list[Instance]) -> None:
-    """Kill -9 the instance that reads the source; the others are only candidates."""
+async def take_reader(instances: list[Instance]) -> Instance:
+    """The instance that reads the source, removed from the list; the others are only candidates."""
     counts = [await asyncio.to_thread(written, admin) for _, admin in instances]
     assert sum(count > 0 for count in counts) == 1, "exactly one instance reads a source"
-    process, _ = instances.pop(counts.index(max(counts)))
-    await stream.kill(process)
+    return instances.pop(counts.index(max(counts)))
 
 
 async def assert_each_once(stream: CollectedStream, normalized: list[Any]) -> None:

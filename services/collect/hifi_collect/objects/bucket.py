@@ -13,7 +13,7 @@ import obstore
 from obstore import exceptions
 
 from hifi.clock import MICROSECONDS
-from hifi.errors import Misconfigured, Retryable
+from hifi.errors import Retryable
 from hifi.objects.bucket import first_line, open_bucket
 from hifi.pipe.sources.s3 import S3Settings
 from hifi_collect.objects.store import OpenObject
@@ -76,11 +76,8 @@ class ReadableBucket:
         async for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
             await asyncio.to_thread(file.write, chunk)
 
-    def _failure(self, error: exceptions.BaseError) -> Retryable | Misconfigured:
-        text = f"the bucket {self._settings.bucket}: {first_line(error)}"
-        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
-            return Misconfigured(text)
-        return Retryable(text)
+    def _failure(self, error: exceptions.BaseError) -> Retryable:
+        return Retryable(f"the bucket {self._settings.bucket}: {first_line(error)}")
 
 
 def _is_hidden(path: str) -> bool:

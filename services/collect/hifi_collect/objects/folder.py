@@ -38,6 +38,7 @@ class ReadableFolder:
         file = await asyncio.to_thread(self._open, wanted)
 
         def check() -> None:
+            """Compare size and time."""
             if _version(os.fstat(file.fileno())) != wanted.version:
                 raise ObjectGone(f"the file {wanted.path} was changed while it was read")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from hifi import log, metrics
+from hifi.backoff import backoff_s
 from hifi.clock import now_us
 from hifi.errors import Fenced, Retryable
 from hifi.leadership.leader_election import LeaderElection
@@ -21,6 +22,8 @@ from hifi_collect.source_event import SourceEvent
 MOST_EVENTS: Final = 500
 """Largest number of events of a batch."""
 _RETRY_S: Final = 1.0
+_RETRIES_S: Final = (1.0, 1.0, 2.0, 5.0, 10.0)
+"""Waits while a source does not answer, seconds."""
 _FINISH_S: Final = 10.0
 """Bound on what is read and written when the reader has to end, seconds."""
 
@@ -51,6 +54,8 @@ class SourceTurn:
         self._reader = reader
         self._progress = progress
         self._run = new_run()
+        self.worked = False
+        """Whether the source has answered."""
 
     @property
     def entries(self) -> Mapping[str, Any]:
@@ -110,6 +115,7 @@ class SourceTurn:
 
     def works(self) -> None:
         """The source answers."""
+        self.worked = True
         self.warn("source", None)
 
 
@@ -160,6 +166,8 @@ class PolledReader:
         self._election.start()
         try:
             while await self.service.unless_stopped(self._election.leading.wait()):
+                if self.service.stopping.is_set():
+                    break
                 self.over.clear()
                 self._election.query_stopped.clear()
                 try:
@@ -196,6 +204,7 @@ class PolledReader:
         try:
             await progress.take_over()
             logger.info("source-taken-over", pipe=self.pipe, source=self._source.name)
+            failures = 0
             while not self.over.is_set():
                 turn = SourceTurn(self, progress)
                 try:
@@ -203,7 +212,8 @@ class PolledReader:
                 except Retryable as error:
                     logger.warning("source-unreachable", pipe=self.pipe, error=str(error))
                     turn.warn("source", str(error))
-                    await turn.pause(_RETRY_S)
+                    failures = 0 if turn.worked else failures + 1
+                    await turn.pause(backoff_s(failures, _RETRIES_S))
         finally:
             await progress.stop()
 

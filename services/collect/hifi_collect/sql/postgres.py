@@ -16,8 +16,8 @@ from hifi_collect.sql.marks import Mark
 from hifi_collect.sql.progress import Place
 from hifi_collect.sql.statements import RowStatements, relation
 
-_WRONG: Final = ("28", "3D", "42", "0A")
-"""Classes of codes that trying again does not change: authorization, database, names and types, not supported."""
+_WRONG: Final = ("0A", "25006", "28", "3D", "42")
+"""Beginnings of codes that trying again does not change: not supported, writing, authorization, database, names."""
 _FETCH: Final = 64
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _ALIVE: Final = {
@@ -30,7 +30,7 @@ _ALIVE: Final = {
 _Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row that was read."""
 
     place: Place
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 class Page(NamedTuple):
     """Some rows in their order."""
 
-    rows: list[Row]
+    rows: list[TableRow]
     following: Place | None
     """The row after them; None: it was not asked for, or there is none now."""
 
@@ -69,7 +69,7 @@ class PostgresRows:
             Retryable, Misconfigured: they cannot be read.
         """
         query, values = self._statements.page(after, upto, limit + 1)
-        found, size = list[Row](), 0
+        found, size = list[TableRow](), 0
         with _failures():
             async with self._connection.transaction(), self._connection.cursor(name="hifi") as cursor:
                 cursor.itersize = _FETCH
@@ -82,7 +82,7 @@ class PostgresRows:
                     size += len(read.data or b"")
         return Page(found, None)
 
-    async def named(self, places: Sequence[Place]) -> dict[Place, Row]:
+    async def named(self, places: Sequence[Place]) -> dict[Place, TableRow]:
         """Those rows of these places that still exist."""
         rows = await self._all(*self._statements.named(places))
         return {row.place: row for row in map(_row, rows)}
@@ -121,7 +121,9 @@ async def postgres_rows(source: SqlSource, application: str, max_bytes: int) -> 
             await connection.commit()
             await connection.set_read_only(True)
             async with connection.transaction():
-                cursor = await connection.execute(SQL("SELECT * FROM {} LIMIT 0").format(relation(source)))
+                # With values, though there are none: only then is `%%` in a query one `%`.
+                looked_up = SQL("SELECT * FROM {} LIMIT 0").format(relation(source))
+                cursor = await connection.execute(looked_up, [])
                 columns = [(column.name, column.type_code) for column in cursor.description or ()]
         yield PostgresRows(connection, RowStatements(source, columns, max_bytes))
     finally:
@@ -170,6 +172,6 @@ def _failures() -> Iterator[None]:
         raise Retryable(f"PostgreSQL: {type(error).__name__} ({code or 'connection lost'})") from error
 
 
-def _row(row: tuple[Any, ...]) -> Row:
+def _row(row: tuple[Any, ...]) -> TableRow:
     *place, key, data, size = row
-    return Row(tuple(place), key, None if data is None else data.encode(), size)
+    return TableRow(tuple(place), key, None if data is None else data.encode(), size)

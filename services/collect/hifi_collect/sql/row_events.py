@@ -6,7 +6,7 @@ from hifi.event import CONTENT_TYPE, Headers
 from hifi.pipe.sources.sql import SqlSource
 from hifi_collect.source_event import SourceEvent, refused
 from hifi_collect.sql.positions import rfc3339, time_us
-from hifi_collect.sql.postgres import Row
+from hifi_collect.sql.postgres import TableRow
 
 _MAX_KEY_BYTES: Final = 64 * 1024
 
@@ -32,7 +32,7 @@ class RowEvents:
             ("ce_type", source.type.encode()),
         ]
 
-    def __call__(self, row: Row, position: int, key: str | None) -> SourceEvent:
+    def __call__(self, row: TableRow, position: int, key: str | None) -> SourceEvent:
         """The event of a row; one that cannot be read is marked as refused.
 
         Args:

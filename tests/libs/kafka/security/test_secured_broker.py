@@ -217,6 +217,28 @@ async def test_manage_changes_the_schema_registry_and_an_actor_may_not(
     assert written == {"manage": True, "provision": False}
 
 
+async def test_collect_keeps_the_progress_of_a_source_and_another_service_may_not(
+    secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, read = secured.topics.source_progress, dict[bytes | None, bytes | None]()
+    for role in ("collect", "normalize"):
+        monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
+        writer = FencedWriter(secured.bootstrap, secured.topics.source_writer("orders"), role)
+        try:
+            written = await writer.write(topic, [Record(role.encode(), b"{}", [])]) >= 0
+        except Retryable:
+            written = False
+        finally:
+            await writer.stop()
+        assert written == (role == "collect")
+    monkeypatch.setitem(_by_address, secured.bootstrap, secured.security("collect"))
+    takes = {topic: lambda key, value, _: read.update({key: value})}
+    follower = TopicFollower(secured.bootstrap, "collect", takes)
+    await follower.start()
+    await follower.stop()
+    assert read.get(b"collect") == b"{}"
+
+
 def test_a_client_stops_soon_though_the_broker_does_not_end_the_connection(secured: SecuredKafka) -> None:
     """On the loop of the services, which waits 30 s for that; it happened once in some ten stops."""
 

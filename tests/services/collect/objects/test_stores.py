@@ -7,6 +7,7 @@ from polled_objects import PolledBucket, PolledFolder
 
 from hifi.errors import Retryable
 from hifi.pipe.sources.objects import ObjectsSource
+from hifi.pipe.sources.s3 import S3Settings
 from hifi_collect.objects.bucket import ReadableBucket
 from hifi_collect.objects.folder import ReadableFolder
 from hifi_collect.objects.store import ReadableStore
@@ -81,3 +82,16 @@ async def test_links_to_outside_of_the_folder_and_refused_files_are_left_out(
 async def test_a_folder_that_does_not_exist_can_be_tried_again(tmp_path: Path) -> None:
     with pytest.raises(Retryable, match="cannot be listed"):
         await ReadableFolder(tmp_path / "none").listed()
+
+
+async def test_a_bucket_that_does_not_exist_or_refuses_the_key_is_told(
+    bucket: PolledBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = bucket.declared()["s3"]
+    for changed, message in (
+        ({"bucket": "none"}, "the bucket none: .* 404 Not Found"),
+        ({"secret_key": {"env": "TEST_WRONG"}}, "the bucket lake: .* 403 "),
+    ):
+        monkeypatch.setenv("TEST_WRONG", "wrong")
+        with pytest.raises(Retryable, match=message):
+            await ReadableBucket(S3Settings.model_validate(declared | changed), None).listed()

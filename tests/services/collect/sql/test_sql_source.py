@@ -1,37 +1,55 @@
 """Each row of a table passes once, whatever is killed, and none is taken for a copy of another."""
 
+import signal
 from pathlib import Path
 
 import orjson
 from collected_stream import collected_stream, fields, until
-from polled_reader import RawEnd, assert_each_once, field, kill_reader
+from polled_reader import RawEnd, assert_each_once, field, take_reader, written
 from polled_table import PolledTable
 from tests.stream_process import readyz
 
 ROWS = 24_000
 
 
-async def test_each_row_passes_once_although_its_reader_is_killed_and_rows_change_meanwhile(
+async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_rows_change_meanwhile(
     kafka: str, log: Path, table: PolledTable
 ) -> None:
     async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
         topics = stream.topics
-        # A hundred rows of each time, so that batches end between rows of equal value.
-        table.add(range(1, ROWS + 1), "timestamptz '2026-01-01' + (n / 100) * interval '1 ms'")
         await stream.publish(table.pipe())
-        instances = [await stream.start("collect", session_timeout_s=6) for _ in range(2)]
-        before = 0
-        for share in (1, 2):
-            before = await raw_end.reached(before + ROWS // 8 * share)
-            await kill_reader(stream, instances)
-            # Rows of the batch that was cut off move to a later time, go away, and get neighbours of lower key.
+        instances = [await stream.start("collect", session_timeout_s=6) for _ in range(3)]
+
+        def add_rows(numbers: range) -> None:
+            """A hundred rows of each time, so that batches end between rows of equal value."""
+            table.add(numbers, "statement_timestamp() + (n / 100) * interval '1 us'")
+
+        def change_rows() -> None:
+            """Rows of the batch that was cut off move to a later time, and others go away."""
             table.execute("UPDATE {} SET name = name || 'u', updated = clock_timestamp() WHERE id % 7 = 0")
             table.execute("DELETE FROM {} WHERE id % 501 = 0")
-            instances.append(await stream.start("collect", session_timeout_s=6))
+
+        add_rows(range(1, 2))
+        await raw_end.reached(1)
+        killed, _ = await take_reader(instances)
+        add_rows(range(2, ROWS // 2))
+        await raw_end.reached(ROWS // 8)
+        await stream.kill(killed)
+        change_rows()
+        await until(lambda: any(written(admin) for _, admin in instances))
+        frozen, _ = await take_reader(instances)
+        add_rows(range(ROWS // 2, ROWS))
+        await raw_end.reached(await raw_end.count() + ROWS // 8)
+        frozen.send_signal(signal.SIGSTOP)
+        change_rows()
+        await until(lambda: any(written(admin) for _, admin in instances))
+        frozen.send_signal(signal.SIGCONT)  # in the middle of whatever it did
+
         await stream.start("normalize")
         last = set(table.rows().values())
         normalized = await stream.read(topics.normalized, lambda found: last <= set(field(found, "name")))
         await assert_each_once(stream, normalized)
+        assert log.read_text().count("source-taken-over") >= 3
 
 
 async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
