@@ -128,17 +128,6 @@ IDEMPOTENCY_WINDOW_SECONDS = Gauge(
     "hifi_normalize_idempotency_window_seconds",
     "Time for which repeated events are recognized, lowest of all partitions; below the configured one if shortened.",
 )
-# Collect
-SOURCE_EVENTS = Counter(
-    "hifi_collect_source_events_total",
-    "Events written from tables and objects, with those that were read again after a restart.",
-    ["pipe"],
-)
-SOURCE_REMAINING = Gauge(
-    "hifi_collect_source_remaining_events",
-    "Events of a table or of objects that are still to be read, estimated; absent: not known.",
-    ["pipe"],
-)
 # Egest
 OUTCOMES = Counter("hifi_egest_outcomes_total", "Outcomes of deliveries.", ["pipe", "destination", "outcome"])
 REQUEST_SECONDS = Histogram(

@@ -14,7 +14,7 @@ from hifi.pipe.sources.collected import CollectedSource, Format
 from hifi.pipe.sources.objects import ObjectsSource
 from hifi.pipe.sources.sql import SqlSource
 from hifi.pipe.strict_model import StrictModel
-from hifi.units import FieldPath, PerSecond, Seconds
+from hifi.units import FieldPath
 
 
 class HttpSource(StrictModel):
@@ -68,22 +68,6 @@ class HttpSource(StrictModel):
 TopicName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 
 
-class Backfill(StrictModel):
-    """The rate of events that were in a source before they could be read, such as a snapshot. New events have none."""
-
-    rate: PerSecond = Field(
-        1000,
-        ge=1,
-        description="Largest rate of the backfill over all instances of collect, such as `2000/s`, at least `1/s`. It"
-        " is lower while the mesh is late or CPU time is scarce.",
-    )
-    after: Seconds = Field(
-        60,
-        description="An event that was in the source for longer when it is read, such as `1m`, is backfill, unless the"
-        " reader has caught up. Rows of a snapshot always are.",
-    )
-
-
 class TopicSource(CollectedSource):
     """What the sources that collect reads from a Kafka topic have in common."""
 
@@ -92,9 +76,6 @@ class TopicSource(CollectedSource):
     security: KafkaSecurity = Field(
         KafkaSecurity(),
         description="Security of the connections: the keys are those of `HIFI_KAFKA_SECURITY_…` in lower case.",
-    )
-    backfill: Backfill = Field(
-        Backfill(), description="How fast what the source already has is read; new events have no limit."
     )
 
     @model_validator(mode="after")

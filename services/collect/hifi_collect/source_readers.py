@@ -152,9 +152,13 @@ class SourceReaders:
         source = reader.source
         if not isinstance(source, TopicSource):
             polled = _polled_source(self._settings, pipe, source)
-            await PolledReader(
-                reader, self._settings, pipe, source, polled, self._registry, self._writer
-            ).run()
+            pace = self._paces.begin(pipe, source.backfill)
+            try:
+                await PolledReader(
+                    reader, self._settings, pipe, source, polled, self._registry, self._writer, pace
+                ).run()
+            finally:
+                self._paces.end(pipe)
             return
         if not isinstance(source, DebeziumSource):
             await self._read_topic(reader, pipe, source)

@@ -22,10 +22,8 @@ def field(records: list[Any], name: str) -> list[Any]:
 def written(admin: int) -> float:
     """Events that an instance of collect has written."""
     with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith("hifi_collect_source_events_total{"):
-                return float(line.split()[-1])
-    return 0
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("hifi_collect_events_total{"))
 
 
 class RawEnd:

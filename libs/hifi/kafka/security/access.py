@@ -2,8 +2,8 @@
 
 The table `access` is the only source of `hifi acl show`, `hifi acl apply` and the users of `hifi up --secure`. Kafka
 allows DESCRIBE to whoever may READ or WRITE, and idempotent writes to whoever may write. Transactions are used by the
-actors of a control plane, by manage and by collect: they give one instance at a time the right to take a step, to change
-the schema registry, or to read a source.
+actors of a control plane, by manage and by collect: they give one instance at a time the right to take a step, to
+change the schema registry, or to read a source.
 """
 
 from collections.abc import Mapping, Sequence

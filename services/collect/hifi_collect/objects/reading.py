@@ -38,6 +38,7 @@ class ObjectsReading:
         self._events = ObjectRowEvents(source, store.url, max_bytes)
         self.name: Final = f"objects/{store.name.replace(';', '%3B')}"
         """Name of what is read."""
+        self.by_age: Final = False  # the rows of an object come all at once, however new it is
 
     async def read(self, turn: SourceTurn) -> None:
         """Read from where the entries end until the turn is over.

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from hifi.accept.source_report import SourceReport
 from hifi.clock import monotonic_s
-from hifi.pipe.source import Backfill
+from hifi.pipe.sources.collected import Backfill
 from hifi.token_bucket import TokenBucket
 from hifi_collect.pace.backfill_rate import BackfillRate
 from hifi_collect.pace.progress import SourceProgress

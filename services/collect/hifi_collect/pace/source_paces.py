@@ -8,7 +8,7 @@ from typing import Final
 from hifi import log, metrics
 from hifi.accept.source_report import SourceReport, seconds_left
 from hifi.kafka.fetch_interval import FETCH_INTERVAL
-from hifi.pipe.source import Backfill
+from hifi.pipe.sources.collected import Backfill
 from hifi.stages.stage_monitor import StageMonitor, StageReadings
 from hifi_collect.pace.backfill_rate import CPU
 from hifi_collect.pace.source_pace import SourcePace

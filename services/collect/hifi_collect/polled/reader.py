@@ -5,15 +5,17 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from hifi import log, metrics
+from hifi import log
 from hifi.backoff import backoff_s
-from hifi.clock import now_us
+from hifi.clock import monotonic_s, now_us
 from hifi.errors import Fenced, Retryable
 from hifi.leadership.leader_election import LeaderElection
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import DeclaredSource
 from hifi.service import Service
-from hifi_collect.polled.progress import SourceProgress
+from hifi_collect.pace.source_pace import SourcePace
+from hifi_collect.polled.entries import SourceEntries
+from hifi_collect.polled.source_backlog import SourceBacklog
 from hifi_collect.raw_writer import RawWriter
 from hifi_collect.run import new_run
 from hifi_collect.settings import CollectSettings
@@ -37,6 +39,10 @@ class PolledSource(Protocol):
     def name(self) -> str:
         """Name of what is read; without `;`. Another name is another source, which is read from its beginning."""
 
+    @property
+    def by_age(self) -> bool:
+        """Whether events of a backlog are backfill only if their time is older than `backfill.after`."""
+
     async def read(self, turn: "SourceTurn") -> None:
         """Read from where `turn.entries` ends until the turn is over.
 
@@ -50,10 +56,11 @@ class PolledSource(Protocol):
 class SourceTurn:
     """What a source may do while this instance reads it."""
 
-    def __init__(self, reader: "PolledReader", progress: SourceProgress) -> None:
+    def __init__(self, reader: "PolledReader", progress: SourceEntries) -> None:
         self._reader = reader
         self._progress = progress
         self._run = new_run()
+        self._backlog = SourceBacklog(reader.pace.after_s if reader.by_age else None)
         self.worked = False
         """Whether the source has answered."""
 
@@ -94,7 +101,8 @@ class SourceTurn:
             partition: name of the source partition; positions rise within it.
             events: in the order of their positions.
             accepted_us: accepted time of all of them, microseconds since 1970 UTC.
-            remaining: estimate of how many events come after these; None: not known.
+            remaining: estimate of how many events come after these; None: not known, as for events that are written
+                again.
 
         Raises:
             Fenced: the pipe has another source now.
@@ -103,11 +111,14 @@ class SourceTurn:
         pipe = reader.registry.get(reader.pipe)
         if pipe is None or pipe.pipe.source != reader.declared:
             raise Fenced("the pipe has another source now")
-        timed = [(event, accepted_us) for event in events]
-        await reader.writer.write(pipe, timed, partition.encode(), self._run, now_us())
-        metrics.SOURCE_EVENTS.labels(reader.pipe).inc(len(events))
-        if remaining is not None:
-            metrics.SOURCE_REMAINING.labels(reader.pipe).set(remaining)
+        marked = self._backlog.marked(events, remaining, now_us())
+        timed, pace = [(event, accepted_us) for event in marked], reader.pace
+        for part in pace.slices(timed) if any(event.backfill for event in marked) else [timed]:
+            if backfill := sum(event.backfill for event, _ in part):
+                await pace.turn(backfill)
+            await reader.writer.write(pipe, part, partition.encode(), self._run, now_us())
+        pace.progress.put(partition, self._backlog.extent, monotonic_s())
+        pace.progress.advance(partition, self._backlog.extent.position, len(events), monotonic_s())
 
     def warn(self, subject: str, reason: str | None) -> None:
         """Show a warning about a subject; None removes it."""
@@ -131,6 +142,7 @@ class PolledReader:
         source: PolledSource,
         registry: PipeRegistry,
         writer: RawWriter,
+        pace: SourcePace,
     ) -> None:
         """Nothing is read before `run`.
 
@@ -142,12 +154,15 @@ class PolledReader:
             source: reads it.
             registry: has the pipe.
             writer: to `raw`.
+            pace: of the source.
         """
         self.service = service
         self.pipe = pipe
         self.declared = declared
         self.registry = registry
         self.writer = writer
+        self.pace = pace
+        self.by_age = source.by_age
         self.over = asyncio.Event()
         """Set when reading has to end."""
         self._settings = settings
@@ -177,7 +192,7 @@ class PolledReader:
                     await self.service.unless_stopped(asyncio.sleep(_RETRY_S))
                 finally:
                     self._election.query_stopped.set()
-                    self._clear_remaining()
+                    self.pace.progress.keep(set())  # whoever is elected now tells of it
         finally:
             await self._election.stop()
 
@@ -200,7 +215,7 @@ class PolledReader:
 
     async def _read(self) -> None:
         """Take over and read until the turn is over, however often the source does not answer."""
-        progress = SourceProgress(self._settings, self.pipe, self._source.name)
+        progress = SourceEntries(self._settings, self.pipe, self._source.name)
         try:
             await progress.take_over()
             logger.info("source-taken-over", pipe=self.pipe, source=self._source.name)
@@ -216,7 +231,3 @@ class PolledReader:
                     await turn.pause(backoff_s(failures, _RETRIES_S))
         finally:
             await progress.stop()
-
-    def _clear_remaining(self) -> None:
-        with contextlib.suppress(KeyError):
-            metrics.SOURCE_REMAINING.remove(self.pipe)

@@ -42,6 +42,7 @@ class SqlPolling:
         table = f"{quote(source.database.name, safe='')}/{read}"
         self.name: Final = f"sql/{table}/{','.join(source.order)}"
         """Name of what is read: the same on another server, to which the database was moved."""
+        self.by_age: Final = True
         self._events = RowEvents(source, table, max_bytes)
 
     async def read(self, turn: SourceTurn) -> None:

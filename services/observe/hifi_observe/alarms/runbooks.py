@@ -4,14 +4,13 @@ Text between backquotes is code. In commands, PIPE, MINUTE, SERVICE and so on ar
 """
 
 import re
-import textwrap
 from dataclasses import dataclass
 from typing import Final
 
 PATH: Final = "/runbooks"
 """Path of the console's page."""
-_WIDTH: Final = 120
-_CODE: Final = re.compile(r"`([^`]+)`")
+CODE: Final = re.compile(r"`([^`]+)`")
+"""Code in a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,27 +376,4 @@ def link(kind: str, console: str = "") -> str:
 
 def spans(text: str) -> list[tuple[bool, str]]:
     """Split a text into parts: whether each is code, and the part."""
-    return [(bool(at % 2), part) for at, part in enumerate(_CODE.split(text)) if part]
-
-
-def markdown() -> str:
-    """The sections of docs/runbooks.md."""
-    return "\n".join(_section(kind, one) for kind, one in RUNBOOKS.items())
-
-
-def _section(kind: str, one: Runbook) -> str:
-    lines = [
-        f"## {kind}", "", _wrapped(one.means), "", "Likely causes:", "", *(_wrapped(each, "- ") for each in one.causes),
-        "", "What to do:", "", *(_wrapped(each, f"{n}. ") for n, each in enumerate(one.steps, 1)), "",
-    ]  # fmt: skip
-    return "\n".join(lines)
-
-
-def _wrapped(text: str, mark: str = "") -> str:
-    # Code is not wrapped, so that it can be copied from the file as one line.
-    held = _CODE.sub(lambda match: match[0].replace(" ", "\0"), text)
-    wrapped = textwrap.fill(
-        held, _WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark), break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-    return wrapped.replace("\0", " ")
+    return [(bool(at % 2), part) for at, part in enumerate(CODE.split(text)) if part]

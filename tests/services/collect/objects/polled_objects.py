@@ -33,7 +33,14 @@ class PolledFolder:
         return {"folder": str(self.root), "settle": "0s"}
 
     def pipe(self, **source: Any) -> Pipe:
-        declared = {"kind": "objects", "interval": "100ms", "format": "ndjson", **self.declared(), **source}
+        declared = {
+            "kind": "objects",
+            "interval": "100ms",
+            "format": "ndjson",
+            "backfill": {"rate": "100000/s"},
+            **self.declared(),
+            **source,
+        }
         destinations = [{"name": "d", "url": "http://127.0.0.1:9/"}]
         return Pipe.model_validate({"pipe": "orders", "source": declared, "destinations": destinations})
 

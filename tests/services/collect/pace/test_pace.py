@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hifi.accept.source_report import SourceReport, add_up, seconds_left
-from hifi.pipe.source import Backfill
+from hifi.pipe.sources.collected import Backfill
 from hifi_collect.pace import source_pace
 from hifi_collect.pace.backfill_rate import CPU, LEAST, LEAST_OF_CPU, START, BackfillRate
 from hifi_collect.pace.catch_up import CatchUp

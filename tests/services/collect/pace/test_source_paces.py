@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import REGISTRY
 
-from hifi.pipe.source import Backfill
+from hifi.pipe.sources.collected import Backfill
 from hifi.stages.stage_lag import StageReading
 from hifi.stages.stage_monitor import StageReadings
 from hifi_collect.pace import source_paces

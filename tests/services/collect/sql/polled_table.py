@@ -70,6 +70,7 @@ class PolledTable:
             "key": ["id"],
             "settle": "200ms",
             "interval": "50ms",
+            "backfill": {"rate": "100000/s"},
             **({} if "query" in source else {"table": self.name}),
             **source,
         }

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from hifi.health import Health
-from hifi_observe.alarms import runbooks
+from hifi_observe.alarms import runbook_markdown, runbooks
 from hifi_observe.alarms.alarm import KINDS, Alarm
-from hifi_observe.alarms.runbooks import RUNBOOKS, Runbook, link, markdown, spans
+from hifi_observe.alarms.runbook_markdown import markdown
+from hifi_observe.alarms.runbooks import RUNBOOKS, Runbook, link, spans
 from hifi_observe.observatory import Observatory
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.web.api import application
@@ -78,7 +79,7 @@ def test_a_link_is_whole_where_the_address_of_the_console_is_known() -> None:
 
 def test_code_is_never_broken_over_lines() -> None:
     long = Runbook("word " * 40 + "`kafka-configs.sh --bootstrap-server KAFKA --describe`", ("x",), ("y",))
-    made = runbooks._section("kind", long)
+    made = runbook_markdown._section("kind", long)
     assert "`kafka-configs.sh --bootstrap-server KAFKA --describe`" in made
 
 

@@ -17,7 +17,7 @@ from hifi.event import Record
 from hifi.settings import ServiceSettings
 
 
-class SourceProgress:
+class SourceEntries:
     """Entries about one source, JSON by name."""
 
     def __init__(self, settings: ServiceSettings, pipe: str, source: str) -> None:

@@ -4,14 +4,14 @@ import pytest
 from tests.stream_process import create_stream
 
 from hifi.errors import Fenced
-from hifi_collect.polled.progress import SourceProgress
+from hifi_collect.polled.entries import SourceEntries
 from hifi_collect.settings import CollectSettings
 
 
 async def test_a_reader_that_was_replaced_writes_nothing(kafka: str) -> None:
     settings = CollectSettings(kafka=kafka, stream=await create_stream(kafka))
     first, second, other = (
-        SourceProgress(settings, pipe, source)
+        SourceEntries(settings, pipe, source)
         for pipe, source in (("orders", "sql/a"), ("orders", "sql/a"), ("orders", "sql/b"))
     )
     try:

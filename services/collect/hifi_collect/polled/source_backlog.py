@@ -1,0 +1,48 @@
+"""Which events of a source that has no log are backfill, and how many there are. Pure."""
+
+from collections.abc import Sequence
+
+from hifi.clock import MICROSECONDS
+from hifi_collect.pace.progress import PartitionExtent
+from hifi_collect.source_event import SourceEvent
+
+
+class SourceBacklog:
+    """What one reader of a source finds waiting.
+
+    The reader is behind from a batch after which more events wait until the first batch after which none do. What it
+    writes meanwhile is backfill.
+    """
+
+    def __init__(self, after_s: float | None) -> None:
+        """Nothing is read yet.
+
+        Args:
+            after_s: an event with a time is backfill only if it is older, seconds; None: whatever its time is.
+        """
+        self._after_us = None if after_s is None else int(after_s * MICROSECONDS)
+        self._behind = False
+        self.extent = PartitionExtent(0, 0, 0)
+        """Events that were read since the reader began, and how many there are with those that wait."""
+
+    def marked(self, events: Sequence[SourceEvent], remaining: int | None, now_us: int) -> list[SourceEvent]:
+        """The events of a batch, marked as backfill if they are.
+
+        Args:
+            events: of the batch.
+            remaining: how many wait after them; None: not known, which changes nothing.
+            now_us: when they were read, microseconds since 1970 UTC.
+        """
+        behind = self._behind or bool(remaining)
+        if remaining is not None:
+            self._behind = remaining > 0
+        position = self.extent.position + len(events)
+        end = max(self.extent.end, position) if remaining is None else position + remaining
+        self.extent = PartitionExtent(0, position, end)
+        return [
+            event._replace(backfill=True) if behind and self._is_old(event, now_us) else event
+            for event in events
+        ]
+
+    def _is_old(self, event: SourceEvent, now_us: int) -> bool:
+        return self._after_us is None or event.time_us is None or now_us - event.time_us > self._after_us

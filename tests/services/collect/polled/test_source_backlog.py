@@ -1,0 +1,45 @@
+"""Which events of tables and objects are backfill, and what remains of them."""
+
+from hifi_collect.polled.source_backlog import SourceBacklog
+from hifi_collect.source_event import SourceEvent
+
+NOW_US = 1_800_000_000_000_000
+OLD_US, NEW_US = NOW_US - 61_000_000, NOW_US - 59_000_000
+
+
+def event(time_us: int | None) -> SourceEvent:
+    return SourceEvent(1, b"k", b"{}", [], time_us)
+
+
+def flags(backlog: SourceBacklog, times_us: list[int | None], remaining: int | None) -> list[bool]:
+    marked = backlog.marked([event(time_us) for time_us in times_us], remaining, NOW_US)
+    return [one.backfill for one in marked]
+
+
+def test_a_backlog_is_backfill_to_its_last_event_and_what_comes_after_it_is_live() -> None:
+    backlog = SourceBacklog(60)
+    assert flags(backlog, [OLD_US, None], 2) == [True, True]
+    assert flags(backlog, [OLD_US, OLD_US], 0) == [True, True], "the last batch of the backlog"
+    assert flags(backlog, [OLD_US, None], 0) == [False, False], "nothing was waiting"
+
+
+def test_new_events_are_live_although_others_wait_unless_their_age_does_not_matter() -> None:
+    assert flags(SourceBacklog(60), [OLD_US, NEW_US], 1000) == [True, False]
+    assert flags(SourceBacklog(None), [OLD_US, NEW_US], 1000) == [True, True]
+
+
+def test_a_number_that_is_not_known_changes_nothing() -> None:
+    backlog = SourceBacklog(60)
+    assert flags(backlog, [OLD_US], None) == [False]
+    assert flags(backlog, [OLD_US], 10) == [True]
+    assert flags(backlog, [OLD_US], None) == [True]
+
+
+def test_the_extent_counts_what_was_read_and_what_waits() -> None:
+    backlog = SourceBacklog(60)
+    flags(backlog, [OLD_US] * 3, 7)
+    assert backlog.extent == (0, 3, 10)
+    flags(backlog, [OLD_US] * 2, None)
+    assert backlog.extent == (0, 5, 10)
+    flags(backlog, [OLD_US] * 5, 0)
+    assert backlog.extent == (0, 10, 10)
