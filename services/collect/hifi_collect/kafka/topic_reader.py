@@ -81,6 +81,8 @@ class KafkaTopicReader:
         self._writer = writer
         self._event = events
         self._avro = avro
+        self._without_schemas: set[AssignedPartition] = set()
+        """Partitions that wait for the schema registry."""
         self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
         self._consumer = Consumer(
             service,
@@ -107,16 +109,22 @@ class KafkaTopicReader:
 
     async def _prepare(self, avro: AvroRecords, assigned: AssignedPartition, batch: Batch) -> None:
         """Wait until the schemas of a batch are known, however long the registry is away."""
-        while True:
-            try:
-                await avro.prepare(batch)
-            except (Retryable, Misconfigured) as error:
-                logger.warning("schemas-unknown", pipe=self._pipe, error=str(error))
-                self._service.health.warn(_REGISTRY, str(error))
-            else:
-                self._service.health.warn(_REGISTRY, None)
-                return
-            await _pause(assigned, "it was revoked before the schemas of its records were known")
+        try:
+            while True:
+                try:
+                    await avro.prepare(batch)
+                except (Retryable, Misconfigured) as error:
+                    logger.warning("schemas-unknown", pipe=self._pipe, error=str(error))
+                    self._without_schemas.add(assigned)
+                    self._service.health.warn(_REGISTRY, str(error))
+                else:
+                    return
+                await _pause(assigned, "it was revoked before the schemas of its records were known")
+        finally:
+            if assigned in self._without_schemas:
+                self._without_schemas.discard(assigned)
+                if not self._without_schemas:
+                    self._service.health.warn(_REGISTRY, None)
 
     async def _handle_poison(
         self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception
