@@ -1,8 +1,9 @@
 """A client of a schema registry with Confluent's REST API."""
 
 import base64
+import contextlib
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -81,8 +82,9 @@ class RegistryClient:
             RegistryRefused: 40403, there is none.
             Retryable: the registry does not answer, or refuses the user.
         """
-        found = await self.request("GET", f"/schemas/ids/{schema}")
-        return await self._read(schema, found)
+        with self._shaped():
+            found = await self.request("GET", f"/schemas/ids/{schema}")
+            return await self._read(schema, found)
 
     async def newest(self, subject: str) -> SchemaText:
         """The newest schema of a subject, with those that it refers to.
@@ -91,8 +93,9 @@ class RegistryClient:
             RegistryRefused: 40401, there is no such subject.
             Retryable: the registry does not answer, or refuses the user.
         """
-        found = await self.request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
-        return await self._read(int(found["id"]), found)
+        with self._shaped():
+            found = await self.request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+            return await self._read(int(found["id"]), found)
 
     async def register(self, subject: str, text: str) -> int:
         """Register an Avro schema under a subject, unless it is; its id.
@@ -102,7 +105,8 @@ class RegistryClient:
             Retryable: the registry does not answer, or refuses the user.
         """
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        return int((await self.request("POST", path, {"schema": text}))["id"])
+        with self._shaped():
+            return int((await self.request("POST", path, {"schema": text}))["id"])
 
     async def find(self, subject: str, text: str) -> int:
         """Id of an Avro schema that is registered under a subject.
@@ -111,9 +115,9 @@ class RegistryClient:
             RegistryRefused: 40401, there is no such subject; 40403, it does not have the schema.
             Retryable: the registry does not answer, or refuses the user.
         """
-        return int(
-            (await self.request("POST", f"/subjects/{quote(subject, safe='')}", {"schema": text}))["id"]
-        )
+        path = f"/subjects/{quote(subject, safe='')}"
+        with self._shaped():
+            return int((await self.request("POST", path, {"schema": text}))["id"])
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request; the answer's JSON.
@@ -158,6 +162,16 @@ class RegistryClient:
             found = await self.request("GET", path)
             await self._add_references(found.get("references") or (), texts)
             texts[subject, version] = found["schema"]
+
+    @contextlib.contextmanager
+    def _shaped(self) -> Iterator[None]:
+        """An answer without the parts of a registry's comes from something else."""
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Retryable(
+                f"the answer at {self.access.url} is not that of a schema registry ({error!r})"
+            ) from error
 
     def _authorization(self) -> dict[str, str]:
         """The header with the user and the password, as the file has it now."""

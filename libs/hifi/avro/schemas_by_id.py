@@ -7,10 +7,11 @@ from typing import Final, TypeAlias
 from hifi.avro.registry_client import AVRO, RegistryClient, RegistryRefused
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
 from hifi.clock import monotonic_s
-from hifi.errors import Rejected
+from hifi.errors import Rejected, Retryable
 
 _MOST: Final = 1000
 """Schemas that are kept; those that were not used for the longest time are asked for again."""
+_NOT_FOUND: Final = 404
 _UNKNOWN_S: Final = 10.0
 """A registry is asked again for an id that it does not know after this time, seconds."""
 
@@ -65,6 +66,8 @@ class SchemasById:
         try:
             found = await self._client.schema(schema)
         except RegistryRefused as error:
+            if error.code // 100 != _NOT_FOUND:
+                raise Retryable(f"the schema registry does not give the schema {schema}: {error}") from error
             detail = f"the schema registry does not have the schema {schema}: {error}"
             return Rejected("unknown-schema", detail), self._clock() + _UNKNOWN_S
         for_ever = float("inf")

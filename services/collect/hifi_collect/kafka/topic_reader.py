@@ -97,6 +97,8 @@ class KafkaTopicReader:
         self._event = events
         self._deleted = DeletedRecords(pipe, service.health, writer.reporter)
         self._avro = avro
+        self._without_schemas: set[AssignedPartition] = set()
+        """Partitions that wait for the schema registry."""
         self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
         self._consumer = Consumer(
             service,
@@ -144,16 +146,22 @@ class KafkaTopicReader:
 
     async def _prepare(self, avro: AvroRecords, assigned: AssignedPartition, batch: Batch) -> None:
         """Wait until the schemas of a batch are known, however long the registry is away."""
-        while True:
-            try:
-                await avro.prepare(batch)
-            except (Retryable, Misconfigured) as error:
-                logger.warning("schemas-unknown", pipe=self._pipe, error=str(error))
-                self._service.health.warn(_REGISTRY, str(error))
-            else:
-                self._service.health.warn(_REGISTRY, None)
-                return
-            await _pause(assigned, "it was revoked before the schemas of its records were known")
+        try:
+            while True:
+                try:
+                    await avro.prepare(batch)
+                except (Retryable, Misconfigured) as error:
+                    logger.warning("schemas-unknown", pipe=self._pipe, error=str(error))
+                    self._without_schemas.add(assigned)
+                    self._service.health.warn(_REGISTRY, str(error))
+                else:
+                    return
+                await _pause(assigned, "it was revoked before the schemas of its records were known")
+        finally:
+            if assigned in self._without_schemas:
+                self._without_schemas.discard(assigned)
+                if not self._without_schemas:
+                    self._service.health.warn(_REGISTRY, None)
 
     def _end(self, assigned: AssignedPartition) -> int:
         """The end of a partition as the last fetch found it; 0: not known."""

@@ -6,6 +6,7 @@ from typing import Any, Final
 import orjson
 from starlette.requests import Request
 
+from hifi.avro.schema import PRIMITIVES
 from hifi_manage.schemas.compatibility_level import Level
 from hifi_manage.schemas.refusals import (
     INVALID_LEVEL,
@@ -109,4 +110,7 @@ def _minified(text: str) -> str:
     try:
         return orjson.dumps(orjson.loads(text)).decode()
     except orjson.JSONDecodeError:
-        return text.strip()  # the bare name of a type, or no schema at all
+        text = text.strip()
+        return (
+            f'"{text}"' if text in PRIMITIVES else text
+        )  # older clients write `string` without quotation marks
