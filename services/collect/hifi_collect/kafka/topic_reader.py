@@ -24,7 +24,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.source import TopicSource
 from hifi.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
-from hifi_collect.kafka.extents import name, watch_extents
+from hifi_collect.kafka.extents import partition_name, watch_extents
 from hifi_collect.pace.catch_up import CatchUp
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.raw_writer import RawWriter
@@ -109,11 +109,12 @@ class KafkaTopicReader:
         """Write the records of a batch, and complete them when Kafka has acknowledged them."""
         reading = await self._reading(assigned)
         reading.catch_up.begin(batch[-1].offset, self._end(assigned))
-        behind = batch[0].offset < reading.catch_up.target
-        for part in self._pace.chunks(batch) if behind else [batch]:
+        events = [(record, self._event(record)) for record in batch]
+        paced = batch[0].offset < reading.catch_up.target or any(event.backfill for _, event in events)
+        for part in self._pace.chunks(events) if paced else [events]:
             if not assigned.active:
                 raise _given_up(assigned, "it was revoked during its backfill")
-            await self._write(assigned, part, [self._event(record) for record in part])
+            await self._write(assigned, [record for record, _ in part], [event for _, event in part])
 
     def _end(self, assigned: AssignedPartition) -> int:
         """The end of a partition as the last fetch found it; 0: not known."""
@@ -153,7 +154,9 @@ class KafkaTopicReader:
             raise
         assigned.complete_through(batch[-1].offset)
         reading.times.forget(batch[-1].offset + 1)
-        self._pace.progress.advance(name(assigned.tp), batch[-1].offset + 1, len(batch), monotonic_s())
+        self._pace.progress.advance(
+            partition_name(assigned.tp), batch[-1].offset + 1, len(batch), monotonic_s()
+        )
 
     @staticmethod
     def _with_origin(
