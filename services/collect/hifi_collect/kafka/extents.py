@@ -33,7 +33,7 @@ async def _read(
 ) -> None:
     every = member.partitions_for_topic(topic) or ()
     pace.share = len(assigned) / max(1, len(every), len(assigned)) or 1.0
-    pace.progress.keep({name(tp) for tp in assigned})
+    pace.progress.keep({partition_name(tp) for tp in assigned})
     if not assigned:
         return
     first, ends = await member.beginning_offsets(list(assigned)), await member.end_offsets(list(assigned))
@@ -41,7 +41,7 @@ async def _read(
     for tp, one in assigned.items():
         position = await _position(member, tp, one)
         extent = PartitionExtent(first[tp], max(first[tp], position or 0), ends[tp])
-        pace.progress.put(name(tp), extent, now_s)
+        pace.progress.put(partition_name(tp), extent, now_s)
 
 
 async def _position(member: Any, tp: TopicPartition, assigned: AssignedPartition) -> int | None:
@@ -52,6 +52,6 @@ async def _position(member: Any, tp: TopicPartition, assigned: AssignedPartition
     return assigned.offsets.committable if assigned.offsets.committable is not None else assigned.committed
 
 
-def name(tp: TopicPartition) -> str:
+def partition_name(tp: TopicPartition) -> str:
     """The name of a source partition in the progress."""
     return f"{tp.topic}/{tp.partition}"

@@ -26,7 +26,7 @@ from hifi.service import Service
 from hifi_collect.accepted_times import AcceptedTimes
 from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.kafka.deleted_records import DeletedRecords
-from hifi_collect.kafka.extents import name, watch_extents
+from hifi_collect.kafka.extents import partition_name, watch_extents
 from hifi_collect.pace.catch_up import CatchUp
 from hifi_collect.pace.source_pace import SourcePace
 from hifi_collect.raw_writer import RawWriter
@@ -130,11 +130,12 @@ class KafkaTopicReader:
             await self._prepare(self._avro, assigned, batch)
         reading = await self._reading(assigned)
         reading.catch_up.begin(batch[-1].offset, self._end(assigned))
-        behind = batch[0].offset < reading.catch_up.target
-        for part in self._pace.chunks(batch) if behind else [batch]:
+        events = list(zip(batch, await self._events(batch), strict=True))
+        paced = batch[0].offset < reading.catch_up.target or any(event.backfill for _, event in events)
+        for part in self._pace.chunks(events) if paced else [events]:
             if not assigned.active:
                 raise _given_up(assigned, "it was revoked during its backfill")
-            await self._write(assigned, part, await self._events(part))
+            await self._write(assigned, [record for record, _ in part], [event for _, event in part])
 
     async def _events(self, batch: Batch) -> list[SourceEvent]:
         """The events of a batch, with turns for everything else in between."""
@@ -206,7 +207,9 @@ class KafkaTopicReader:
             raise
         assigned.complete_through(batch[-1].offset)
         reading.times.forget(batch[-1].offset + 1)
-        self._pace.progress.advance(name(assigned.tp), batch[-1].offset + 1, len(batch), monotonic_s())
+        self._pace.progress.advance(
+            partition_name(assigned.tp), batch[-1].offset + 1, len(batch), monotonic_s()
+        )
 
     @staticmethod
     def _with_origin(
