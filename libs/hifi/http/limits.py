@@ -15,6 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from hifi.http import problem
+from hifi.http.joined_writes import JoinedWrites
 
 _SWEEP_S: Final = 0.25
 _RESERVED_FILES: Final = 128
@@ -47,7 +48,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the header time limit: it covers the time to the first byte too."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type] # as a transport
         self._header_bytes = 0
         self._in_headers = True
         self._refused = False

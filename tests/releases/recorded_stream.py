@@ -1,0 +1,185 @@
+"""A stream of an earlier release that was stopped with events at every step, as recorded bytes.
+
+`format-1.json` has all records of the topics of a stream of two partitions. `restore` writes so many of them, and
+commits such offsets, as if the mesh had been stopped in the middle: see `NORMALIZED`, `ENRICHED` and `PROCESSED`.
+
+`python tests/releases/recorded_stream.py FILE` records a file with the checkout that it runs in. The files of earlier
+formats stay as they are: they are what an earlier release wrote.
+"""
+
+import asyncio
+import base64
+import itertools
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from hifi.accept.partitioner import partition_of
+from hifi.event import Record
+from hifi.kafka.producer import Producer
+from hifi.leadership.group_offsets import GroupOffsets
+from hifi.pipe.model import Pipe
+from hifi.topics import Topics
+from hifi_infra.mesh.mesh import Mesh
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "services" / "egest"))
+from fake_destination import OK, ReceivedRequest, answer, destination
+
+FILE = Path(__file__).with_name("format-1.json")
+PARTITIONS = 2
+WRITE_KEY = "write-key"
+EVENTS = 9
+"""In each partition, numbered from 0."""
+NORMALIZED, ENRICHED, PROCESSED = 7, 5, 2
+"""Events of each partition that normalize, enrich and egest had handled. Of the last, one was delivered, and one waits
+in the first retry tier."""
+REFUSED = "refused"
+"""Marks the event that the destination refuses."""
+_WITHIN_S = 120
+_Partition = list[Record]
+
+
+def pipe(name: str, url: str) -> Pipe:
+    """The pipe of the recorded events, and one like it for others."""
+    return Pipe.model_validate(
+        {
+            "pipe": name,
+            "source": {"keys": [{"env": f"{name.upper()}_KEY"}]},
+            "normalize": {"schema": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}},
+            "enrich": {"fields": {"n": "int"}, "derive": {"twice": "n * 2"}},
+            "destinations": [{"name": "crm", "url": url, "retry": {"max_age": "36500d", "max_attempts": 1000}}],
+        }
+    )
+
+
+def recorded(file: Path = FILE) -> dict[str, list[_Partition]]:
+    """Kind of topic to the records of each partition."""
+    return {
+        kind: [[_decoded(*one) for one in partition] for partition in partitions]
+        for kind, partitions in json.loads(file.read_text("utf-8")).items()
+    }
+
+
+async def restore(kafka: str, topics: Topics) -> int:
+    """Write the recorded stream as it was when it was stopped; returns the number of deliveries that are due.
+
+    Args:
+        kafka: bootstrap address.
+        topics: of a stream that is prepared and has no events.
+    """
+    found = recorded()
+    tier = topics.retry_in(topics.tiers[0])
+    written = {
+        topics.raw: (found["raw"], EVENTS),
+        topics.normalized: (found["normalized"], NORMALIZED),
+        topics.enriched: (found["enriched"], ENRICHED),
+        topics.receipts: (found["receipts"], PROCESSED),
+        tier: (found["retry-in"], 1),
+    }
+    producer = Producer(kafka, "recorded")
+    await producer.start()
+    for topic, (partitions, count) in written.items():
+        for number, records in enumerate(partitions):
+            assert len(records) >= count
+            await producer.send_and_wait(topic, number, records[:count])
+    await producer.stop()
+    for service, topic, offset in (
+        ("normalize", topics.raw, NORMALIZED),
+        ("enrich", topics.normalized, ENRICHED),
+        ("egest", topics.enriched, PROCESSED),
+    ):
+        async with GroupOffsets(kafka, topics.group(service), topic, PARTITIONS) as group:
+            await group.commit(dict.fromkeys(range(PARTITIONS), offset))
+    return PARTITIONS * (EVENTS - 1)
+
+
+async def record(file: Path) -> None:
+    """Run a mesh, send events, and write all records of its topics."""
+
+    async def refuse(request: ReceivedRequest) -> bytes:
+        return answer(503) if REFUSED.encode() in request.body else OK
+
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan(
+            Path(folder) / "data", port=free_port(), partitions=PARTITIONS, env={"RECORDED_KEY": WRITE_KEY}
+        )
+        mesh = Mesh(plan)
+        mesh.prepare()
+        async with destination(refuse) as there:
+            await mesh.start([pipe("recorded", there.url)])
+            try:
+                await mesh.wait_ready(_WITHIN_S)
+                await _send(mesh, 0, PROCESSED)
+                receipts = await _records(mesh, "receipts", mesh.topics.receipts, PROCESSED)
+                await _send(mesh, PROCESSED, EVENTS)
+                topics = mesh.topics
+                found = {
+                    "raw": await _records(mesh, "raw", topics.raw, EVENTS),
+                    "normalized": await _records(mesh, "normalized", topics.normalized, EVENTS),
+                    "enriched": await _records(mesh, "enriched", topics.enriched, EVENTS),
+                    "receipts": receipts,
+                    "retry-in": await _records(mesh, "retry-in", topics.retry_in(topics.tiers[0]), 1),
+                }
+            finally:
+                await mesh.kill()
+    file.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+
+
+async def _send(mesh: Mesh, first: int, end: int) -> None:
+    """Send events from `first` up to, not including, `end` to each partition, one after the other."""
+    headers = {
+        "authorization": f"Bearer {WRITE_KEY}",
+        "ce-specversion": "1.0",
+        "ce-source": "/recorded",
+        "ce-type": "made",
+    }
+    async with aiohttp.ClientSession() as session:
+        for number in range(first, end):
+            for partition in range(PARTITIONS):
+                data: dict[str, Any] = {"n": partition * EVENTS + number}
+                if number == PROCESSED - 1:
+                    data[REFUSED] = True
+                own = {"ce-id": f"{partition}-{number}", "ce-partitionkey": _key(partition)}
+                url = f"{mesh.plan.url}/v1/pipes/recorded/events"
+                async with session.post(url, json=data, headers=headers | own) as answered:
+                    assert answered.status == 202, await answered.text()
+
+
+def _key(partition: int) -> str:
+    """A key whose events are in a partition."""
+    keys = (f"key-{number}" for number in itertools.count())
+    return next(key for key in keys if partition_of(key.encode(), PARTITIONS) == partition)
+
+
+async def _records(mesh: Mesh, kind: str, topic: str, count: int) -> list[Any]:
+    """The first records of each partition of a topic, waiting for so many."""
+    tps = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    found: list[list[Any]] = [[] for _ in tps]
+    async with AIOKafkaConsumer(bootstrap_servers=mesh.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign(tps)
+        async with asyncio.timeout(_WITHIN_S):
+            while any(len(one) < count for one in found):
+                for tp, records in (await consumer.getmany(timeout_ms=500)).items():
+                    found[tp.partition] += [_encoded(one) for one in records]
+    return [one[:count] for one in found]
+
+
+def _encoded(record: Any) -> list[Any]:
+    key, value = (None if one is None else base64.b64encode(one).decode() for one in (record.key, record.value))
+    return [key, value, [[name, text.decode("ascii")] for name, text in record.headers]]
+
+
+def _decoded(key: str | None, value: str | None, headers: list[list[str]]) -> Record:
+    key_bytes, value_bytes = (None if one is None else base64.b64decode(one) for one in (key, value))
+    return Record(key_bytes, value_bytes, [(name, text.encode("ascii")) for name, text in headers])
+
+
+if __name__ == "__main__":
+    asyncio.run(record(Path(sys.argv[1])))
