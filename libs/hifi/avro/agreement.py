@@ -7,7 +7,9 @@ import orjson
 
 from hifi.avro.derive import derive
 from hifi.avro.schema import AvroSchema, branch_name, definition, read_schema
+from hifi.errors import Misconfigured
 
+_MOST_PAIRS: Final = 100_000
 _TEXTS: Final = {"string", "enum", "bytes", "fixed"}
 _NUMBERS: Final = {
     "int": {"int", "long", "double"},
@@ -29,7 +31,7 @@ def disagreements(json_schema: Any, name: str, declared: AvroSchema, *, drop_unk
         drop_unknown: whether fields that it does not have are left out.
 
     Raises:
-        Misconfigured: the JSON Schema has a part without counterpart in Avro.
+        Misconfigured: the JSON Schema has a part without counterpart in Avro, or the schemas are too large.
     """
     derived = read_schema(orjson.dumps(derive(json_schema, name, narrow=True)))
     comparison = _Comparison(derived.names, declared.names, drop_unknown=drop_unknown)
@@ -46,9 +48,13 @@ class _Comparison:
         self._declared = declared
         self._drop_unknown = drop_unknown
         self._comparing: set[tuple[str, str]] = set()
+        self._pairs = 0
 
     def problems(self, derived: Any, declared: Any, path: str) -> Iterator[str]:
         """What is wrong at a path."""
+        self._pairs += 1
+        if self._pairs > _MOST_PAIRS:
+            raise Misconfigured(f"the schemas have more than {_MOST_PAIRS:,} pairs of types to compare")
         derived, declared = definition(derived, self._derived), definition(declared, self._declared)
         if isinstance(derived, list):
             for branch in derived:

@@ -18,12 +18,20 @@ _PROMOTIONS: Final = {
     "bytes": {"string"},
 }
 """Type of the writer to those that the reader may have instead."""
+_MOST_PAIRS: Final = 100_000
 _NAMED: Final = {"record", "error", "enum", "fixed"}
 
 
 def incompatibilities(reader: AvroSchema, writer: AvroSchema) -> list[str]:
     """Why data of the writer's schema cannot be read with the reader's, each with the path; empty: it can be."""
-    return list(_Resolution(reader.names, writer.names).problems(reader.parsed, writer.parsed, ""))
+    try:
+        return list(_Resolution(reader.names, writer.names).problems(reader.parsed, writer.parsed, ""))
+    except _TooManyPairs:
+        return [f"the schemas have more than {_MOST_PAIRS:,} pairs of types to compare"]
+
+
+class _TooManyPairs(Exception):
+    """Records that are used in many places make more pairs than can be compared."""
 
 
 class _Resolution:
@@ -33,9 +41,13 @@ class _Resolution:
         self._reader_names = reader_names
         self._writer_names = writer_names
         self._comparing: set[tuple[str, str]] = set()
+        self._pairs = 0
 
     def problems(self, reader: Any, writer: Any, path: str) -> Iterator[str]:
         """What is wrong at a path."""
+        self._pairs += 1
+        if self._pairs > _MOST_PAIRS:
+            raise _TooManyPairs
         reader, writer = definition(reader, self._reader_names), definition(writer, self._writer_names)
         if isinstance(writer, list):
             for branch in writer:

@@ -1,0 +1,49 @@
+"""Two instances that change the registry in turns, whenever the one comes between the steps of the other."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+
+from hifi_manage.schemas.changes import registration
+from hifi_manage.schemas.refusals import RegistryRefusal
+from hifi_manage.schemas.registered import SchemaBody
+from hifi_manage.schemas.schema_store import SchemaStore
+
+
+async def register(store: SchemaStore, text: str) -> int:
+    plan = partial(registration, subject=text, body=SchemaBody(f'"{text}"'))
+    return int((await store.change(plan)).answer["id"])
+
+
+async def test_an_instance_that_was_overtaken_after_it_had_read_gives_the_next_id(
+    kafka: str, topic: Callable[..., Awaitable[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await topic(1, prefix="schemas", configs={"cleanup.policy": "compact"})
+    one, two = (SchemaStore(kafka, name, f"{name}.registrar", client) for client in ("one", "two"))
+    await one.start()
+    await two.start()
+    try:
+        between: list[str] = []
+        read = one.catch_up
+
+        async def read_and_let_the_other_write() -> None:
+            await read()
+            if between:
+                await register(two, between.pop())
+
+        monkeypatch.setattr(one, "catch_up", read_and_let_the_other_write)
+        ids = []
+        for mine, others in (("string", "int"), ("long", "float"), ("bytes", "double")):
+            between.append(others)
+            ids.append(await register(one, mine))
+        assert await register(one, "int") == 1
+        await two.catch_up()
+        assert ids == [2, 4, 6]
+        assert sorted(each.id for each in two.registered.all()) == [1, 2, 3, 4, 5, 6]
+        with pytest.raises(RegistryRefusal):
+            await register(two, "nothing")
+        assert await register(two, "boolean") == 7
+    finally:
+        await one.stop()
+        await two.stop()
