@@ -260,6 +260,13 @@ def observe_sketch() -> Callable[[], object]:
     return work
 
 
+def partitions() -> Callable[[], object]:
+    from hifi.accept.partitioner import murmur2
+
+    keys = [b"flight-%d" % number for number in range(EVENTS)]
+    return lambda: [murmur2(key) for key in keys]
+
+
 CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "normalize: flights pipe": normalize_data,
     "normalize: client retries": normalize_fingerprints,
@@ -269,6 +276,7 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "ingest: CloudEvent": lambda: ingest_requests("single"),
     "ingest: batches of 100": lambda: ingest_requests("batch"),
     "ingest: plain JSON": lambda: ingest_requests("plain"),
+    "partition of a key": partitions,
     "egest: parse": egest_parse,
     "egest: deduplicate": egest_deduplicate,
     "egest: queue": egest_queue,

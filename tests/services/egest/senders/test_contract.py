@@ -161,7 +161,8 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
 ) -> None:
     async with destination() as there:
         http = {"name": "http", "url": there.url}
-        declared = pipe_to("flights", kind.declared(timeout="1s", retry=LOCAL), http)
+        batch = {"size": 5, "wait": "20ms"}
+        declared = pipe_to("flights", kind.declared(timeout="1s", retry=LOCAL, batch=batch), http)
         async with running_egest(stream, declared, egest_lane_events=20):
             await stream.enriched(numbered(stream, "k0", 0, to="d,http"))
             await stream.receipts(2)
@@ -169,6 +170,7 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
                 for sent in range(1, 101, 10):
                     await stream.enriched(*(numbered(stream, f"k{n}", n, to="d,http") for n in range(10)))
                     await until(lambda sent=sent: len(there.ids) == sent + 10)
+                await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
             receipts = await stream.receipts(202)
     found = [one[event.OUTCOME] for one in receipts if one[event.DESTINATION] == "d"]
     assert len(found) == 101
