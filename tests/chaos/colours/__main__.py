@@ -67,6 +67,7 @@ class ColourChanges:
             await asyncio.sleep(self.measured_s)
             for name in names:
                 with self.run.steps.step(name) as seen:
+                    await self.run.until_stable()
                     window = ChangeWindow(name, time.time_ns(), seen=seen)
                     self.windows.append(window)
                     await (self._shift_and_back() if name == SHIFT else self._change(window))

@@ -76,7 +76,7 @@ def outcome(
     for window in windows:
         one = {
             "change": window.name,
-            "seconds": round((window.ended_ns - window.began_ns) / _NS, 1),
+            "seconds": round(max(0, window.ended_ns - window.began_ns) / _NS, 1),
             "seen": "; ".join(window.seen),
             "p95_ms_before": _p95_ms(
                 lags.values(), window.began_ns - round(measured_s * _NS), window.began_ns
