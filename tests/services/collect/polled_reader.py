@@ -51,7 +51,10 @@ class RawEnd:
 
 async def take_reader(instances: list[Instance]) -> Instance:
     """The instance that reads the source, removed from the list; the others are only candidates."""
-    counts = [await asyncio.to_thread(written, admin) for _, admin in instances]
+    counts: list[float] = []
+    async with asyncio.timeout(120):
+        while not any(counts):  # it counts an event after Kafka has acknowledged it
+            counts = [await asyncio.to_thread(written, admin) for _, admin in instances]
     assert sum(count > 0 for count in counts) == 1, "exactly one instance reads a source"
     return instances.pop(counts.index(max(counts)))
 

@@ -13,6 +13,7 @@ from polled_objects import PolledFolder
 from polled_reader import RawEnd
 from tests.stream_process import free_port
 
+pytestmark = pytest.mark.timeout(400)
 ROWS = 18_000
 
 

@@ -1,17 +1,20 @@
 """Each row of each version of an object passes once, whatever is killed; what cannot be read holds nothing else up."""
 
+import asyncio
 import gzip
 import io
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
+import pytest
 from collected_stream import collected_stream, fields, until
 from polled_objects import PolledBucket, PolledFolder
 from polled_reader import RawEnd, assert_each_once, field, take_reader
 from pyarrow import parquet
 from tests.stream_process import readyz
 
+pytestmark = pytest.mark.timeout(400)
 ROWS = 18_000
 
 
@@ -24,7 +27,8 @@ async def read_and_kill(kafka: str, log: Path, store: PolledFolder) -> None:
     async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
         store.put("first.ndjson", lines(range(1)))
         await stream.publish(store.pipe())
-        instances = [await stream.start("collect", session_timeout_s=6) for _ in range(2)]
+        starts = (stream.start("collect", session_timeout_s=6) for _ in range(2))
+        instances = list(await asyncio.gather(*starts))
         await raw_end.reached(1)
         killed, _ = await take_reader(instances)
         store.put("m/1.ndjson", lines(range(1, ROWS // 3)))

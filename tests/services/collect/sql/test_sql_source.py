@@ -1,14 +1,17 @@
 """Each row of a table passes once, whatever is killed, and none is taken for a copy of another."""
 
+import asyncio
 import signal
 from pathlib import Path
 
 import orjson
+import pytest
 from collected_stream import collected_stream, fields, until
 from polled_reader import RawEnd, assert_each_once, field, take_reader, written
 from polled_table import PolledTable
 from tests.stream_process import readyz
 
+pytestmark = pytest.mark.timeout(400)
 ROWS = 24_000
 
 
@@ -18,7 +21,8 @@ async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_
     async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
         topics = stream.topics
         await stream.publish(table.pipe())
-        instances = [await stream.start("collect", session_timeout_s=6) for _ in range(3)]
+        starts = (stream.start("collect", session_timeout_s=6) for _ in range(3))
+        instances = list(await asyncio.gather(*starts))
 
         def add_rows(numbers: range) -> None:
             """A hundred rows of each time, so that batches end between rows of equal value."""
