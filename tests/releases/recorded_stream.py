@@ -1,7 +1,7 @@
-"""A stream of an earlier release that was stopped with events at every step, as recorded bytes.
+"""A small stream of an earlier release, as recorded bytes.
 
-`format-1.json` has all records of the topics of a stream of two partitions. `restore` writes so many of them, and
-commits such offsets, as if the mesh had been stopped in the middle: see `NORMALIZED`, `ENRICHED` and `PROCESSED`.
+`format-1.json` has the records of the event topics of a stream of two partitions: nine events each, the receipts of the
+first two, one of which was delivered, and the retry of the other.
 
 `python tests/releases/recorded_stream.py FILE` records a file with the checkout that it runs in. The files of earlier
 formats stay as they are: they are what an earlier release wrote.
@@ -21,10 +21,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi.accept.partitioner import partition_of
 from hifi.event import Record
-from hifi.kafka.producer import Producer
-from hifi.leadership.group_offsets import GroupOffsets
 from hifi.pipe.model import Pipe
-from hifi.topics import Topics
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
@@ -37,24 +34,25 @@ PARTITIONS = 2
 WRITE_KEY = "write-key"
 EVENTS = 9
 """In each partition, numbered from 0."""
-NORMALIZED, ENRICHED, PROCESSED = 7, 5, 2
-"""Events of each partition that normalize, enrich and egest had handled. Of the last, one was delivered, and one waits
-in the first retry tier."""
+PROCESSED = 2
+"""Events of each partition whose receipts are recorded. The last of them, the destination refused."""
 REFUSED = "refused"
 """Marks the event that the destination refuses."""
-_WITHIN_S = 120
+_WITHIN_S = 900
 _Partition = list[Record]
 
 
-def pipe(name: str, url: str) -> Pipe:
-    """The pipe of the recorded events, and one like it for others."""
+def pipe(url: str) -> Pipe:
+    """The pipe of the recorded events."""
     return Pipe.model_validate(
         {
-            "pipe": name,
-            "source": {"keys": [{"env": f"{name.upper()}_KEY"}]},
+            "pipe": "recorded",
+            "source": {"keys": [{"env": "RECORDED_KEY"}]},
             "normalize": {"schema": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}},
             "enrich": {"fields": {"n": "int"}, "derive": {"twice": "n * 2"}},
-            "destinations": [{"name": "crm", "url": url, "retry": {"max_age": "36500d", "max_attempts": 1000}}],
+            "destinations": [
+                {"name": "crm", "url": url, "retry": {"max_age": "36500d", "max_attempts": 1000}}
+            ],
         }
     )
 
@@ -65,39 +63,6 @@ def recorded(file: Path = FILE) -> dict[str, list[_Partition]]:
         kind: [[_decoded(*one) for one in partition] for partition in partitions]
         for kind, partitions in json.loads(file.read_text("utf-8")).items()
     }
-
-
-async def restore(kafka: str, topics: Topics) -> int:
-    """Write the recorded stream as it was when it was stopped; returns the number of deliveries that are due.
-
-    Args:
-        kafka: bootstrap address.
-        topics: of a stream that is prepared and has no events.
-    """
-    found = recorded()
-    tier = topics.retry_in(topics.tiers[0])
-    written = {
-        topics.raw: (found["raw"], EVENTS),
-        topics.normalized: (found["normalized"], NORMALIZED),
-        topics.enriched: (found["enriched"], ENRICHED),
-        topics.receipts: (found["receipts"], PROCESSED),
-        tier: (found["retry-in"], 1),
-    }
-    producer = Producer(kafka, "recorded")
-    await producer.start()
-    for topic, (partitions, count) in written.items():
-        for number, records in enumerate(partitions):
-            assert len(records) >= count
-            await producer.send_and_wait(topic, number, records[:count])
-    await producer.stop()
-    for service, topic, offset in (
-        ("normalize", topics.raw, NORMALIZED),
-        ("enrich", topics.normalized, ENRICHED),
-        ("egest", topics.enriched, PROCESSED),
-    ):
-        async with GroupOffsets(kafka, topics.group(service), topic, PARTITIONS) as group:
-            await group.commit(dict.fromkeys(range(PARTITIONS), offset))
-    return PARTITIONS * (EVENTS - 1)
 
 
 async def record(file: Path) -> None:
@@ -113,7 +78,7 @@ async def record(file: Path) -> None:
         mesh = Mesh(plan)
         mesh.prepare()
         async with destination(refuse) as there:
-            await mesh.start([pipe("recorded", there.url)])
+            await mesh.start([pipe(there.url)])
             try:
                 await mesh.wait_ready(_WITHIN_S)
                 await _send(mesh, 0, PROCESSED)
@@ -172,7 +137,9 @@ async def _records(mesh: Mesh, kind: str, topic: str, count: int) -> list[Any]:
 
 
 def _encoded(record: Any) -> list[Any]:
-    key, value = (None if one is None else base64.b64encode(one).decode() for one in (record.key, record.value))
+    key, value = (
+        None if one is None else base64.b64encode(one).decode() for one in (record.key, record.value)
+    )
     return [key, value, [[name, text.decode("ascii")] for name, text in record.headers]]
 
 

@@ -1,0 +1,71 @@
+"""The records that an earlier release wrote, as recorded bytes, are read as what they were."""
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hifi.event import ATTEMPT, DESTINATION, OUTCOME, PASS, Headers, Record, fields, hop, identity
+from hifi_observe.ledger.grouping import group_records
+
+sys.path.insert(0, str(Path(__file__).parent))
+from recorded_stream import EVENTS, PARTITIONS, PROCESSED, recorded
+
+
+class Consumed(NamedTuple):
+    """A record as a consumer returns it."""
+
+    offset: int
+    timestamp: int
+    headers: Headers
+    value: bytes | None
+
+
+KINDS = {"raw": "raw", "normalized": "normalized", "enriched": "enriched", "receipts": "receipts"} | {
+    "retry-in": "retry-in.5s"
+}
+"""Name in the recording, and kind of topic as observe calls it."""
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_observe_counts_every_record(name: str) -> None:
+    for records in recorded()[name]:
+        consumed = [
+            Consumed(offset, 1_764_000_000_000, record.headers, record.value)
+            for offset, record in enumerate(records)
+        ]
+        batch = group_records(KINDS[name].partition(".")[0], consumed, 0)
+        assert batch.foreign == 0
+        assert [pipe for pipe, _ in batch.minutes] == [b"recorded"] * len(batch.minutes)
+        assert batch.columns.offsets == list(range(len(records)))
+
+
+def test_the_identity_is_the_same_on_every_topic_and_the_hop_leads_back_to_raw() -> None:
+    found = recorded()
+    for partition in range(PARTITIONS):
+        accepted = [identity(record.headers) for record in found["raw"][partition]]
+        assert [(one.pipe, one.revision) for one in accepted] == [("recorded", 1)] * EVENTS
+        assert [one.minute for one in accepted] == [one.accepted_us // 60_000_000 for one in accepted]
+        assert [one.barrier for one in accepted] == [1] * EVENTS
+        for name in ("normalized", "enriched"):
+            records = found[name][partition]
+            assert [identity(record.headers) for record in records] == accepted
+            assert [hop(record.headers).raw for record in records] == list(range(EVENTS))
+        assert {hop(record.headers).to for record in found["enriched"][partition]} == {b"crm"}
+
+
+def test_receipts_and_retries_have_their_fields() -> None:
+    found = recorded()
+    for partition in range(PARTITIONS):
+        outcomes = [facts(record) for record in found["receipts"][partition]]
+        assert [one[OUTCOME] for one in outcomes] == [b"delivered", b"retry"]
+        assert len(outcomes) == PROCESSED
+        (retry,) = found["retry-in"][partition]
+        assert (facts(retry)[DESTINATION], facts(retry)[PASS]) == (b"crm", b"0")
+        assert int(facts(retry)[ATTEMPT]) > 1
+
+
+def facts(record: Record) -> dict[str, bytes]:
+    """Headers and fields of a record by name."""
+    return fields(record.headers)
