@@ -81,7 +81,7 @@ class LeaderElection:
 
     async def _be_member(self) -> None:
         consumer = group_consumer(self._settings, self._group, heartbeat_interval_ms=_HEARTBEAT_MS)
-        consumer.subscribe([self._topic], listener=_LeadershipListener(self))
+        consumer.subscribe([self._topic], listener=_LeadershipListener(self, consumer))
         try:
             await consumer.start()
             while True:
@@ -92,11 +92,13 @@ class LeaderElection:
 
 
 class _LeadershipListener(ConsumerRebalanceListener):  # type: ignore[misc]
-    def __init__(self, election: LeaderElection) -> None:
+    def __init__(self, election: LeaderElection, consumer: Any) -> None:
         self._election = election
+        self._consumer = consumer
 
     async def on_partitions_assigned(self, added: Iterable[TopicPartition]) -> None:
-        if list(added):
+        if gained := list(added):
+            self._consumer.pause(*gained)  # it has no records: fetching would cost requests only
             self._election.gain()
         self._election.decided.set()
 

@@ -1,16 +1,19 @@
 """Watches one run of the query: reports its finished batches, and stops it at the right moment."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from hifi import metrics
 from hifi.clock import monotonic_s
+from hifi.pipe.model import QueryTrigger
 from hifi_enrich.query.query_run import FinishedBatch, QueryRun
 
-_POLL_S: Final = 0.1
+_POLL_S: Final[Mapping[QueryTrigger, float]] = {"micro-batch": 0.1, "real-time": 0.5}
+"""Time between two looks at the query, by its trigger, seconds. Each look is some calls into Java, which cost about a
+millisecond; a real-time batch takes half a minute, a micro-batch a third of a second."""
 _POLL_BEFORE_STOP_S: Final = 0.005
 
 
@@ -116,7 +119,7 @@ class RunMonitor:
             await asyncio.sleep(_POLL_BEFORE_STOP_S)
             return
         try:
-            await asyncio.wait_for(self._wake.wait(), _POLL_S)
+            await asyncio.wait_for(self._wake.wait(), _POLL_S[self._query.trigger])
         except TimeoutError:
             return
 
