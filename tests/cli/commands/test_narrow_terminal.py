@@ -142,12 +142,17 @@ def test_status_is_readable():
         "colours": [{"colour": "blue", "state": "light", "share": 0.75}],
         "verdicts": [{"scope": "pipe/orders", "condition": "unstable", "reasons": ["lag: p95 3 s"]}],
         "backlog": {"normalize": 1_234_567, "enrich": 12}, "uncommitted": {"enrich": 4_348},
+        "sources": [{
+            "pipe": "changes-of-the-shop", "backfill": True, "done": 1_234_567,
+            "remaining": 9_876_543, "read_per_s": 12_345.6,
+            "arriving_per_s": 23_456.7, "limit_per_s": 34_567.8, "left_s": 3_600.0, "late": "normalize",
+        }],
         "pipes": [{"pipe": "orders", "revision": 17, "destinations": ["warehouse"], "description": "Orders " * 20}],
     }  # fmt: skip
     text = on_paper(lambda console: print_status(found, console))
     assert_whole(
         text, "instance state rate ev/s waiting for records in running batch pipe revision destinations description",
-        "normalize-12 starting 12,346 1,234,567 12 4,348 17",
+        "normalize-12 starting 12,346 1,234,567 12 4,348 17 9,876,543 12,346 23,457 34,568",
     )  # fmt: skip
     assert "Health of pipe/orders unstable: lag: p95 3 s" in text
     assert "Colours blue light 75 % of the requests" in text

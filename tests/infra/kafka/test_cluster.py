@@ -209,7 +209,7 @@ async def test_a_heap_that_java_refuses_is_quoted(tmp_path: Path) -> None:
 
 
 async def test_a_format_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "kafka_command", lambda *_: ["sh", "-c", "echo its words; exit 3"])
+    monkeypatch.setattr(module, "kafka_command", lambda *_, **__: ["sh", "-c", "echo its words; exit 3"])
     with pytest.raises(
         BrokerFailed, match=r"format tool ended with code 3\. .*format\.log ends with:\nits words"
     ):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import aiohttp
 import orjson
+import pytest
 from aiokafka import TopicPartition
 from controlled_stream import WITHIN_S, ControlledStream, controlled, ended, pipe
 
@@ -112,6 +113,7 @@ async def principal_of_token(stream: ControlledStream, folder: Path, token: str)
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.timeout(400)
 async def test_a_backup_restored_in_a_new_kafka_has_the_same_pipes_rollout_principals_and_positions(
     kafka, tmp_path
 ):
