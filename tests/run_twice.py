@@ -49,9 +49,9 @@ def repeat(
     failed = [test for name in bad for test in failed_tests(name)]
     if not bad:
         return 0
-    worst = max(status for status, _, _ in bad.values())
-    if worst != TESTS_FAILED or not 0 < len(failed) <= MOST:
-        return worst
+    broken = [status for status, _, _ in bad.values() if status != TESTS_FAILED]
+    if broken or not 0 < len(failed) <= MOST:
+        return broken[0] if broken else TESTS_FAILED
     for name, (_, arguments, environment) in bad.items():
         print(f"--- tests: {name}, the failed ones again", flush=True)
         again = [

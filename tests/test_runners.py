@@ -36,6 +36,19 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     assert "no result" in run_more.row(at, "abc", "INTERNALERROR", 1.0)
 
 
+@pytest.mark.parametrize("broken", [-9, 2])
+def test_a_run_that_did_not_come_to_its_end_fails_although_another_one_could_be_repeated(
+    broken: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import run_twice
+
+    monkeypatch.setattr(run_twice, "CACHES", tmp_path)
+    found = tmp_path / "good" / "v" / "cache" / "lastfailed"
+    found.parent.mkdir(parents=True)
+    found.write_text('{"test_one.py::test_it": true}')
+    assert run_twice.repeat({"good": (1, [], {}), "broken": (broken, [], {})}) == broken
+
+
 FAILS_FIRST = """
 import pathlib, pytest
 
