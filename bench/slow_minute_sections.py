@@ -9,7 +9,8 @@ from markdown_tables import DASH, count, ms, one_digit, table
 TITLES = {
     "first_minute": "## First minute after ready\n\n500 single ev/s from the first second on, default settings.\n\n",
     "rolling": "## Rolling restart\n\n400 single ev/s for ten minutes, while every instance is replaced once.\n\n",
-    "overload": "## Overload\n\nMore single events than the mesh carries, for 30 s, after a warm-up.\n\n",
+    "overload": "## Overload\n\nTwice as many single events as the mesh was rated just before, for 30 s.\n"
+    "Lag counts from the time at which the sender sent the request.\n\n",
 }
 
 
@@ -24,7 +25,13 @@ def sections(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
 def _table(kind: str, points: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     head = ["mesh", "ready after, s", "p50, ms", "p95, ms", "lost", "duplicates"]
     if kind == "overload":
-        head += ["offered, ev/s", "accepted, ev/s", "refusals: p95 of the answer, ms", "remark"]
+        head += [
+            "rated, ev/s",
+            "offered, ev/s",
+            "accepted, ev/s",
+            "refusals: p95 of the answer, ms",
+            "remark",
+        ]
     else:
         head += ["slowest part: p95, ms", "remark"]
     return table(head, [_row(kind, name, one) for name, one in points])
@@ -36,7 +43,8 @@ def _row(kind: str, name: str, one: Mapping[str, Any]) -> list[str]:
     row += [count(one.get("lost")), count(one.get("duplicates"))]
     if kind == "overload":
         refused = one.get("refused_after_ms", {})
-        row += [count(one.get("offered_rate")), count(one.get("accepted_rate")), ms(refused.get("p95"))]
+        row += [count(one.get(key)) for key in ("rated", "offered_rate", "accepted_rate")]
+        row.append(ms(refused.get("p95")))
     else:
         parts = one.get("lag_ms_by_10_s") or one.get("lag_ms_by_minute") or ()
         row.append(ms(max((part["p95"] for part in parts), default=None)))

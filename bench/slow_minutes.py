@@ -1,6 +1,7 @@
 """Minutes that are easily slow: the first one, one with a rolling restart, and one with twice the rated load."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,12 +10,15 @@ from cases import Case, in_scene, scene
 from load_round import LoadRounds
 from mesh_row import WARM_UP_S, Keep, attempt
 
+from hifi.errors import Retryable
 from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.rate.rate_search import RateSearch
 from hifi_infra.mesh.mesh import Mesh
 
 FIRST_RATE, FIRST_S, SLICE_S = 500.0, 60.0, 10.0
 ROLLING_RATE, ROLLING_S = 400.0, 600.0
 ROLLED = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
+RATING_STEP_S, RATING_STEPS, SLO_MS = 8.0, 10, 1000.0
 OVERLOAD_S = 30.0
 LIMIT_S = 1200.0
 
@@ -31,16 +35,18 @@ def rolling(keep: Keep) -> None:
     _measure(keep, "rolling restart", Case("real-time", plan={"scale": scale}), _rolling)
 
 
-def overload(keep: Keep, rate: float = 8000.0) -> None:
-    """Far more single events than the mesh carries, for 30 s. About 2 minutes."""
+def overload(keep: Keep) -> None:
+    """Finds the rating of single events with default settings, then offers twice as many for 30 s. About 5 minutes."""
 
     async def work(made: LoadTest) -> dict[str, Any]:
         rounds = LoadRounds(made)
         await rounds.run(FIRST_RATE, WARM_UP_S)
-        one = await rounds.run(rate, OVERLOAD_S)
+        rated = await _rated(rounds)
+        one = await rounds.run(2 * rated, OVERLOAD_S)
         accepted = sum(each.accepted for each in one.sent.values())
         return {
             **one.totals(),
+            "rated": round(rated),
             "offered_rate": one.offered_rate(),
             "accepted_rate": round(one.offered_rate() * accepted / len(one.sent)),
             "lag_ms": one.lag_from_sent_ms(),
@@ -48,7 +54,21 @@ def overload(keep: Keep, rate: float = 8000.0) -> None:
             "accepted_after_ms": one.answer_ms(accepted=True),
         }
 
-    _measure(keep, f"{rate:,.0f} ev/s offered", Case("real-time"), work)
+    _measure(keep, "twice the rating offered", Case("real-time"), work)
+
+
+async def _rated(rounds: LoadRounds) -> float:
+    """The highest rate with a p95 below 1 s and no event refused or lost, events a second."""
+    search = RateSearch(FIRST_RATE, 2, RATING_STEPS)
+    while (rate := search.next()) is not None:
+        one = await rounds.run(rate, RATING_STEP_S)
+        totals, p95_ms = one.totals(), one.lag_ms().get("p95", math.inf)
+        sustained = not totals["refused"] and not totals["lost"] and p95_ms < SLO_MS
+        print(f"{rate:,.0f} ev/s: p95 {p95_ms:,.0f} ms, {totals['refused']:,} refused", flush=True)
+        search.record(rate, sustained=sustained)
+    if search.sustained is None:
+        raise Retryable(f"even {FIRST_RATE:,.0f} ev/s were not sustained")
+    return search.sustained
 
 
 def _measure(
