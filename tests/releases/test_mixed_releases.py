@@ -1,0 +1,113 @@
+"""Instances of two neighbouring releases work side by side: every accepted event is delivered once."""
+
+import asyncio
+import io
+import subprocess
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hifi.pipe.model import Pipe
+from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.run import Demo
+from hifi_cli.demo.workspace import Workspace
+from hifi_cli.mesh_state.observe_api import get_json
+from hifi_infra.mesh.health_probe import get
+from hifi_infra.mesh.mesh import Mesh, processes
+from hifi_infra.mesh.plan import Plan
+from hifi_infra.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+FORMAT_1 = "0f7e0661faf371423dc5faec1b1936b2b2ace2b0"
+"""Stands for the release before until one is tagged: a commit that writes the same format of records as 0.1.0."""
+RATE, SECONDS, PARTITIONS = 100, 40, 4
+MIXED = ("ingest", "normalize", "enrich", "egest", "retrier", "observe")
+WITHIN_S = 240
+
+
+def _release_before() -> str:
+    """The newest release that is tagged and not this commit, else `FORMAT_1`; skips without its history."""
+    tags = _git("tag", "--list", "v*", "--sort=-v:refname").decode().split()
+    here = set(_git("tag", "--points-at", "HEAD").decode().split())
+    found = next((tag for tag in tags if tag not in here), FORMAT_1)
+    try:
+        _git("cat-file", "-e", f"{found}^{{commit}}")
+    except subprocess.CalledProcessError:
+        pytest.skip(f"this clone has no history up to {found}")
+    return found
+
+
+def _git(*args: str) -> bytes:
+    return subprocess.run(["git", "-C", str(ROOT), *args], check=True, capture_output=True).stdout
+
+
+@dataclass(slots=True)
+class MixedLoad(LoadTest):
+    """A load on a mesh in which the second instance of each service is of another release."""
+
+    release: Path
+
+    async def start(self, shape: Callable[[list[Pipe]], list[Pipe]] = list) -> None:
+        """Start the mesh, then the second instances, and wait until all are ready."""
+        await super(MixedLoad, self).start(shape)
+        for service in MIXED:
+            await self.mesh.fleet.set_release(f"{service}-2", str(self.release), "side by side")
+        await self.mesh.wait_ready(WITHIN_S)
+
+
+@pytest.mark.more  # without a mesh: test_recorded_bytes
+@pytest.mark.timeout(600)
+async def test_two_neighbouring_releases_deliver_every_event_once_side_by_side(tmp_path: Path) -> None:
+    old = tmp_path / "release-before"
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", _release_before(), "libs", "services"))) as packed:
+        packed.extractall(old, filter="data")
+    workspace = Workspace.at(tmp_path)
+    plan = Plan(
+        tmp_path,
+        port=workspace.ingest_port,
+        partitions=PARTITIONS,
+        scale=dict.fromkeys(MIXED, 1),
+        console_port=free_port(but={workspace.ingest_port, workspace.destination_port}),
+        env={**workspace.secrets, "HIFI_OBSERVE_SETTLE_S": "10"},
+    )
+    mesh = Mesh(plan)
+    demo = Demo(MixedLoad(workspace, mesh, old), RATE, SECONDS)
+    try:
+        running = asyncio.create_task(demo.run())
+        while demo.load_test.progress.sent < RATE * 5:
+            assert not running.done(), await running
+            await asyncio.sleep(0.1)
+        for name in ("normalize-1", "normalize-2", "egest-1", "egest-2"):
+            assert await _assigned(mesh, name) == PARTITIONS / 2, name
+        await processes(mesh)["enrich-1"].kill()  # the one of the release before takes over
+        numbers = await running
+        async with asyncio.timeout(WITHIN_S):
+            while (minutes := await _minutes(mesh))["delivered"] < numbers["delivered"]:
+                await asyncio.sleep(1)
+        await demo.stop()
+    finally:
+        await demo.kill()
+    wrong = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
+    assert not any(wrong.values()), numbers
+    assert numbers["delivered"] == numbers["accepted"] == RATE * SECONDS
+    assert minutes["in"] == numbers["accepted"]
+    assert minutes["lost"] == 0
+
+
+async def _assigned(mesh: Mesh, name: str) -> float:
+    """Partitions of its input topic that an instance has, from its metrics."""
+    port = next(one.spec.port for one in mesh.all() if one.name == name)
+    _, page = await get(port, "/metrics", timeout_s=10)
+    topic = {"normalize": mesh.topics.raw, "egest": mesh.topics.enriched}[name.split("-", maxsplit=1)[0]]
+    line = f'hifi_assigned_partitions{{topic="{topic}"}} '
+    return next(float(one[len(line) :]) for one in page.decode().splitlines() if one.startswith(line))
+
+
+async def _minutes(mesh: Mesh) -> dict[str, int]:
+    """Sums over the closed minutes of observe."""
+    url = f"http://127.0.0.1:{mesh.plan.console_port}"
+    found = await asyncio.to_thread(get_json, url, "/api/v1/pipes/flights/minutes?last=60")
+    return {key: sum(one[key] for one in found["minutes"]) for key in ("in", "delivered", "lost")}
