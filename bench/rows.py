@@ -63,13 +63,13 @@ def pipes(keep: Keep) -> None:
     """One rate, growing number of pipes; one of them gets the load."""
     for count in (1, 100, 1000):
         load = LargerLoad(pipes=count)
-        row(keep, f"{count:,} pipes", load, Case("real-time", first=RATE), load.secrets())
+        row(keep, _many(count, "pipe"), load, Case("real-time", first=RATE), load.secrets())
 
 
 def destinations(keep: Keep) -> None:
     """One rate, growing number of destinations; each event is for one of them."""
     for count in (1, 10, 100):
-        row(keep, f"{count} destinations", LargerLoad(sharing=count), Case("real-time", first=RATE))
+        row(keep, _many(count, "destination"), LargerLoad(sharing=count), Case("real-time", first=RATE))
 
 
 def lookups(keep: Keep) -> None:
@@ -82,14 +82,14 @@ def lookups(keep: Keep) -> None:
 def brokers(keep: Keep) -> None:
     """One rate, one broker with one copy, then three with three."""
     for count in (1, 3):
-        row(keep, f"{count} brokers", LargerLoad(), Case("real-time", first=RATE, plan={"brokers": count}))
+        row(keep, _many(count, "broker"), LargerLoad(), Case("real-time", first=RATE, plan={"brokers": count}))
 
 
 def instances(keep: Keep) -> None:
     """One rate, growing number of instances on the same cores. Enrich has at most two, one of them a standby."""
     for count in (1, 2, 4):
         scale = dict.fromkeys(ASYNCIO, count) | {"enrich": min(2, count)}
-        row(keep, f"{count} instances", LargerLoad(), Case("real-time", first=RATE, plan={"scale": scale}))
+        row(keep, _many(count, "instance"), LargerLoad(), Case("real-time", first=RATE, plan={"scale": scale}))
 
 
 def idle_control(keep: Keep) -> None:
@@ -160,6 +160,10 @@ def main() -> None:
     (ROOT / "docs/benchmarks.md").write_text(benchmarks_page.page(results, options.into.name))
     if bad:
         sys.exit("no figures of:\n" + "\n".join(bad))
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _now() -> str:

@@ -1,0 +1,84 @@
+"""Writes the first section of docs/benchmarks.md: the answers that most readers look for, in one table. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from growth_sections import (
+    ALIVE,
+    CHAIN,
+    DEAD,
+    Runs,
+    cost_of,
+    lag_of,
+    ratio_between,
+    shown,
+    trouble,
+)
+from markdown_tables import DASH, count, median, ms, one_digit, table, times
+
+MESH: Final = "mesh, real-time"
+_Row = tuple[str, str, str, str]
+
+
+def summary(results: Mapping[str, Any]) -> str:
+    """A table of questions, hifi's figure, the chain's, and their ratio; only what was measured."""
+    found = [*_rated(results.get("rates", {})), *_rows(results.get("rows", {}))]
+    return "## In short\n\n" + table(["", "hifi", CHAIN, "ratio"], found) if found else ""
+
+
+def _rated(rates: Mapping[str, Runs]) -> Iterator[_Row]:
+    for events in ("single events", "batches of 100"):
+        ours, theirs = (_rate(rates.get(f"{one}, {events}", ())) for one in (MESH, CHAIN))
+        if ours:
+            ratio = times(ours / theirs) if theirs else DASH
+            yield f"highest rate with a p95 below 1 s, {events}, ev/s", count(ours), count(theirs), ratio
+
+
+def _rate(runs: Runs) -> float | None:
+    return median(run["rated"]["rate"] for run in runs if run["rated"])
+
+
+def _rows(rows: Mapping[str, Runs]) -> Iterator[_Row]:
+    yield from _lags(rows.get("lag", ()))
+    for kind, what in (("first_minute", "first minute after a start"), ("rolling", "rolling restart")):
+        for name in _names(rows.get(kind, ())):
+            p95 = _figure(rows[kind], name, lambda point: point["lag_ms"]["p95"])
+            yield f"{what} ({name}): p95, ms", ms(p95), DASH, DASH
+    for name in _names(rows.get("standby", ())):
+        again = _figure(rows["standby"], name, lambda point: point["flowing_again_s"])
+        yield f"SIGKILL of {name} with a standby: events flow again after, s", one_digit(again), DASH, DASH
+    for name in _names(rows.get("overload", ())):
+        p95 = _figure(rows["overload"], name, lambda point: point["lag_ms"]["p95"])
+        refused = _figure(rows["overload"], name, lambda point: point["refused_after_ms"].get("p95"))
+        yield f"{name}: p95 of what is accepted, ms", ms(p95), DASH, DASH
+        yield f"{name}: p95 of the answer to what is refused, ms", ms(refused), DASH, DASH
+    for kind in ("partitions", "pipes", "brokers"):
+        names = _names(rows.get(kind, ()))
+        if len(names) > 1:
+            ratio = ratio_between(rows[kind], names[-1], names[0], cost_of)
+            yield f"CPU time of an event with {names[-1]} beside {names[0]}", DASH, DASH, times(ratio)
+    if "dead" in rows:
+        ratio = ratio_between(rows["dead"], DEAD, ALIVE, lambda point: lag_of(point, "p95"))
+        yield "p95 of nine destinations when the tenth dies, beside that before", DASH, DASH, times(ratio)
+
+
+def _lags(runs: Runs) -> Iterator[_Row]:
+    figures: tuple[tuple[str, Callable[[Mapping[str, Any]], float | None], Callable[..., str]], ...] = (
+        ("lag, p50, ms", lambda point: lag_of(point, "p50"), ms),
+        ("lag, p95, ms", lambda point: lag_of(point, "p95"), ms),
+        ("CPU time of a million events, s", cost_of, count),
+    )
+    for what, figure, form in figures if MESH in _names(runs) else ():
+        ours, theirs = (_figure(runs, name, figure) for name in (MESH, CHAIN))
+        ratio = ratio_between(runs, MESH, CHAIN, figure)
+        yield f"500 single ev/s, default settings: {what}", form(ours), form(theirs), times(ratio)
+
+
+def _names(runs: Runs) -> list[str]:
+    return list(
+        dict.fromkeys(name for run in runs for name, point in run["points"].items() if not trouble(point))
+    )
+
+
+def _figure(runs: Runs, name: str, figure: Callable[[Mapping[str, Any]], float | None]) -> float | None:
+    return median(figure(point) for point in shown(runs, name))
