@@ -19,7 +19,7 @@ OWN_PYTHON=hifi-base:python
 OWN_COMPILER=hifi-base:compiler
 OWN_JDK=hifi-base:jdk
 TAG=${HIFI_TAG:-latest}
-ALL="kafka tools destination ingest collect normalize enrich egest retrier observe provision manage"
+ALL="kafka tools destination ingest collect normalize enrich egest retrier observe provision manage deploy scale connect"
 
 say() { echo "images.sh: $*" >&2; }
 
@@ -103,7 +103,7 @@ for image in ${*:-$ALL}; do
     own=("${options[@]}")
     grep -q '^ARG COMPILER_IMAGE' "$file" && own+=(--build-arg "COMPILER_IMAGE=$COMPILER_IMAGE")
     grep -q '^ARG JDK_IMAGE' "$file" && own+=(--build-arg "JDK_IMAGE=$JDK_IMAGE")
-    [ "$image" = kafka ] || own+=(--build-arg "VERSION=$version")
+    [[ "$image" = kafka || "$image" = connect ]] || own+=(--build-arg "VERSION=$version")
     started=$SECONDS
     log=$(docker build --quiet "${own[@]}" -f "$file" -t "hifi-$image:$TAG" . 2>&1) || { echo "$log" >&2; exit 1; }
     [ ! -f "services/$image/Dockerfile" ] || check_imports "$image"

@@ -10,7 +10,7 @@
 set -euo pipefail
 
 folder=${1:?name a folder}
-mkdir -p "$folder"
+mkdir -p "$folder/database"  # for passwords of databases, which are yours
 
 make_secret() {
     local file="$folder/$1"
@@ -26,6 +26,8 @@ make_secret write_key "$(random 24 | tr '+/' '-_')"
 make_secret mask_key "$(random 32)"
 # Token of the first administrator of the management API.
 make_secret manage_token "hifi_$(random 32 | tr '+/' '-_' | tr -d =)"
+# With it deploy and scale tell the executor to start and stop containers.
+make_secret executor_secret "$(random 32)"
 make_secret spark_secret "$(random 32)"
 # As Standard Webhooks has it.
 make_secret signing_key "whsec_$(random 32)"

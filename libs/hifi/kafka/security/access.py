@@ -20,6 +20,10 @@ PUBLISHER: Final = "publisher"
 It also creates and revokes principals of the management API."""
 OPERATOR: Final = "operator"
 """Reads everything and replays dead letters: the other commands of `hifi`."""
+CONNECT: Final = "connect"
+"""A worker of Kafka Connect beside the stream."""
+CHANGES: Final = "changes"
+"""Reads what that worker writes; pipes name this user."""
 ANY: Final = "*"
 
 
@@ -78,6 +82,30 @@ def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str,
     """Service, `publisher` or `operator` to what it needs on a stream, and on its control plane if there is one."""
     found = _stream_access(topics)
     return found if control is None else {**found, **_control_access(topics, control, found)}
+
+
+def connect_access(topics: Topics) -> Mapping[str, Access]:
+    """What a worker of Kafka Connect beside the stream needs, and the user with whom collect reads what it writes.
+
+    Their topics begin with `<stream>-connect.`, and those of the stream are not theirs.
+    """
+    group = connect_group(topics)
+    written = [f"{group}.{ANY}", f"__debezium-heartbeat.{group}.{ANY}"]
+    return {
+        CONNECT: Access(
+            reads=written,
+            writes=written,
+            creates=written,
+            groups=[group],
+            transactional_ids=[f"{group}-{ANY}", f"connect-cluster-{group}"],
+        ),
+        CHANGES: Access(reads=[f"{group}.{ANY}"], groups=[topics.group("collect") + ANY]),
+    }
+
+
+def connect_group(topics: Topics) -> str:
+    """Group of the workers of Kafka Connect beside the stream."""
+    return f"{topics.stream}-connect"
 
 
 def _control_access(
