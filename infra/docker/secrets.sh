@@ -5,8 +5,8 @@
 #
 #   infra/docker/secrets.sh .run/secrets
 #
-# Variables: HIFI_TAG of the image (latest), HIFI_STREAM (hifi), KAFKA_HOSTS: host names of the brokers
-# ("kafka kafka-2 kafka-3").
+# Variables: HIFI_TAG of the image (latest), HIFI_STREAM (hifi), KAFKA_HOSTS: host names of the brokers ("kafka kafka-2
+# kafka-3", and those of two colours).
 set -euo pipefail
 
 folder=${1:?name a folder}
@@ -33,7 +33,7 @@ make_secret spark_secret "$(random 32)"
 make_secret signing_key "whsec_$(random 32)"
 
 hosts=()
-for host in ${KAFKA_HOSTS:-kafka kafka-2 kafka-3}; do hosts+=(--host "$host"); done
+for host in ${KAFKA_HOSTS:-kafka kafka-2 kafka-3 blue-kafka green-kafka control-kafka}; do hosts+=(--host "$host"); done
 DOCKER_HOST=${DOCKER_HOST:-$("$(dirname "$0")/engine.sh")}
 export DOCKER_HOST
 # As root, for the files to belong to user 10001; it has no network and sees this folder only.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hifi.kafka.security.access import Access, access, connect_access, user
+from hifi.kafka.security.access import Access, access, colours_access, connect_access, user
 from hifi.kafka.security.acl_admin import create_acls
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ClusterCredentials
@@ -35,4 +35,4 @@ async def secure_stream(
 
 
 def _needs(topics: Topics, control: ControlTopics | None) -> Mapping[str, Access]:
-    return {**access(topics, control), **connect_access(topics)}
+    return {**access(topics, control), **connect_access(topics), **colours_access(topics, control)}
