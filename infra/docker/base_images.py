@@ -3,6 +3,7 @@
     python3.12 infra/docker/base_images.py python TAG     # of the Python that runs it
     python3.12 infra/docker/base_images.py compiler TAG   # the same with its headers and this machine's gcc (Debian)
     python3.12 infra/docker/base_images.py jdk TAG        # of JAVA_HOME, or of the `java` on PATH
+    python3.12 infra/docker/base_images.py haproxy TAG    # of the HAProxy that is installed
 
 Each is one layer, imported into the Docker engine that `docker` talks to: a shell and the usual small tools,
 the C library, the CA certificates that this machine trusts, and the Python (in /usr/local) or the JDK (in
@@ -220,9 +221,20 @@ def add_jdk(root: Root) -> list[str]:
     return [f"ENV JAVA_HOME={JAVA_HOME}", f"ENV PATH={path}"]
 
 
+def add_haproxy(root: Root) -> list[str]:
+    """HAProxy as /usr/sbin/haproxy; returns changes for the image's configuration."""
+    program = shutil.which("haproxy", path="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin")
+    if program is None:
+        sys.exit(
+            "base_images.py: HAProxy is not installed; install it, on Debian with `apt-get install haproxy`"
+        )
+    root.add(Path(program).resolve(), "/usr/sbin/haproxy")
+    return ["ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+
+
 def main() -> None:
     """The command."""
-    kinds = {"python": add_python, "compiler": add_compiler, "jdk": add_jdk}
+    kinds = {"python": add_python, "compiler": add_compiler, "jdk": add_jdk, "haproxy": add_haproxy}
     if len(sys.argv) != 3 or sys.argv[1] not in kinds:
         sys.exit(f"usage: {sys.argv[0]} {'|'.join(kinds)} TAG")
     with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 # Builds all images, or the ones named as arguments.
 #
 #   infra/docker/images.sh                      # hifi-ingest:latest, hifi-normalize:latest, ...
+#   infra/docker/images.sh lake                 # the one image that is built only when it is named
 #   HIFI_TAG=1.2 infra/docker/images.sh egest   # hifi-egest:1.2
 #
 # BASE_IMAGE, COMPILER_IMAGE and JDK_IMAGE choose other base images. When they are not set and the public ones cannot be
@@ -18,8 +19,10 @@ PUBLIC_JDK=eclipse-temurin:17-jdk
 OWN_PYTHON=hifi-base:python
 OWN_COMPILER=hifi-base:compiler
 OWN_JDK=hifi-base:jdk
+PUBLIC_HAPROXY=haproxy:3.2
+OWN_HAPROXY=hifi-base:haproxy
 TAG=${HIFI_TAG:-latest}
-ALL="kafka tools destination ingest collect normalize enrich egest retrier observe provision manage"
+ALL="kafka tools destination ingest collect normalize enrich egest retrier observe provision manage deploy scale connect haproxy"
 
 say() { echo "images.sh: $*" >&2; }
 
@@ -71,6 +74,17 @@ choose_bases() {
     fi
 }
 
+# HAProxy concerns one image only.
+choose_haproxy() {
+    [ -z "${HAPROXY_IMAGE:-}" ] || return 0
+    if [ "$BASE_IMAGE" != "$OWN_PYTHON" ] && can_have "$PUBLIC_HAPROXY"; then
+        HAPROXY_IMAGE=$PUBLIC_HAPROXY
+    else
+        there "$OWN_HAPROXY" || { say "making $OWN_HAPROXY"; "$(own_python)" infra/docker/base_images.py haproxy "$OWN_HAPROXY"; }
+        HAPROXY_IMAGE=$OWN_HAPROXY
+    fi
+}
+
 dockerfile() {
     if [ -f "services/$1/Dockerfile" ]; then echo "services/$1/Dockerfile"; else echo "infra/docker/$1/Dockerfile"; fi
 }
@@ -103,7 +117,11 @@ for image in ${*:-$ALL}; do
     own=("${options[@]}")
     grep -q '^ARG COMPILER_IMAGE' "$file" && own+=(--build-arg "COMPILER_IMAGE=$COMPILER_IMAGE")
     grep -q '^ARG JDK_IMAGE' "$file" && own+=(--build-arg "JDK_IMAGE=$JDK_IMAGE")
-    [ "$image" = kafka ] || own+=(--build-arg "VERSION=$version")
+    if grep -q '^ARG HAPROXY_IMAGE' "$file"; then
+        choose_haproxy
+        own+=(--build-arg "HAPROXY_IMAGE=$HAPROXY_IMAGE")
+    fi
+    [[ "$image" = kafka || "$image" = connect ]] || own+=(--build-arg "VERSION=$version")
     started=$SECONDS
     log=$(docker build --quiet "${own[@]}" -f "$file" -t "hifi-$image:$TAG" . 2>&1) || { echo "$log" >&2; exit 1; }
     [ ! -f "services/$image/Dockerfile" ] || check_imports "$image"

@@ -5,12 +5,12 @@
 #
 #   infra/docker/secrets.sh .run/secrets
 #
-# Variables: HIFI_TAG of the image (latest), HIFI_STREAM (hifi), KAFKA_HOSTS: host names of the brokers
-# ("kafka kafka-2 kafka-3").
+# Variables: HIFI_TAG of the image (latest), HIFI_STREAM (hifi), KAFKA_HOSTS: host names of the brokers ("kafka kafka-2
+# kafka-3", and those of two colours).
 set -euo pipefail
 
 folder=${1:?name a folder}
-mkdir -p "$folder"
+mkdir -p "$folder/database"  # for passwords of databases, which are yours
 
 make_secret() {
     local file="$folder/$1"
@@ -26,12 +26,14 @@ make_secret write_key "$(random 24 | tr '+/' '-_')"
 make_secret mask_key "$(random 32)"
 # Token of the first administrator of the management API.
 make_secret manage_token "hifi_$(random 32 | tr '+/' '-_' | tr -d =)"
+# With it deploy and scale tell the executor to start and stop containers.
+make_secret executor_secret "$(random 32)"
 make_secret spark_secret "$(random 32)"
 # As Standard Webhooks has it.
 make_secret signing_key "whsec_$(random 32)"
 
 hosts=()
-for host in ${KAFKA_HOSTS:-kafka kafka-2 kafka-3}; do hosts+=(--host "$host"); done
+for host in ${KAFKA_HOSTS:-kafka kafka-2 kafka-3 blue-kafka green-kafka control-kafka}; do hosts+=(--host "$host"); done
 DOCKER_HOST=${DOCKER_HOST:-$("$(dirname "$0")/engine.sh")}
 export DOCKER_HOST
 # As root, for the files to belong to user 10001; it has no network and sees this folder only.

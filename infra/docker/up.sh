@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts the example deployment with its demo destination, creates missing secrets, and waits until all is ready.
-# With HIFI_CONTROL=hifi-control the control plane's services start, too. Arguments go to `docker compose up`, such as `--scale normalize=3`.
+# With HIFI_CONTROL=hifi-control the control plane's services start, too, and with HIFI_CONNECT=1 Kafka Connect. Arguments
+# go to `docker compose up`, such as `--scale normalize=3`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -8,7 +9,13 @@ DOCKER_HOST=$(infra/docker/engine.sh)
 export DOCKER_HOST
 infra/docker/secrets.sh "${HIFI_SECRETS:-.run/secrets}"
 profiles=(--profile demo)
-[ -z "${HIFI_CONTROL:-}" ] || profiles+=(--profile control)
+[ -z "${HIFI_CONNECT:-}" ] || profiles+=(--profile connect)
+if [ -n "${HIFI_CONTROL:-}" ]; then
+    profiles+=(--profile control --profile executor)
+    HIFI_DOCKER_SOCKET=${HIFI_DOCKER_SOCKET:-${DOCKER_HOST#unix://}}
+    HIFI_DOCKER_GROUP=${HIFI_DOCKER_GROUP:-$(stat -L -c %g "$HIFI_DOCKER_SOCKET")}
+    export HIFI_DOCKER_SOCKET HIFI_DOCKER_GROUP
+fi
 infra/docker/compose.sh -f infra/compose.yaml "${profiles[@]}" up --detach --wait "$@"
 cat <<END
 

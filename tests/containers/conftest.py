@@ -33,6 +33,12 @@ def engine() -> None:
     os.environ["DOCKER_HOST"] = found.stdout.strip()
 
 
+def engine_access() -> dict[str, str]:
+    """The engine's socket and the group that may use it."""
+    socket = os.environ["DOCKER_HOST"].removeprefix("unix://")
+    return {"HIFI_DOCKER_SOCKET": socket, "HIFI_DOCKER_GROUP": str(Path(socket).stat().st_gid)}
+
+
 @pytest.fixture(scope="session")
 def tag(engine: None) -> str:
     """Tag of the images, built from this tree. HIFI_TEST_TAG names images that exist already."""
@@ -56,14 +62,15 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
     """Creates compose projects, not started, and removes them at the end; after a failure it keeps their logs."""
     made: list[ComposeMesh] = []
 
-    def make(name: str, *files: str, control: str = "") -> ComposeMesh:
+    def make(name: str, *files: str, control: str = "", **more: str) -> ComposeMesh:
         env = {
             "HIFI_TAG": tag,
             "HIFI_SECRETS": str(secrets),
             "HIFI_PORT": str(free_port()),
             "HIFI_CONSOLE_PORT": str(free_port()),
             "HIFI_MANAGE_PORT": str(free_port()),
-            **({"HIFI_CONTROL": control} if control else {}),
+            **({"HIFI_CONTROL": control, **engine_access()} if control else {}),
+            **more,
         }
         mesh = ComposeMesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
         mesh.down()  # from an earlier run

@@ -15,7 +15,8 @@ import aiohttp
 
 ROOT = Path(__file__).parents[2]
 DATA_PLANE = ("ingest", "collect", "normalize", "enrich", "egest", "retrier", "observe")
-IMAGES = ("kafka", "tools", "destination", *DATA_PLANE, "provision", "manage")
+CONTROL = ("provision", "manage", "deploy", "scale")
+IMAGES = ("kafka", "tools", "destination", "connect", *DATA_PLANE, *CONTROL)
 WITHIN_S = float(os.environ.get("HIFI_TEST_WITHIN_S", "300"))
 """Bound on every wait; far above what a quiet machine takes."""
 
@@ -59,7 +60,9 @@ class ComposeMesh:
         self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         files = [word for file in self.files for word in ("-f", file)]
-        profiles = ["--profile", "demo", *(["--profile", "control"] if "HIFI_CONTROL" in self.env else [])]
+        names = ["demo", *(["control", "executor"] if "HIFI_CONTROL" in self.env else [])]
+        names += ["connect"] if "HIFI_CONNECT" in self.env else []
+        profiles = [word for name in names for word in ("--profile", name)]
         command = ("infra/docker/compose.sh", *files, *profiles, "-p", self.project, *arguments)
         return run(*command, env={**self.env, **(env or {})}, check=check)
 
@@ -84,6 +87,10 @@ class ComposeMesh:
             return dict(json.loads(told)["waiting"])
         except ValueError:
             return {"/readyz": "no answer"}
+
+    def hifi(self, *arguments: str) -> str:
+        """Run the command `hifi` inside the network; returns what it prints."""
+        return self.compose("run", "--rm", "--no-deps", "-T", "cli", *arguments).stdout
 
     def crash(self, service: str) -> None:
         """SIGKILL all processes of the first container of a service; Docker's restart policy starts it again."""

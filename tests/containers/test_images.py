@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import DATA_PLANE, IMAGES, ROOT, run
+from stack import CONTROL, DATA_PLANE, IMAGES, ROOT, run
 
-SERVICES = (*DATA_PLANE, "provision", "manage")
+SERVICES = (*DATA_PLANE, *CONTROL)
 ASYNCIO = ("ingest", "collect", "normalize", "egest", "retrier", "provision")
-DECLARED = {"kafka": {"/var/lib/kafka"}, "destination": {"/var/lib/destination"}}
+DECLARED = {
+    "kafka": {"/var/lib/kafka"},
+    "destination": {"/var/lib/destination"},
+    "tools": {"/var/lib/executor"},
+}
 """Mount points of volumes."""
 LOOK = r"""
 import json, os, stat, sys
@@ -97,7 +101,13 @@ def test_no_secret_is_inside(image: str, tag: str, inside: Any) -> None:
 
 def test_only_the_services_own_code_is_inside(image: str, inside: Any) -> None:
     found = {Path(name).name for name in inside["names"] if re.search(r"/site-packages/hifi(_\w+)?$", name)}
-    own = {"kafka": set(), "destination": set(), "tools": {"hifi", "hifi_infra"}}
+    own = {
+        "kafka": set(),
+        "destination": set(),
+        "connect": set(),
+        "tools": {"hifi", "hifi_infra", "hifi_cli"},
+    }
+    own |= {name: {"hifi", "hifi_infra", f"hifi_{name}"} for name in ("deploy", "scale")}
     assert found == own.get(image, {"hifi", f"hifi_{image}"})
 
 

@@ -27,6 +27,7 @@ from hifi_infra.autoscaler.policy import Policy
 from hifi_infra.connect.worker import ConnectWorker
 from hifi_infra.kafka.backlog import due_backlog
 from hifi_infra.mesh import running
+from hifi_infra.mesh.health_probe import LOOPBACK
 from hifi_infra.mesh.lane_occupancy import lane_occupancy
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, read_scale
@@ -262,7 +263,7 @@ async def _autoscaled(mesh: Mesh, policies: Mapping[str, Policy]) -> AsyncIterat
         mesh,
         policies,
         lambda: due_backlog(mesh.bootstrap, mesh.topics),
-        lambda: lane_occupancy(one.spec.port for one in mesh.instances["egest"]),
+        lambda: lane_occupancy((LOOPBACK, one.spec.port) for one in mesh.instances["egest"]),
     )
     task = asyncio.create_task(scaler.run(), name="autoscale") if policies else None
     try:

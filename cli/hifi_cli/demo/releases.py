@@ -1,10 +1,9 @@
 """Make a release of normalize that leaks memory, for the tour of the control plane."""
 
+import importlib.util
 import shutil
 from pathlib import Path
 from typing import Final
-
-import hifi_normalize
 
 SERVICE: Final = "normalize"
 LEAK_MIB_PER_S: Final = 5
@@ -27,9 +26,17 @@ threading.Thread(target=_leak, daemon=True).start()
 
 def write_leaking_release(folder: Path) -> str:
     """Write a copy of normalize with a leak into a folder; returns the release as `hifi deploy` names it."""
-    source = Path(hifi_normalize.__file__).parent
+    source = _installed()
     copy = folder / "services" / SERVICE / source.name
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     with (copy / "__init__.py").open("a", encoding="utf-8") as file:
         file.write(_LEAK)
     return str(folder)
+
+
+def _installed() -> Path:
+    """Folder of the service; the command line works without it."""
+    found = importlib.util.find_spec(f"hifi_{SERVICE}")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent

@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 
 from hifi.control.colours import ColourSetup
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.errors import Retryable
 from hifi.topics import ControlTopics
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import readiness
@@ -70,6 +69,15 @@ class ColourMesh:
         found = running.read(self.address.folder)
         return found.kafka if found is not None else ""
 
+    async def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self.process.running
+
+    @property
+    def was_started(self) -> bool:
+        """Whether its process was ever started."""
+        return self.process.started
+
     async def start(self, setup: ColourSetup, *, beside: bool = False) -> None:
         """Start it on a setup.
 
@@ -119,24 +127,6 @@ async def waits_for(folder: Path) -> list[str]:
         for one, state in zip(found.instances, states, strict=True)
         if not state.ready
     ]
-
-
-async def wait_until_ready(folder: Path, name: str, within_s: float) -> None:
-    """Wait until all services of the mesh on a folder are ready.
-
-    Raises:
-        Retryable: they are not in time; the message says what waits for what.
-    """
-    waiting: list[str] = []
-    try:
-        async with asyncio.timeout(within_s):
-            while waiting := await waits_for(folder):
-                await asyncio.sleep(0.25)
-    except TimeoutError:
-        log = folder.parent / "logs" / f"{name}.log"
-        raise Retryable(
-            f"{name} is not ready within {within_s:.0f} s: {'; '.join(waiting)}; its log is {log}"
-        ) from None
 
 
 def colour_topics(stream: str, colour: str) -> ControlTopics:

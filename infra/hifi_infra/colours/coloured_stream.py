@@ -1,8 +1,4 @@
-"""Two colours of one stream on this machine: the control plane's Kafka, a mesh for each colour, and the fronts.
-
-The record of the colours says what should be. A loop brings about what it says: the shares at the fronts, and which
-colours run. It starts again what has died.
-"""
+"""Two colours of one stream on this machine: the control plane's Kafka, a mesh for each colour, and the fronts."""
 
 import asyncio
 import contextlib
@@ -15,34 +11,31 @@ from typing import IO, Final
 
 from aiokafka.errors import KafkaError
 
-from hifi import log
-from hifi.control.action import ActionKind
 from hifi.control.colours import (
     NAMES,
-    WHOLE_SHARE,
     Colour,
     Colours,
-    ColourSetup,
     ColourState,
     FrontAddress,
-    other,
 )
-from hifi.errors import HifiError, Misconfigured
+from hifi.errors import Misconfigured
 from hifi.kafka.admin import create_topics
 from hifi.settings import StreamSettings, load
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BY, MEASURE_S, BurstSplitter, accepted_events
 from hifi_infra.colours.colour_log import ColourLog
+from hifi_infra.colours.colour_loop import LOOP_S, ColourLoop
 from hifi_infra.colours.colour_mesh import (
     ColourAddress,
     ColourMesh,
     MeshCommand,
     colour_topics,
-    wait_until_ready,
 )
+from hifi_infra.colours.first_record import first_record
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.haproxy import HAProxy
+from hifi_infra.colours.places import ColourFolders, wait_until_ready
 from hifi_infra.colours.switch import Switch
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh import running
@@ -52,11 +45,8 @@ from hifi_infra.ports import free_port, is_free
 
 CLIENT: Final = "hifi-colours"
 CONTROL_HEAP_MB: Final = 256
-_LOOP_S: Final = 0.5
-_RESTART_S: Final = 5.0
-"""Least time between two starts of a colour that ends."""
-
-logger = log.get(__name__)
+_BY: Final = "hifi up"
+"""Author of its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +92,6 @@ class ColouredStream:
         self._log: ColourLog | None = None
         self._lock: IO[str] | None = None
         self._loops: list[asyncio.Task[None]] = []
-        self._divided: dict[str, dict[str, int]] = {}
-        self._started_s: dict[str, float] = {}
 
     @property
     def colours(self) -> Colours:
@@ -134,7 +122,8 @@ class ColouredStream:
         """
         awake = [name for name, one in self.colours.colours.items() if one.state is not ColourState.ASLEEP]
         ready = [
-            asyncio.create_task(wait_until_ready(self.plan.folder(name), name, timeout_s)) for name in awake
+            asyncio.create_task(wait_until_ready(ColourFolders(self._folders), name, timeout_s))
+            for name in awake
         ]
         try:
             while not all(one.done() for one in ready):
@@ -144,7 +133,7 @@ class ColouredStream:
                         raise Misconfigured(
                             f"{name} ended while it started; end of {process.log}:\n{process.tail(8)}"
                         )
-                await asyncio.wait(ready, timeout=_LOOP_S)
+                await asyncio.wait(ready, timeout=LOOP_S)
             await asyncio.gather(*ready)
         finally:
             for one in ready:
@@ -206,94 +195,27 @@ class ColouredStream:
         await self._log.write(self._first_record(addresses))
         await self._log.catch_up()
         self._write_state()
-        await self._start_and_divide_fronts()
-        await self._start_and_stop_colours()
-        self._loops = [asyncio.create_task(self._follow(), name="follow the colours")]
+        loop = ColourLoop(self._log, self.meshes, self.fronts, self._switch, _BY)
+        await loop.bring_about()
+        self._loops = [asyncio.create_task(loop.follow(), name="follow the colours")]
         if plan.split_above:
             self._loops.append(asyncio.create_task(self._split_bursts(), name="split bursts"))
 
     def _first_record(self, addresses: Mapping[str, ColourAddress]) -> Colours:
-        """The record of this start: shares and states as before, else everything to the first colour."""
+        """The record of this start."""
         assert self._log is not None
-        before = self._log.newest.colours if self._log.newest is not None else {}
-        colours = {}
-        for name, one in addresses.items():
-            known = before.get(name)
-            share = known.share if known else WHOLE_SHARE * (name == NAMES[0])
-            state = known.state if known else (ColourState.LIGHT if share else ColourState.DARK)
-            colours[name] = Colour(
-                share,
-                state,
-                (f"http://127.0.0.1:{one.port}",),
-                f"http://127.0.0.1:{one.console_port}",
-                known.kafka if known else "",
-                known.setup if known else ColourSetup(),
+        colours = {
+            name: Colour(
+                0, ColourState.DARK, (f"http://127.0.0.1:{one.port}",), f"http://127.0.0.1:{one.console_port}"
             )
+            for name, one in addresses.items()
+        }
         fronts = tuple(FrontAddress(one.url, one.stats) for one in self.fronts)
-        return Colours(colours, fronts, time.time_ns() // 1_000_000, "hifi up")
-
-    async def _follow(self) -> None:
-        """Do what the record says, again and again."""
-        assert self._log is not None
-        while True:
-            await asyncio.sleep(_LOOP_S)
-            try:
-                await self._start_and_divide_fronts()
-                await self._start_and_stop_colours()
-                async with asyncio.timeout(10):
-                    await self._log.catch_up()
-            except (HifiError, KafkaError, OSError, TimeoutError) as error:
-                logger.warning("colours-wait", reason=str(error) or repr(error))
-
-    async def _start_and_divide_fronts(self) -> None:
-        """Start fronts that do not run, and give all the shares of the record; none waits for another one."""
-        done = await asyncio.gather(*map(self._start_or_divide, self.fronts), return_exceptions=True)
-        for problem in done:
-            if problem is not None:
-                raise problem
-
-    async def _start_or_divide(self, front: Front) -> None:
-        shares = self.colours.shares
-        if not front.running:
-            await front.start(shares)
-            logger.info("front-started", url=front.url)
-        elif self._divided.get(front.url) != shares:
-            await front.divide(shares)
-            logger.info("shares-changed", url=front.url, **shares)
-        self._divided[front.url] = shares
-
-    async def _start_and_stop_colours(self) -> None:
-        for name, mesh in self.meshes.items():
-            colour = self.colours.colours[name]
-            wanted = colour.state is not ColourState.ASLEEP
-            if mesh.process.running and not wanted:
-                await mesh.stop()
-            elif wanted and not mesh.process.running:
-                if mesh.process.started and colour.share:
-                    await self._give_requests_away(name)
-                now_s = time.monotonic()
-                if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
-                    self._started_s[name] = now_s
-                    await mesh.start(colour.setup, beside=bool(self._loops) and self._runs(other(name)))
-            await mesh.restore_priority(alone=not self._runs(other(name)))
-
-    def _runs(self, name: str) -> bool:
-        return self.meshes[name].process.running
-
-    async def _give_requests_away(self, name: str) -> None:
-        """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""
-        switch = self._switch("hifi up")
-        shares = {name: 0, other(name): WHOLE_SHARE}
-        try:
-            await switch.shift(shares, f"the mesh of {name} has ended", kind=ActionKind.RECOVER)
-        except HifiError as error:
-            logger.warning("colour-lost", colour=name, requests_stay=str(error))
-        else:
-            logger.warning("colour-lost", colour=name, requests_go_to=other(name))
+        return first_record(self._log.newest, colours, fronts, time.time_ns() // 1_000_000, _BY)
 
     def _switch(self, by: str) -> Switch:
         topics = Topics(self.plan.stream, load(StreamSettings).tiers)
-        return Switch(self.cluster.bootstrap, topics, self._folders, by)
+        return Switch(self.cluster.bootstrap, topics, ColourFolders(self._folders), by)
 
     async def _split_bursts(self) -> None:
         """Split and join requests with the rate of events, again and again."""

@@ -21,10 +21,10 @@ from hifi.errors import Misconfigured, Retryable
 from hifi.pipe.registry import read_registry
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.colour_log import ColourLog
-from hifi_infra.colours.colour_mesh import colour_topics, wait_until_ready, waits_for
-from hifi_infra.colours.new_setup import SetupChange, set_aside
+from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.colours.new_setup import SetupChange
+from hifi_infra.colours.places import ColourPlaces, wait_until_ready
 from hifi_infra.kafka.backlog import read_backlog
-from hifi_infra.mesh import running
 
 ACTOR: Final = "colours"
 _STEP_S: Final = 60
@@ -49,14 +49,14 @@ class Switch:
     Attributes:
         control_kafka: bootstrap servers of the control plane's Kafka.
         topics: of the stream, the same in both colours.
-        folders: colour to its data folder.
+        places: where the colours run.
         by: who asks, for people.
         forced: whether the person takes the responsibility for a step that would be refused.
     """
 
     control_kafka: str
     topics: Topics
-    folders: Mapping[str, Path]
+    places: ColourPlaces
     by: str
     forced: bool = False
 
@@ -83,11 +83,10 @@ class Switch:
         found = verdicts.get(STREAM)
         condition = verdicts.condition((STREAM,), now_us())
         reasons = found.reasons if found is not None and condition is not Condition.UNKNOWN else ()
-        mesh = running.find(self.folders[name])
         waiting: Mapping[str, int] = {}
-        if mesh is not None and mesh.kafka:
-            with contextlib.suppress(Retryable):
-                waiting = (await read_backlog(mesh.kafka, self.topics)).waiting
+        with contextlib.suppress(Retryable):
+            if kafka := await self.places.kafka(name):
+                waiting = (await read_backlog(kafka, self.topics)).waiting
         return ColourAccount(condition, reasons, waiting)
 
     async def shift(
@@ -114,7 +113,7 @@ class Switch:
         text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
         text += f"; {draining} drains" if draining else ""
         for name, share in shares.items():
-            if share and (waiting := await waits_for(self.folders[name])) and not self.forced:
+            if share and (waiting := await self.places.waits_for(name)) and not self.forced:
                 raise Retryable(f"{name} is not ready: {'; '.join(waiting)}")
         rollouts = [] if kind is ActionKind.RECOVER or self.forced else await self._rollouts()
         if rollouts:
@@ -169,7 +168,7 @@ class Switch:
         tell("its services end")
         try:
             async with asyncio.timeout(within_s):
-                while running.is_locked(self.folders[name]):
+                while await self.places.runs(name):
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise Retryable(f"the mesh of {name} did not end within {within_s:.0f} s") from None
@@ -194,12 +193,12 @@ class Switch:
         aside: list[Path] = []
         found = await self.colours()
         if change:
-            change.check()
+            self.places.check(change)
             setup = change.of(found.colours[name].setup)
 
             def make_room() -> None:
                 """A stream keeps its number of partitions: another number needs a new one."""
-                if setup.partitions and (old := set_aside(self.folders[name], setup.partitions)):
+                if old := self.places.make_room(name, setup):
                     aside.append(old)
 
             await self._step(
@@ -216,7 +215,7 @@ class Switch:
                 reason,
                 lambda now: now.with_state(name, ColourState.DARK, _now_ms(), self.by),
             )
-        await wait_until_ready(self.folders[name], name, within_s)
+        await wait_until_ready(self.places, name, within_s)
         return aside[0] if aside else None
 
     async def _step(
@@ -272,21 +271,20 @@ class Switch:
             await right.stop()
 
     async def _waiting(self, name: str) -> Mapping[str, int]:
-        mesh = running.find(self.folders[name])
-        if mesh is None or not mesh.kafka:
+        kafka = await self.places.kafka(name)
+        if not kafka:
             raise Retryable(
                 f"the mesh of {name} does not run, so what waits there is not known: `hifi colour wake {name}`"
             )
-        return (await read_backlog(mesh.kafka, self.topics)).waiting
+        return (await read_backlog(kafka, self.topics)).waiting
 
     async def _rollouts(self) -> list[str]:
         """Names of pipes with a rollout, in a colour that runs."""
         found: set[str] = set()
-        for folder in self.folders.values():
-            mesh = running.find(folder)
-            if mesh is not None and mesh.kafka:
-                pipes = (await read_registry(mesh.kafka, self.topics)).pipes
-                found |= {name for name, one in pipes.items() if one.rollout is not None}
+        for name in NAMES:
+            if kafka := await self.places.kafka(name):
+                pipes = (await read_registry(kafka, self.topics)).pipes
+                found |= {pipe for pipe, one in pipes.items() if one.rollout is not None}
         return sorted(found)
 
     async def _verdicts(self, name: str) -> Verdicts:

@@ -12,17 +12,16 @@ from hifi import log
 from hifi.backoff import backoff_s
 from hifi.errors import Retryable
 from hifi.kafka.security import java_client_options
+from hifi_infra.connect.worker_settings import CONNECTOR, properties, worker_settings
 from hifi_infra.java.jars import connect_jars, debezium_jars
 from hifi_infra.java.jdk import find_java
 from hifi_infra.java.kafka_command import LOG4J
 from hifi_infra.mesh.health_probe import get
 from hifi_infra.process.process import Process
 
-CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
 _START_S: Final = 300.0
 _POLL_S: Final = 0.5
 _RESTART_S: Final = (1.0, 5.0, 30.0)
-_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 
 logger = log.get(__name__)
 
@@ -110,8 +109,15 @@ class ConnectWorker:
             link = plugin / jar.name
             link.unlink(missing_ok=True)
             link.symlink_to(jar)
-        properties = self._folder / "worker.properties"
-        properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings(plugin).items()))
+        file = self._folder / "worker.properties"
+        settings = worker_settings(
+            java_client_options(self._bootstrap),
+            group="hifi-connect",
+            listener=self.url,
+            plugins=str(plugin.parent),
+            copies=self._copies,
+        )
+        file.write_text(properties(settings))
         java = find_java()
         command = [
             str(java.executable),
@@ -123,29 +129,6 @@ class ConnectWorker:
             "-cp",
             os.pathsep.join(map(str, connect_jars())),
             "org.apache.kafka.connect.cli.ConnectDistributed",
-            str(properties),
+            str(file),
         ]
         return Process("Kafka Connect", command, log=self._folder / "connect.log")
-
-    def _settings(self, plugin: Path) -> dict[str, str]:
-        copies = str(self._copies)
-        return {
-            **java_client_options(self._bootstrap),
-            "group.id": "hifi-connect",
-            "config.storage.topic": "hifi-connect.configs",
-            "config.storage.replication.factor": copies,
-            "offset.storage.topic": "hifi-connect.offsets",
-            "offset.storage.replication.factor": copies,
-            "offset.storage.partitions": "5",
-            "status.storage.topic": "hifi-connect.status",
-            "status.storage.replication.factor": copies,
-            "exactly.once.source.support": "enabled",
-            "key.converter": _JSON,
-            "value.converter": _JSON,
-            "listeners": self.url,
-            "plugin.path": str(plugin.parent),
-            "plugin.discovery": "only_scan",
-            # Passwords of databases stay in files of this host.
-            "config.providers": "dir",
-            "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
-        }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hifi.kafka.security.access import access, user
+from hifi.kafka.security.access import Access, access, colours_access, connect_access, user
 from hifi.kafka.security.acl_admin import create_acls
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ClusterCredentials
@@ -11,7 +11,7 @@ from hifi_infra.kafka.scram_users import set_passwords
 
 def stream_users(topics: Topics, control: ControlTopics | None = None) -> Mapping[str, str]:
     """Service, `publisher` or `operator` to its Kafka user."""
-    return {role: user(topics, role) for role in access(topics, control)}
+    return {role: user(topics, role) for role in _needs(topics, control)}
 
 
 async def secure_stream(
@@ -30,5 +30,9 @@ async def secure_stream(
     """
     users = stream_users(topics, control)
     await set_passwords(bootstrap, {name: credentials.password(name) for name in users.values()})
-    needs = access(topics, control)
+    needs = _needs(topics, control)
     await create_acls(bootstrap, {f"User:{name}": needs[role].acls() for role, name in users.items()})
+
+
+def _needs(topics: Topics, control: ControlTopics | None) -> Mapping[str, Access]:
+    return {**access(topics, control), **connect_access(topics), **colours_access(topics, control)}

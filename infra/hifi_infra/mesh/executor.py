@@ -1,4 +1,4 @@
-"""The executor of a mesh on one machine: an HTTP API with which actors of the control plane change its instances.
+"""The executor of a mesh: an HTTP API with which actors of the control plane change its instances.
 
 Every change carries the fencing token of the step that it belongs to. The executor refuses a token that is lower than
 the highest one it has seen, so an actor that was frozen in a step changes nothing after another one has acted.
@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, Protocol
 
 import orjson
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from hifi.errors import HifiError, Misconfigured
 from hifi.http.problem import Problem
-from hifi_infra.mesh.instance import Instance
+from hifi_infra.mesh.executed_instance import ExecutedInstance
 
 INSTANCES: Final = "/v1/instances"
 INSTANCE: Final = "/v1/instances/{name}"
@@ -28,11 +28,10 @@ RELEASE: Final = "/v1/services/{service}/release"
 
 
 class ExecutedMesh(Protocol):
-    """What the executor needs of a mesh: see `hifi_infra.mesh.mesh.Mesh`."""
+    """What the executor needs of a mesh: see `hifi_infra.mesh.mesh.Mesh` and `hifi_infra.containers.container_mesh`."""
 
-    @property
-    def instances(self) -> dict[str, list[Instance]]:
-        """Service to its instances."""
+    def executed(self) -> Sequence[ExecutedInstance]:
+        """Every instance of the data plane and, where the mesh runs it, of the control plane."""
 
     async def scale(self, service: str, count: int, reason: str = "") -> None:
         """Set the number of instances; returns once surplus ones have drained."""
@@ -52,14 +51,24 @@ class Executor:
 
     Args:
         mesh: what is changed.
+        secret: what an actor must send as bearer token; empty: a new one is made.
+        highest_token: the highest token of the steps of an executor before this one; -1: there was none.
+        keep_token: called with each token that is higher, before its change is made.
     """
 
-    def __init__(self, mesh: ExecutedMesh) -> None:
-        self.secret = secrets.token_urlsafe(32)
-        """What an actor must send as bearer token."""
+    def __init__(
+        self,
+        mesh: ExecutedMesh,
+        *,
+        secret: str = "",
+        highest_token: int = -1,
+        keep_token: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.secret = secret or secrets.token_urlsafe(32)
         self._mesh = mesh
         self._changing = asyncio.Lock()
-        self._highest_token = -1
+        self._highest_token = highest_token
+        self._keep_token = keep_token
 
     def app(self) -> Starlette:
         """The API as an ASGI app."""
@@ -76,7 +85,7 @@ class Executor:
 
     async def _list_instances(self, request: Request) -> Response:
         self._require_secret(request)
-        found = [_described(one) for service in self._mesh.instances.values() for one in service]
+        found = [one.json() for one in self._mesh.executed()]
         return Response(orjson.dumps({"instances": found}), media_type="application/json")
 
     async def _set_count(self, request: Request) -> Response:
@@ -129,6 +138,8 @@ class Executor:
                     f"The step {token} is over: step {self._highest_token} has begun since. Take a new step.",
                     title="Fenced",
                 )
+            if token > self._highest_token:
+                self._keep_token(token)
             self._highest_token = token
             try:
                 yield
@@ -141,20 +152,6 @@ class Executor:
         sent = request.headers.get("authorization", "")
         if not hmac.compare_digest(sent.encode(), f"Bearer {self.secret}".encode()):
             raise Problem(401, "Send the secret of this executor as `Authorization: Bearer SECRET`.")
-
-
-def _described(instance: Instance) -> dict[str, Any]:
-    return {
-        "service": instance.spec.service,
-        "name": instance.name,
-        "port": instance.spec.port,
-        "ready": instance.ready,
-        "release": instance.spec.release,
-        "ready_after_s": instance.ready_after_s,
-        "restarts": instance.restarts,
-        "cpu_s": instance.cpu_seconds(),
-        "rss_bytes": instance.rss_bytes(),
-    }
 
 
 async def _problem(_: Request, error: Exception) -> Response:

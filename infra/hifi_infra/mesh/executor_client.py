@@ -1,13 +1,13 @@
 """The mesh as its executor shows it: what runs, and changes of the number of instances."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
 import orjson
 
 from hifi.errors import Misconfigured, Retryable
+from hifi_infra.mesh.executed_instance import ExecutedInstance, decode
 from hifi_infra.mesh.executor import INSTANCE, INSTANCES, RELEASE, SERVICE
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=120)
@@ -16,35 +16,6 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=120)
 
 class ChangeRefused(Retryable):
     """The executor cannot make this change, now or later; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutedInstance:
-    """One instance.
-
-    Attributes:
-        name: as in `egest-2`.
-        port: of its health pages.
-        used_s: CPU time so far, seconds.
-        release: that it runs.
-        ready: whether it was ready when last probed.
-        ready_after_s: seconds from the start of its process until it was ready; None: it was not ready yet.
-        restarts: how often it ended by itself and was started again since it has this release.
-        rss_bytes: resident memory.
-    """
-
-    name: str
-    port: int
-    used_s: float
-    release: str
-    ready: bool
-    ready_after_s: float | None
-    restarts: int
-    rss_bytes: int
-
-    def cpu_seconds(self) -> float:
-        """CPU time so far, in seconds."""
-        return self.used_s
 
 
 class MeshExecutor:
@@ -70,17 +41,8 @@ class MeshExecutor:
         """
         found: dict[str, list[ExecutedInstance]] = {}
         for one in (await self._request("GET", INSTANCES))["instances"]:
-            instance = ExecutedInstance(
-                one["name"],
-                one["port"],
-                one["cpu_s"],
-                one["release"],
-                one["ready"],
-                one["ready_after_s"],
-                one["restarts"],
-                one["rss_bytes"],
-            )
-            found.setdefault(one["service"], []).append(instance)
+            instance = decode(one)
+            found.setdefault(instance.service, []).append(instance)
         return found
 
     async def scale(self, service: str, count: int, reason: str, token: int) -> None:

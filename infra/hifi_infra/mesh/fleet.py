@@ -14,6 +14,7 @@ from hifi.kafka.security.access import user
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.group_members import remove_group_members
 from hifi_infra.mesh import running
+from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.instance import Instance
 from hifi_infra.mesh.journal import Journal
 from hifi_infra.mesh.plan import (
@@ -25,6 +26,7 @@ from hifi_infra.mesh.plan import (
     Plan,
     command,
     environment,
+    instance_name,
 )
 from hifi_infra.mesh.release import command_of, release_environment, require_release
 from hifi_infra.mesh.running import RunningInstance
@@ -172,6 +174,10 @@ class Fleet:
         """Resident memory now by service, all its instances together."""
         return {name: sum(one.rss_bytes() for one in ones) for name, ones in self.instances.items() if ones}
 
+    def executed(self) -> list[ExecutedInstance]:
+        """Every instance as the executor reports it."""
+        return [self._executed(instance) for instance in self.all()]
+
     def describe(self) -> list[RunningInstance]:
         """Every instance, including one that has just ended and is about to be started again."""
         return [_described(instance) for instance in self.all() if instance.process.started]
@@ -191,6 +197,21 @@ class Fleet:
         instance = self._instance(InstanceSpec(service, number, free_port(but=taken), release))
         self.instances[service].append(instance)
         await instance.start()
+
+    def _executed(self, instance: Instance) -> ExecutedInstance:
+        spec = instance.spec
+        return ExecutedInstance(
+            spec.service,
+            spec.name,
+            spec.port,
+            instance.cpu_seconds(),
+            spec.release,
+            instance.ready,
+            instance.ready_after_s,
+            instance.restarts,
+            instance.rss_bytes(),
+            instance_name(self._plan, spec),
+        )
 
     def _instance(self, spec: InstanceSpec) -> Instance:
         return Instance(spec, self._process, self._journal, self._remove_group_members)

@@ -2,8 +2,11 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Final
 
 import orjson
+
+LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,30 +24,30 @@ STOPPED = Readiness(False, "stopped")
 NO_ANSWER = Readiness(False, "down", {"process": "its health page does not answer yet"})
 
 
-async def get(port: int, path: str, *, timeout_s: float = 2.0) -> tuple[int, bytes]:
-    """Request a page of 127.0.0.1: its status and body.
+async def get(port: int, path: str, *, host: str = LOOPBACK, timeout_s: float = 2.0) -> tuple[int, bytes]:
+    """Request a page: its status and body.
 
     Raises:
         OSError: no answer in time, or not an HTTP answer.
     """
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection(host, port)
             try:
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
                 answer = await reader.read()
             finally:
                 writer.close()
         head, _, body = answer.partition(b"\r\n\r\n")
         return int(head.split(b" ", 2)[1]), body
     except (TimeoutError, ValueError, IndexError) as error:
-        raise OSError(f"127.0.0.1:{port}{path} gives no answer") from error
+        raise OSError(f"{host}:{port}{path} gives no answer") from error
 
 
-async def readiness(port: int) -> Readiness:
+async def readiness(port: int, host: str = LOOPBACK) -> Readiness:
     """The readiness of the service with its health pages on this port."""
     try:
-        status, body = await get(port, "/readyz")
+        status, body = await get(port, "/readyz", host=host)
         page = orjson.loads(body)
         return Readiness(status == 200, str(page["state"]), dict(page["waiting"]))
     except (OSError, ValueError, KeyError, TypeError):

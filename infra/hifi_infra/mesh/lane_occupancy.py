@@ -14,14 +14,14 @@ _REQUESTS: Final = "hifi_egest_lane_requests"
 _CONCURRENCY: Final = "hifi_egest_lane_concurrency"
 
 
-async def lane_occupancy(ports: Iterable[int]) -> Mapping[str, float]:
+async def lane_occupancy(addresses: Iterable[tuple[str, int]]) -> Mapping[str, float]:
     """`{"egest": share}` over all lanes that hold deliveries; empty when an instance does not tell.
 
     Args:
-        ports: of the health pages of egest's instances on this machine.
+        addresses: host and port of the health pages of egest's instances.
     """
     try:
-        pages = await asyncio.gather(*(get(port, "/metrics") for port in ports))
+        pages = await asyncio.gather(*(get(port, "/metrics", host=host) for host, port in addresses))
         return {SERVICE: occupancy_of(body.decode() for _, body in pages)}
     except (OSError, ValueError):  # no answer, or one that is no page of metrics
         return {}

@@ -21,6 +21,7 @@ from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
 from hifi_infra.mesh.broker_supervisor import BrokerSupervisor
+from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.executor import Executor
 from hifi_infra.mesh.first_principal import create_first_principal
 from hifi_infra.mesh.fleet import Fleet
@@ -114,6 +115,10 @@ class Mesh:
     def ready(self) -> bool:
         """Whether every instance runs and is ready."""
         return self.fleet.ready
+
+    def executed(self) -> list[ExecutedInstance]:
+        """Every instance as the executor reports it."""
+        return self.fleet.executed()
 
     def all(self) -> Iterator[Instance]:
         """Every instance, in the order of the flow."""

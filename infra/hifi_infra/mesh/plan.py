@@ -153,6 +153,11 @@ def read_scale(texts: Sequence[str]) -> dict[str, int]:
     return scale
 
 
+def instance_name(plan: Plan, spec: InstanceSpec) -> str:
+    """Name of an instance in logs and consumer groups: on a Kafka that several machines share it names the machine."""
+    return f"{socket.gethostname()}-{spec.name}" if plan.kafka else spec.name
+
+
 def command(service: str) -> list[str]:
     """The command that runs a service with this Python; `-P` keeps the current folder off the module path."""
     return [sys.executable, "-P", "-m", f"hifi_{service}"]
@@ -179,14 +184,12 @@ def environment(
         variables = {name: value for name, value in variables.items() if not name.startswith(SECURITY_PREFIX)}
         variables |= security.environment
     folders = [*map(str, plan.python_path), variables.get(FUNCTION_FOLDERS, "")]
-    # Instances on several machines that share a cluster need different names.
-    prefix = f"{socket.gethostname()}-" if plan.kafka else ""
     variables |= {
         "HIFI_KAFKA": bootstrap,
         "HIFI_STREAM": plan.stream,
         "HIFI_HOST": "127.0.0.1",
         "HIFI_PORT": str(spec.port),
-        "HIFI_INSTANCE": prefix + spec.name,
+        "HIFI_INSTANCE": instance_name(plan, spec),
         "HIFI_LOG_FORMAT": "json",
         FUNCTION_FOLDERS: os.pathsep.join(folder for folder in folders if folder),
     }

@@ -1,8 +1,11 @@
 """Settings of the control plane: of its services, and of observe, which gives it verdicts."""
 
+from pathlib import Path
+
 from pydantic import Field
 
 from hifi.control.capacity import MeshRating
+from hifi.errors import Misconfigured
 from hifi.settings import StreamSettings
 from hifi.topics import ControlTopics
 
@@ -60,3 +63,19 @@ class ExecutorSettings(ControlSettings):
         "", pattern="^(https?://.+)?$", description="URL of the executor that starts and stops instances."
     )
     control_executor_secret: str = Field("", description="Secret of the executor.", repr=False)
+    control_executor_secret_file: Path | None = Field(
+        None, description="File with the secret of the executor, instead of the variable."
+    )
+
+    def read_executor_secret(self) -> str:
+        """The secret of the executor.
+
+        Raises:
+            Misconfigured: its file cannot be read.
+        """
+        if self.control_executor_secret_file is None:
+            return self.control_executor_secret
+        try:
+            return self.control_executor_secret_file.read_text().strip()
+        except OSError as error:
+            raise Misconfigured(f"HIFI_CONTROL_EXECUTOR_SECRET_FILE cannot be read: {error}") from error

@@ -14,8 +14,8 @@ from hifi.control.verdict import Verdicts, decode
 from hifi.errors import HifiError, Misconfigured
 from hifi.service import Service, run
 from hifi_deploy.deployer import ACTOR, Deployer
+from hifi_deploy.executor_driver import ExecutorDriver
 from hifi_deploy.judge import JudgeRules
-from hifi_deploy.process_driver import ProcessDriver
 from hifi_deploy.settings import DeploySettings
 from hifi_deploy.wanted_releases import WantedReleases
 from hifi_infra.kafka.group_lag import GroupLag
@@ -32,7 +32,9 @@ logger = log.get(__name__)
 async def deploy(service: Service, settings: DeploySettings) -> None:
     """Deploy what is wanted until the service stops."""
     if not (settings.control and settings.control_executor):
-        raise Misconfigured("set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` sets both")
+        raise Misconfigured(
+            "set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` and compose.yaml set both"
+        )
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     topics, name, bootstrap = settings.control_topics, settings.instance, settings.control_bootstrap
     wanted, verdicts = WantedReleases(), Verdicts()
@@ -59,7 +61,7 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
                 return
         service.health.unblock(_KAFKA)
         service.health.state = "running"
-        executor = MeshExecutor(session, settings.control_executor, settings.control_executor_secret)
+        executor = MeshExecutor(session, settings.control_executor, settings.read_executor_secret())
         deployer = Deployer(
             topic=topics.deployments,
             rules=JudgeRules(
@@ -70,7 +72,7 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
                 settings.deploy_error,
             ),
             unstable_s=settings.deploy_unstable_s,
-            driver=ProcessDriver(executor, lags),
+            driver=ExecutorDriver(executor, lags),
             wanted=wanted,
             verdicts=verdicts,
             right=right,

@@ -27,7 +27,9 @@ logger = log.get(__name__)
 async def scale(service: Service, settings: ScaleSettings) -> None:
     """Scale the mesh until the service stops."""
     if not (settings.control and settings.control_executor):
-        raise Misconfigured("set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` sets both")
+        raise Misconfigured(
+            "set HIFI_CONTROL and HIFI_CONTROL_EXECUTOR; `hifi up --control` and compose.yaml set both"
+        )
     service.health.block(_KAFKA, "the control plane's topics have not been read yet")
     policies = {
         name: replace(policy, down_after_s=settings.scale_down_after_s)
@@ -46,7 +48,7 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
                 return
         service.health.unblock(_KAFKA)
         service.health.state = "running"
-        executor = MeshExecutor(session, settings.control_executor, settings.control_executor_secret)
+        executor = MeshExecutor(session, settings.control_executor, settings.read_executor_secret())
         mesh = ScaledMesh(executor, right, verdicts)
         scaler = Autoscaler(
             mesh, policies, lambda: due_backlog(settings.kafka, settings.topics), mesh.read_occupancy

@@ -9,7 +9,8 @@ from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.permission import Permission, permission
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
-from hifi_infra.mesh.executor_client import ExecutedInstance, MeshExecutor
+from hifi_infra.mesh.executed_instance import ExecutedInstance
+from hifi_infra.mesh.executor_client import MeshExecutor
 from hifi_infra.mesh.lane_occupancy import SERVICE, lane_occupancy
 
 ACTOR: Final = "scale"
@@ -45,7 +46,7 @@ class ScaledMesh:
 
     async def read_occupancy(self) -> Mapping[str, float]:
         """As `hifi_infra.mesh.lane_occupancy.lane_occupancy`, of all instances."""
-        return await lane_occupancy(one.port for one in self.instances.get(SERVICE, []))
+        return await lane_occupancy((one.host, one.port) for one in self.instances.get(SERVICE, []))
 
     async def scale(self, service: str, count: int, reason: str) -> None:
         """Change the number of instances, as a step of its own.

@@ -15,6 +15,7 @@ from hifi.kafka.producer import Producer
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.colours.places import ColourFolders
 from hifi_infra.colours.switch import Switch
 
 
@@ -28,7 +29,7 @@ class ColoursUnderTest:
     ready: bool = True
 
     def switch(self, *, by: str = "me", forced: bool = False, kafka: str = "") -> Switch:
-        return Switch(kafka or self.kafka, Topics(self.stream, ()), self.folders, by, forced)
+        return Switch(kafka or self.kafka, Topics(self.stream, ()), ColourFolders(self.folders), by, forced)
 
     async def judge(self, **conditions: Condition) -> None:
         producer = Producer(self.kafka, "test")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hifi.control.colours import NAMES
 from hifi.errors import HifiError
 from hifi_infra.colours.haproxy import HAProxy, find_haproxy
+from hifi_infra.colours.haproxy_folder import HAProxyFolder
 from hifi_infra.ports import free_port, is_free
 
 try:
@@ -239,3 +241,13 @@ async def test_a_second_front_sends_each_key_to_the_same_colour_and_works_when_t
         assert {"blue", "green"} == set(by_first.values())
     finally:
         await second.kill()
+
+
+def test_haproxy_accepts_the_configuration_for_containers(tmp_path: Path) -> None:
+    ingest = {name: [f"{name}-ingest:8080"] for name in NAMES}
+    HAProxyFolder(tmp_path, ingest).prepare("0.0.0.0:8080", {"blue": 10_000, "green": 0}, "127.0.0.11:53")
+    checked = subprocess.run(
+        [find_haproxy(), "-c", "-f", "haproxy.cfg"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "server-template blue-1- 8 blue-ingest:8080" in (tmp_path / "haproxy.cfg").read_text()

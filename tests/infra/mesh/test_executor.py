@@ -8,16 +8,22 @@ import pytest
 
 from hifi.errors import Misconfigured, Retryable
 from hifi.http import server
+from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.executor import INSTANCE, INSTANCES, RELEASE, Executor
+from hifi_infra.mesh.executor_client import MeshExecutor
+
+INSTANCE_1 = ExecutedInstance("egest", "egest-1", 9000, 1.5, "1.3", True, 2.5, 1, 1000, "0a1b-", "172.30.0.5")
 
 
 class CountedMesh:
     """Stands in for a mesh: remembers what it is asked to do."""
 
     def __init__(self) -> None:
-        self.instances = {}
         self.changes: list[tuple[str, int, str]] = []
         self.at_once = self.most_at_once = 0
+
+    def executed(self) -> list[ExecutedInstance]:
+        return [INSTANCE_1]
 
     async def scale(self, service: str, count: int, reason: str = "") -> None:
         self.at_once += 1
@@ -43,9 +49,9 @@ class CountedMesh:
 
 
 @asynccontextmanager
-async def served():
+async def served(**options):
     mesh = CountedMesh()
-    executor = Executor(mesh)
+    executor = Executor(mesh, **options)
     sock = server.listen("127.0.0.1", 0)
     async with server.serve(executor.app(), sock, drain_s=1), aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -80,6 +86,26 @@ async def test_a_step_that_is_over_changes_nothing() -> None:
         assert "step 9 has begun since" in problem["detail"]
         assert len(mesh.changes) == 1
         assert (await put(count=4, token=9, reason="the same step again"))[0] == 200
+
+
+async def test_an_executor_that_starts_again_knows_the_highest_token() -> None:
+    kept: list[int] = []
+    async with served(highest_token=8, keep_token=kept.append) as (mesh, put):
+        assert (await put(count=1, token=7, reason="of before the restart"))[0] == 409
+        for token in (9, 9, 10):
+            assert (await put(count=2, token=token, reason=""))[0] == 200
+        assert kept == [9, 10]
+        assert len(mesh.changes) == 3
+
+
+async def test_clients_see_instances_as_the_mesh_has_them() -> None:
+    async with served(secret="given") as (_, put):
+        assert await MeshExecutor(put.session, put.url, "given").instances() == {"egest": [INSTANCE_1]}
+
+
+@pytest.mark.parametrize(("client_id", "found"), [("0a1b-7", True), ("0a1b", False), ("egest-1", False)])
+def test_a_member_is_known_by_how_its_name_begins(client_id: str, found: bool) -> None:
+    assert INSTANCE_1.is_member(client_id) == found
 
 
 async def test_releases_of_instances_are_changed_with_the_same_tokens() -> None:

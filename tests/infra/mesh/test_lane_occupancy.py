@@ -32,4 +32,4 @@ def test_another_page_is_refused() -> None:
 
 
 async def test_an_instance_that_does_not_answer_makes_it_unknown() -> None:
-    assert await lane_occupancy([1]) == {}
+    assert await lane_occupancy([("127.0.0.1", 1)]) == {}

@@ -11,14 +11,18 @@ from hifi.control.action import ActionKind
 from hifi.control.colours import NAMES, WHOLE_SHARE, other
 from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Misconfigured
+from hifi.settings import load
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.control_plane import author
 from hifi_cli.mesh_state.target import stream_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data
+from hifi_infra.colours.colour_settings import ColourSettings
 from hifi_infra.colours.new_setup import SetupChange, read_settings
+from hifi_infra.colours.places import ColourFolders
 from hifi_infra.colours.switch import Switch
+from hifi_infra.containers.colour_places import ColourProjects
 from hifi_infra.mesh import running
 
 app = typer.Typer(help="Divide the requests between the two colours of a stream.")
@@ -232,10 +236,16 @@ def _checked(name: str) -> str:
 
 
 def _switch(data: Path, *, forced: bool = False) -> Switch:
+    settings = load(ColourSettings)
+    if settings.colours_api:
+        places = ColourProjects(settings.colours_api)
+        return Switch(settings.kafka, settings.topics, places, author(), forced)
     found = running.find(data)
     if found is None or not found.colours:
         raise Misconfigured(
             f"no stream with two colours is running on {data}: start one with `hifi up --colours`, or give its "
             "folder with --data"
         )
-    return Switch(found.control_kafka, stream_topics(found.stream), found.colours, author(), forced)
+    return Switch(
+        found.control_kafka, stream_topics(found.stream), ColourFolders(found.colours), author(), forced
+    )

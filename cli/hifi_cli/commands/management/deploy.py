@@ -26,7 +26,8 @@ async def start(
         str,
         typer.Argument(
             metavar="RELEASE",
-            help=f"A virtual environment, a folder with packages of hifi, or `{INSTALLED}`: what the mesh runs on.",
+            help=f"A virtual environment, a folder with packages of hifi, or `{INSTALLED}`: what the mesh runs on. "
+            "With --kafka: as the executor of that mesh names it, for containers the tag of an image.",
         ),
     ],
     batch: Annotated[
@@ -52,8 +53,10 @@ async def start(
             "service, such as enrich, in one of two colours, with `hifi colour wake COLOUR --release FOLDER`, or "
             "restart the mesh with the new release"
         )
-    named = release if release == INSTALLED else str(Path(release).resolve())
-    await kafka_target(data, kafka, stream).require_control().deploy(service, named, batch)
+    target = kafka_target(data, kafka, stream)
+    is_folder = target.running is not None and release != INSTALLED
+    named = str(Path(release).resolve()) if is_folder else release
+    await target.require_control().deploy(service, named, batch)
     console.print(
         f"The deployer replaces the release of {service}. `hifi deploy status` shows how far it is.",
         highlight=False,

@@ -21,6 +21,7 @@ from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_s
 from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
 from hifi_cli.mesh_state.control_plane import author
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
+from hifi_infra.colours.places import ColourFolders
 from hifi_infra.colours.switch import Switch
 from hifi_infra.mesh.plan import Trigger
 
@@ -72,7 +73,7 @@ class ColouredLoad:
         topics = Topics(STREAM, load_settings(StreamSettings).tiers)
         plan = self.stream.plan
         folders = {name: plan.folder(name) for name in self.stream.meshes}
-        return Switch(self.stream.cluster.bootstrap, topics, folders, author())
+        return Switch(self.stream.cluster.bootstrap, topics, ColourFolders(folders), author())
 
     async def prepare(self, most_s: float) -> None:
         """Write the events of so many seconds and the pipe, and start the destination.

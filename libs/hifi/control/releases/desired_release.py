@@ -19,7 +19,7 @@ class DesiredRelease:
 
     Attributes:
         service: its name.
-        release: as the driver names it: a folder with an environment, or `installed`.
+        release: as the executor names it: a folder with an environment, the tag of an image, or `installed`.
         author: who wants it, for people.
         at_us: when, microseconds since 1970 UTC.
         batch: instances that are replaced after the canary before the deployment waits again.

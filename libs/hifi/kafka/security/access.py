@@ -20,6 +20,12 @@ PUBLISHER: Final = "publisher"
 It also creates and revokes principals of the management API."""
 OPERATOR: Final = "operator"
 """Reads everything and replays dead letters: the other commands of `hifi`."""
+COLOURS: Final = "colours"
+"""Divides the requests between two colours: `hifi colour`, and the service colours in containers."""
+CONNECT: Final = "connect"
+"""A worker of Kafka Connect beside the stream."""
+CHANGES: Final = "changes"
+"""Reads what that worker writes; pipes name this user."""
 ANY: Final = "*"
 
 
@@ -80,6 +86,51 @@ def access(topics: Topics, control: ControlTopics | None = None) -> Mapping[str,
     return found if control is None else {**found, **_control_access(topics, control, found)}
 
 
+def connect_access(topics: Topics) -> Mapping[str, Access]:
+    """What a worker of Kafka Connect beside the stream needs, and the user with whom collect reads what it writes.
+
+    Their topics begin with `<stream>-connect.`, and those of the stream are not theirs.
+    """
+    group = connect_group(topics)
+    written = [f"{group}.{ANY}", f"__debezium-heartbeat.{group}.{ANY}"]
+    return {
+        CONNECT: Access(
+            reads=written,
+            writes=written,
+            creates=written,
+            groups=[group],
+            transactional_ids=[f"{group}-{ANY}", f"connect-cluster-{group}"],
+        ),
+        CHANGES: Access(reads=[f"{group}.{ANY}"], groups=[topics.group("collect") + ANY]),
+    }
+
+
+def colours_access(topics: Topics, control: ControlTopics | None) -> Mapping[str, Access]:
+    """What `hifi colour` and the service colours need: on the Kafka of a colour, and on the control plane's.
+
+    Args:
+        topics: of the stream.
+        control: topics of the control plane, or those of one colour on its Kafka; None: on the Kafka of a colour.
+    """
+    everything = f"{topics.stream}.{ANY}"
+    if control is None:
+        # Backlogs are read from the newest records and the positions of groups, rollouts from the pipes.
+        reads = [topics.pipes, topics.normalized, topics.enriched]
+        return {COLOURS: Access(reads=reads, describes=[everything], describes_groups=[everything])}
+    return {
+        COLOURS: Access(
+            reads=[control.colours, control.actions, control.health],
+            writes=[control.colours, control.actions],
+            transactional_ids=[control.actor],
+        )
+    }
+
+
+def connect_group(topics: Topics) -> str:
+    """Group of the workers of Kafka Connect beside the stream."""
+    return f"{topics.stream}-connect"
+
+
 def _control_access(
     topics: Topics, control: ControlTopics, without: Mapping[str, Access]
 ) -> Mapping[str, Access]:
@@ -91,6 +142,7 @@ def _control_access(
             reads=[*observe.reads, control.actions, control.colours],
             writes=[*observe.writes, control.health],
         ),
+        "collect": replace(without["collect"], reads=[*without["collect"].reads, control.colours]),
         "scale": Access(
             # Backlogs are read from the newest records of the one and the positions of records in the other.
             reads=[control.health, control.actions, topics.normalized, topics.enriched],

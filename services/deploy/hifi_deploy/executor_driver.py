@@ -1,4 +1,4 @@
-"""Instances as processes of a mesh on this machine: changed by its executor, read from their health pages and Kafka."""
+"""Instances of a mesh: changed by its executor, read from their health pages and Kafka."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,8 @@ from hifi import log
 from hifi.errors import Retryable
 from hifi_deploy.reading import InstanceReading
 from hifi_infra.kafka.group_lag import GroupLag
-from hifi_infra.mesh.executor_client import ExecutedInstance, MeshExecutor
+from hifi_infra.mesh.executed_instance import ExecutedInstance
+from hifi_infra.mesh.executor_client import MeshExecutor
 from hifi_infra.mesh.health_probe import get
 
 _LAGGING: Final = ("normalize", "egest")
@@ -56,8 +57,8 @@ def counts_of(page: str) -> InstanceCounts:
     return InstanceCounts(int(events), int(dead_letters), int(failures), int(partitions))
 
 
-class ProcessDriver:
-    """The driver of a mesh on one machine.
+class ExecutorDriver:
+    """The driver of a mesh that has an executor, of processes or of containers.
 
     Args:
         executor: of the mesh.
@@ -75,10 +76,10 @@ class ProcessDriver:
         """As `hifi_deploy.driver.Driver`."""
         instances = (await self._executor.instances()).get(service, [])
         pages = await asyncio.gather(*(_counts(one) for one in instances))
-        lags = await self._read_lags(service, [one.name for one in instances])
+        lags = await self._read_lags(service, instances)
         return [_reading(one, found, lags.get(one.name)) for one, found in zip(instances, pages, strict=True)]
 
-    async def _read_lags(self, service: str, names: Iterable[str]) -> dict[str, float]:
+    async def _read_lags(self, service: str, instances: Iterable[ExecutedInstance]) -> dict[str, float]:
         if service not in _LAGGING:
             return {}
         try:
@@ -86,18 +87,17 @@ class ProcessDriver:
         except Retryable as error:
             logger.warning("lag-unknown", service=service, error=str(error))
             return {}
-        # On a cluster that others use, names of members begin with the name of their machine.
         return {
-            name: lag_s
-            for name in names
+            one.name: lag_s
+            for one in instances
             for client_id, lag_s in found.items()
-            if client_id == name or client_id.endswith(f"-{name}")
+            if one.is_member(client_id)
         }
 
 
 async def _counts(instance: ExecutedInstance) -> InstanceCounts | None:
     try:
-        status, page = await get(instance.port, "/metrics")
+        status, page = await get(instance.port, "/metrics", host=instance.host)
         return counts_of(page.decode()) if status == 200 else None
     except (OSError, ValueError):
         return None

@@ -1,0 +1,154 @@
+"""Brings about what the record of the colours says: the shares at the fronts, and which colours run.
+
+It starts again what has died.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from aiokafka.errors import KafkaError
+
+from hifi import log
+from hifi.control.action import ActionKind
+from hifi.control.colours import WHOLE_SHARE, Colours, ColourSetup, ColourState, other
+from hifi.errors import HifiError
+from hifi_infra.colours.colour_log import ColourLog
+from hifi_infra.colours.front import Front
+from hifi_infra.colours.switch import Switch
+
+LOOP_S: Final = 0.5
+_RESTART_S: Final = 5.0
+"""Least time between two starts of a colour that ends."""
+
+logger = log.get(__name__)
+
+
+class ColourRunner(Protocol):
+    """Starts and ends the mesh of one colour."""
+
+    async def is_running(self) -> bool:
+        """Whether it runs.
+
+        Raises:
+            Retryable: it cannot be told now.
+        """
+
+    @property
+    def was_started(self) -> bool:
+        """Whether this process has seen it run, so that it has ended if it does not."""
+
+    async def start(self, setup: ColourSetup, *, beside: bool) -> None:
+        """Start it on a setup; `beside`: the other colour works."""
+
+    async def stop(self) -> None:
+        """Drain and end it."""
+
+    async def restore_priority(self, *, alone: bool) -> None:
+        """Give it its full share of CPU time once it is ready, or when no other colour runs."""
+
+
+class ColourLoop:
+    """Follows the record of the colours.
+
+    Args:
+        colour_log: started; has a record.
+        runners: of the colours by name.
+        fronts: that divide the requests.
+        switch: makes a switch in the name of somebody.
+        by: in whose name requests are taken from a colour that has ended.
+    """
+
+    def __init__(
+        self,
+        colour_log: ColourLog,
+        runners: Mapping[str, ColourRunner],
+        fronts: Sequence[Front],
+        switch: Callable[[str], Switch],
+        by: str,
+    ) -> None:
+        self._log = colour_log
+        self._runners = runners
+        self._fronts = fronts
+        self._switch = switch
+        self._by = by
+        self._divided: dict[str, dict[str, int]] = {}
+        self._started_s: dict[str, float] = {}
+        self._is_first = True
+
+    @property
+    def colours(self) -> Colours:
+        """The newest record that was read."""
+        assert self._log.newest is not None
+        return self._log.newest
+
+    async def bring_about(self) -> None:
+        """Do what the record says, once.
+
+        Raises:
+            HifiError: a front or a colour cannot be started or changed.
+        """
+        await self._start_and_divide_fronts()
+        await self._start_and_stop_colours()
+        self._is_first = False
+
+    async def follow(self) -> None:
+        """Do what the record says, again and again."""
+        while True:
+            await asyncio.sleep(LOOP_S)
+            try:
+                await self.bring_about()
+                async with asyncio.timeout(10):
+                    await self._log.catch_up()
+            except (HifiError, KafkaError, OSError, TimeoutError) as error:
+                logger.warning("colours-wait", reason=str(error) or repr(error))
+
+    async def _start_and_divide_fronts(self) -> None:
+        """Start fronts that do not run, and give all the shares of the record; none waits for another one."""
+        done = await asyncio.gather(*map(self._start_or_divide, self._fronts), return_exceptions=True)
+        for problem in done:
+            if problem is not None:
+                raise problem
+
+    async def _start_or_divide(self, front: Front) -> None:
+        shares = self.colours.shares
+        if not front.running:
+            await front.start(shares)
+            logger.info("front-started", url=front.url)
+        elif self._divided.get(front.url) != shares:
+            await front.divide(shares)
+            logger.info("shares-changed", url=front.url, **shares)
+        self._divided[front.url] = shares
+
+    async def _start_and_stop_colours(self) -> None:
+        running = {name: await one.is_running() for name, one in self._runners.items()}
+        for name, runner in self._runners.items():
+            colour = self.colours.colours[name]
+            wanted = colour.state is not ColourState.ASLEEP
+            if running[name] and not wanted:
+                await runner.stop()
+                running[name] = False
+            elif wanted and not running[name]:
+                if runner.was_started and colour.share:
+                    await self._give_requests_away(name)
+                now_s = time.monotonic()
+                if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
+                    self._started_s[name] = now_s
+                    await runner.start(
+                        self.colours.colours[name].setup, beside=not self._is_first and running[other(name)]
+                    )
+                    running[name] = True
+            await runner.restore_priority(alone=not running[other(name)])
+
+    async def _give_requests_away(self, name: str) -> None:
+        """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""
+        shares = {name: 0, other(name): WHOLE_SHARE}
+        try:
+            await self._switch(self._by).shift(
+                shares, f"the mesh of {name} has ended", kind=ActionKind.RECOVER
+            )
+        except HifiError as error:
+            logger.warning("colour-lost", colour=name, requests_stay=str(error))
+        else:
+            logger.warning("colour-lost", colour=name, requests_go_to=other(name))

@@ -1,0 +1,15 @@
+"""Settings of commands about two colours in containers."""
+
+from pydantic import Field
+
+from hifi.settings import StreamSettings
+
+
+class ColourSettings(StreamSettings):
+    """Where the colours are; HIFI_KAFKA is the control plane's Kafka then."""
+
+    colours_api: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="URL of the service `colours` of two colours in containers; empty: they are processes.",
+    )

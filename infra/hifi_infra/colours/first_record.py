@@ -1,0 +1,36 @@
+"""The record of the colours that whoever runs them writes at a start. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hifi.control.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, FrontAddress
+
+
+def first_record(
+    before: Colours | None,
+    colours: Mapping[str, Colour],
+    fronts: tuple[FrontAddress, ...],
+    at_ms: int,
+    by: str,
+) -> Colours:
+    """Shares, states and setups as before, else everything to the first colour; addresses as they are now.
+
+    Args:
+        before: the newest record; None: there is none.
+        colours: name to colour with its addresses; an empty address of Kafka is taken from the record before.
+        fronts: addresses of the fronts.
+        at_ms: now, milliseconds since 1970 UTC.
+        by: who starts them.
+    """
+    known = before.colours if before is not None else {}
+    found = {}
+    for name, one in colours.items():
+        if name in known:
+            old = known[name]
+            found[name] = replace(
+                one, share=old.share, state=old.state, setup=old.setup, kafka=one.kafka or old.kafka
+            )
+        else:
+            share = WHOLE_SHARE * (name == NAMES[0])
+            found[name] = replace(one, share=share, state=ColourState.LIGHT if share else ColourState.DARK)
+    return Colours(found, fronts, at_ms, by)

@@ -1,0 +1,51 @@
+"""Settings of a worker of Kafka Connect with exactly-once sources. Pure, and needs no packages."""
+
+from collections.abc import Mapping
+from typing import Final
+
+CONNECTOR: Final = "io.debezium.connector.postgresql.PostgresConnector"
+_JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
+_BOOTSTRAP: Final = "bootstrap.servers"
+_CLIENTS: Final = ("", "producer.", "consumer.", "admin.")
+"""The worker's own clients, and those that it makes for its connectors."""
+
+
+def worker_settings(
+    client: Mapping[str, str], *, group: str, listener: str, plugins: str, copies: int
+) -> dict[str, str]:
+    """The settings of a worker.
+
+    Args:
+        client: options of Kafka's Java clients, with `bootstrap.servers`.
+        group: of the workers that share connectors; also the beginning of the names of their topics.
+        listener: URL of the REST API.
+        plugins: folder with a folder for each connector.
+        copies: of the worker's topics; -1: as many as the cluster makes by default.
+    """
+    security = {name: value for name, value in client.items() if name != _BOOTSTRAP}
+    return {
+        _BOOTSTRAP: client[_BOOTSTRAP],
+        **{prefix + name: value for prefix in _CLIENTS for name, value in security.items()},
+        "group.id": group,
+        "config.storage.topic": f"{group}.configs",
+        "config.storage.replication.factor": str(copies),
+        "offset.storage.topic": f"{group}.offsets",
+        "offset.storage.replication.factor": str(copies),
+        "offset.storage.partitions": "5",
+        "status.storage.topic": f"{group}.status",
+        "status.storage.replication.factor": str(copies),
+        "exactly.once.source.support": "enabled",
+        "key.converter": _JSON,
+        "value.converter": _JSON,
+        "listeners": listener,
+        "plugin.path": plugins,
+        "plugin.discovery": "only_scan",
+        # Passwords of databases stay in files of the worker's host.
+        "config.providers": "dir",
+        "config.providers.dir.class": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
+    }
+
+
+def properties(settings: Mapping[str, str]) -> str:
+    """The settings as a file for Java: a line break within a value, as in a certificate, is escaped."""
+    return "".join(f"{name}={value.replace(chr(10), chr(92) + 'n')}\n" for name, value in settings.items())

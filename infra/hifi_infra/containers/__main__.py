@@ -1,0 +1,107 @@
+"""`python -m hifi_infra.containers`: the executor of a mesh that Docker Compose started, as a service beside it."""
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+from typing import Final
+
+import aiodocker
+from pydantic import Field
+
+from hifi import log
+from hifi.errors import HifiError, Misconfigured
+from hifi.http.server import listen, serve
+from hifi.service import Service, run
+from hifi.settings import ServiceSettings
+from hifi_infra.containers.container_mesh import ContainerMesh
+from hifi_infra.containers.executor_state import StateFile
+from hifi_infra.containers.service_container import PROJECT
+from hifi_infra.mesh.executor import Executor
+
+_ENGINE: Final = "engine"
+_READ_S: Final = 2.0
+_STARTING_READ_S: Final = 0.5
+_SHORTEST_SECRET: Final = 32
+
+logger = log.get(__name__)
+
+
+class ContainerExecutorSettings(ServiceSettings):
+    """Settings of the executor of containers: environment variables with the prefix `HIFI_EXECUTOR_`."""
+
+    executor_port: int = Field(9400, ge=0, le=65535, description="Port of the executor's API.")
+    executor_secret_file: Path = Field(
+        Path("/run/secrets/executor_secret"), description="File with the secret that actors send."
+    )
+    executor_folder: Path = Field(
+        Path("/var/lib/executor"),
+        description="Folder for what it must know after a restart; it has to outlive the container.",
+    )
+    executor_installed: str = Field(
+        "latest", description="Tag of the images with which the project was started: the release `installed`."
+    )
+    executor_engine: str = Field("unix:///var/run/docker.sock", description="Address of the Docker engine.")
+
+
+async def execute(service: Service, settings: ContainerExecutorSettings) -> None:
+    """Answer the actors until the service stops."""
+    service.health.block(_ENGINE, "the Docker engine has not answered yet")
+    secret, kept = _read_secret(settings.executor_secret_file), StateFile(settings.executor_folder)
+    docker = aiodocker.Docker(url=settings.executor_engine)
+    sock = listen(settings.host, settings.executor_port)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(docker.close)
+        mesh = ContainerMesh(docker, await _own_project(docker), settings.executor_installed, kept)
+        await mesh.finish()
+        await mesh.refresh()
+        executor = Executor(mesh, secret=secret, highest_token=kept.state.token, keep_token=kept.keep_token)
+        await stack.enter_async_context(serve(executor.app(), sock, drain_s=settings.drain_s))
+        service.health.state = "running"
+        service.health.unblock(_ENGINE)
+        while not service.stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(service.stopping.wait(), _READ_S if mesh.ready else _STARTING_READ_S)
+            try:
+                await mesh.refresh()
+                service.health.unblock(_ENGINE)
+            except HifiError as error:
+                service.health.block(_ENGINE, str(error))
+                logger.warning("instances-unknown", reason=str(error))
+
+
+async def _own_project(docker: aiodocker.Docker) -> str:
+    """The Compose project of this container.
+
+    Raises:
+        Misconfigured: the engine does not answer, or this is no container of a project.
+    """
+    try:
+        own = await docker.containers.container(socket.gethostname()).show()
+        return str(own["Config"]["Labels"][PROJECT])
+    except (aiodocker.DockerError, OSError) as error:
+        raise Misconfigured(
+            f"the Docker engine does not answer ({error}): mount its socket, and give this container the group of the "
+            "socket with HIFI_DOCKER_GROUP"
+        ) from None
+    except KeyError:
+        raise Misconfigured(
+            "the executor runs in no Compose project, so it has no services to change"
+        ) from None
+
+
+def _read_secret(file: Path) -> str:
+    try:
+        secret = file.read_text().strip()
+    except OSError as error:
+        raise Misconfigured(f"HIFI_EXECUTOR_SECRET_FILE: {file} cannot be read: {error}") from error
+    if len(secret) < _SHORTEST_SECRET:
+        raise Misconfigured(
+            f"HIFI_EXECUTOR_SECRET_FILE: {file} has {len(secret)} characters; write at least {_SHORTEST_SECRET}, as "
+            "infra/docker/secrets.sh does"
+        )
+    return secret
+
+
+if __name__ == "__main__":
+    run("executor", ContainerExecutorSettings, execute)

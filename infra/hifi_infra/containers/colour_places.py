@@ -1,0 +1,68 @@
+"""What is seen of colours in containers, as the service `colours` tells it."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from hifi.control.colours import ColourSetup
+from hifi.errors import Misconfigured, Retryable
+from hifi_infra.colours.new_setup import SetupChange
+
+COLOUR: Final = "/v1/colours/{name}"
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
+
+
+class ColourProjects:
+    """Colours that are projects of Compose. As `hifi_infra.colours.places.ColourPlaces`.
+
+    Args:
+        url: of the service `colours`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    async def kafka(self, name: str) -> str:
+        """As `ColourPlaces`."""
+        return str((await self._ask(name))["kafka"])
+
+    async def waits_for(self, name: str) -> list[str]:
+        """As `ColourPlaces`."""
+        return list((await self._ask(name))["waits_for"])
+
+    async def runs(self, name: str) -> bool:
+        """As `ColourPlaces`."""
+        return bool((await self._ask(name))["runs"])
+
+    def check(self, change: SetupChange) -> None:  # noqa: ARG002 - no setup can be here
+        """As `ColourPlaces`: the files of the project say what it runs on.
+
+        Raises:
+            Misconfigured: always.
+        """
+        raise Misconfigured(
+            "in containers the files and variables of a colour's project say what it runs on: put it to sleep, make "
+            "its containers anew with `docker compose create`, and wake it without options"
+        )
+
+    def make_room(self, name: str, setup: ColourSetup) -> Path | None:
+        """As `ColourPlaces`: nothing is put aside."""
+
+    def log_of(self, name: str) -> str:
+        """As `ColourPlaces`."""
+        return f"see `docker compose logs` of the project of {name}"
+
+    async def _ask(self, name: str) -> Any:
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=_TIMEOUT) as session,
+                session.get(self._url + COLOUR.format(name=name)) as answer,
+            ):
+                found = orjson.loads(await answer.read())
+                if answer.status != 200:
+                    raise Retryable(f"{name} is not known now: {found.get('detail', answer.status)}")
+                return found
+        except (TimeoutError, aiohttp.ClientError, orjson.JSONDecodeError) as error:
+            raise Retryable(f"the service colours at {self._url} does not answer: {error!r}") from error

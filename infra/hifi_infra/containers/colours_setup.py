@@ -1,0 +1,58 @@
+"""`python -m hifi_infra.containers.colours_setup`: users and topics on the control plane's Kafka of two colours.
+
+Repeating it changes nothing. Exit status: 0 when everything is there, 1 when Kafka does not answer, 2 when a setting is
+wrong.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from pydantic import Field
+
+from hifi import log
+from hifi.control.colours import NAMES
+from hifi.errors import HifiError, Misconfigured
+from hifi.kafka.admin import create_topics
+from hifi.settings import ServiceSettings, load
+from hifi.topics import ControlTopics
+from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.kafka.credentials import ClusterCredentials
+from hifi_infra.kafka.secured_stream import secure_stream
+
+
+class ColoursSetupSettings(ServiceSettings):
+    """Settings of `hifi_infra.containers.colours_setup`."""
+
+    credentials_folder: Path | None = Field(
+        None, description="Folder of `hifi_infra.kafka.make_credentials`; default: users are left alone."
+    )
+
+
+async def set_up(settings: ColoursSetupSettings) -> None:
+    """Create what is missing.
+
+    Raises:
+        Retryable: Kafka does not answer.
+    """
+    topics, stream = settings.topics, settings.stream
+    for control in (ControlTopics(f"{stream}-control"), *(colour_topics(stream, name) for name in NAMES)):
+        if settings.credentials_folder is not None:
+            credentials = ClusterCredentials(settings.credentials_folder)
+            await secure_stream(settings.kafka, topics, credentials, control)
+        await create_topics(settings.kafka, control, partitions=1, replication=1, create=True)
+
+
+def main() -> None:
+    """The command."""
+    try:
+        settings = load(ColoursSetupSettings)
+        log.configure("setup", settings.instance, format=settings.log_format, level=settings.log_level)
+        asyncio.run(set_up(settings))
+    except HifiError as error:
+        print(f"hifi-setup: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, Misconfigured) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""The mesh of a Compose project, changed through the Docker engine.
+
+A new container is made after the model of one that Compose made: the same settings, secrets, limits and networks,
+with another number or image. So the executor needs neither the Compose files nor the secrets, and Compose takes the
+container for its own. The engine itself restarts containers that end.
+"""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+import aiodocker
+import aiohttp
+import orjson
+from aiodocker.containers import DockerContainer
+
+from hifi import log
+from hifi.control.releases.desired_release import INSTALLED
+from hifi.errors import Misconfigured, Retryable
+from hifi_infra.containers.executor_state import StateFile
+from hifi_infra.containers.service_container import (
+    NEXT,
+    ONE_OFF,
+    PROJECT,
+    SERVICE,
+    ServiceContainer,
+    creation,
+    read,
+    split_image,
+)
+from hifi_infra.mesh.executed_instance import ExecutedInstance
+from hifi_infra.mesh.health_probe import readiness
+from hifi_infra.mesh.plan import FLOW, MAX_INSTANCES
+
+HEALTH_PORT: Final = 9000
+"""Of the health pages in every image."""
+_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_RECEIVES: Final = "ingest"
+"""Gets its work through a port of the host, and so in one container only."""
+_NANOSECONDS: Final = 1_000_000_000
+_EXITED: Final = 0
+_KILLED: Final = 137
+
+logger = log.get(__name__)
+
+
+class ContainerMesh:
+    """The services of a Compose project. Call `refresh` every few seconds.
+
+    Args:
+        docker: client of the engine.
+        project: of Compose.
+        installed: tag of the images that the project was started with.
+        kept: state of the executor.
+    """
+
+    def __init__(self, docker: aiodocker.Docker, project: str, installed: str, kept: StateFile) -> None:
+        self._docker = docker
+        self._project = project
+        self._installed = installed
+        self._kept = kept
+        self._refreshing = asyncio.Lock()
+        self._changing = asyncio.Lock()
+        self._executed: list[ExecutedInstance] = []
+        self._began_s = time.time()
+        self._unready: set[tuple[str, float]] = set()
+        """Containers, each with the time of its start, that were not ready when they were read."""
+        self._ready_after_s: dict[tuple[str, float], float | None] = {}
+        """The same to the seconds until they were ready; None: nobody saw it."""
+        self._cpu_s: dict[str, tuple[float, float]] = {}
+        """Container to its CPU time before its last restart, and since then."""
+
+    def executed(self) -> Sequence[ExecutedInstance]:
+        """Every instance of the data plane at the last `refresh`."""
+        return self._executed
+
+    @property
+    def ready(self) -> bool:
+        """Whether every instance was ready at the last `refresh`."""
+        return all(one.ready for one in self._executed)
+
+    async def refresh(self) -> None:
+        """Read every instance.
+
+        Raises:
+            Retryable: the engine does not answer.
+        """
+        async with self._refreshing, self._answering():
+            found = [one for one in await self._all() if not one.is_next]
+            self._executed = list(await asyncio.gather(*map(self._read, found)))
+            ids = {one.id for one in found}
+            self._cpu_s = {name: used for name, used in self._cpu_s.items() if name in ids}
+            self._unready = {key for key in self._unready if key[0] in ids}
+            self._ready_after_s = {key: one for key, one in self._ready_after_s.items() if key[0] in ids}
+
+    async def finish(self) -> None:
+        """Finish what an earlier executor left half done.
+
+        Raises:
+            Retryable: the engine does not answer.
+        """
+        async with self._changing, self._answering():
+            await self._finish(await self._all())
+
+    async def scale(self, service: str, count: int, reason: str = "") -> None:
+        """Set the number of instances; returns once surplus ones have drained.
+
+        Raises:
+            Misconfigured: unknown service, or a number that cannot be.
+            Retryable: instances would end while a deployment compares them, or the engine does not answer.
+        """
+        if service not in FLOW or not 1 <= count <= MAX_INSTANCES:
+            raise Misconfigured(
+                f"{service}={count}: name one of {', '.join(FLOW)} and 1 to {MAX_INSTANCES} instances; stop a service "
+                "with `docker compose stop`"
+            )
+        async with self._change():
+            found = await self._service(service)
+            if count < len(found) and len({self._release(one) for one in found}) > 1:
+                raise Retryable(f"a deployment of {service} runs: its instances have different releases")
+            while len(found) > count:
+                await self._end(found.pop())
+            while len(found) < count:
+                release = self._kept.state.releases.get(service, INSTALLED)
+                found.append(await self._add(found[0], _free(found), release))
+        logger.info("instances-changed", service=service, count=count, reason=reason)
+
+    async def set_release(self, name: str, release: str, reason: str) -> None:
+        """Have an instance run a release: start it if there is none of this name, else drain and replace it.
+
+        Nothing is done if it runs the release already.
+
+        Raises:
+            Misconfigured: no such service, or the engine has no image with this tag.
+            Retryable: the engine does not answer.
+        """
+        service, number = _parsed(name)
+        async with self._change():
+            found = await self._service(service)
+            old = next((one for one in found if one.number == number), None)
+            if old is not None and self._release(old) == release:
+                return
+            if old is None:
+                await self._add(found[0], number, release)
+            else:
+                await self._replace(old, release)
+        logger.info("release-changed", service=service, instance=name, release=release, reason=reason)
+
+    async def remove(self, name: str, reason: str) -> None:
+        """Drain and end an instance. Nothing is done if there is none of this name.
+
+        Raises:
+            Misconfigured: no such service, or it is the only instance.
+            Retryable: the engine does not answer.
+        """
+        service, number = _parsed(name)
+        async with self._change():
+            found = await self._service(service)
+            named = [one for one in found if one.number == number]
+            if named and len(found) == 1:
+                raise Misconfigured(f"{name} is the only instance of {service}: it stays")
+            for one in named:
+                await self._end(one)
+        logger.info("instance-removed", service=service, instance=name, reason=reason)
+
+    def set_default_release(self, service: str, release: str) -> None:
+        """Have instances of a service that are made from now on run a release."""
+        self._kept.keep_release(service, release)
+
+    async def _add(self, like: ServiceContainer, number: int, release: str) -> ServiceContainer:
+        if like.service == _RECEIVES and like.publishes:
+            raise Misconfigured(
+                f"{like.service} is reached through a port of the host, which one container has: it can neither be "
+                "scaled nor deployed with a canary. Upgrade it with `docker compose up`"
+            )
+        name = f"{like.project}-{like.service}-{number}"
+        made = await self._create(like, number, release, name)
+        await made.start()
+        return read(await made.show())
+
+    async def _replace(self, old: ServiceContainer, release: str) -> None:
+        """The new container is made first: when its image is missing, nothing has changed."""
+        made = await self._create(old, old.number, release, old.name + NEXT)
+        await self._end(old)
+        await self._take_over(made, old.name)
+
+    async def _create(self, like: ServiceContainer, number: int, release: str, name: str) -> DockerContainer:
+        repository, _ = split_image(like.image)
+        tag = self._installed if release == INSTALLED else release
+        if not _TAG.fullmatch(tag):
+            raise Misconfigured(f"{release} is no tag of an image")
+        target = f"{repository}:{tag}"
+        try:
+            found = await self._docker.images.inspect(target)
+        except aiodocker.DockerError as error:
+            if error.status != 404:
+                raise
+            raise Misconfigured(f"the engine has no image {target}: build or pull it first") from None
+        image = await self._docker.images.inspect(like.image_id)
+        body = creation(like, image, number, target, found["Id"], release)
+        return await self._docker.containers.create(dict(body), name=name)
+
+    async def _take_over(self, made: DockerContainer, name: str) -> None:
+        await made.rename(name)
+        await made.start()
+
+    async def _end(self, one: ServiceContainer) -> None:
+        """Drain and remove a container."""
+        container = self._docker.containers.container(one.id)
+        await container.stop(t=one.stop_s, timeout=one.stop_s + 30)
+        code = (await container.show())["State"]["ExitCode"]
+        if one.running and code != _EXITED:
+            why = "it did not drain in time" if code == _KILLED else ""
+            logger.error("drain-failed", instance=one.instance, exit_status=code, why=why)
+        await container.delete(force=True)
+
+    async def _service(self, service: str) -> list[ServiceContainer]:
+        """Containers of a service by number.
+
+        Raises:
+            Misconfigured: it has none, so there is no model for a new one.
+        """
+        found = [one for one in await self._finish(await self._all()) if one.service == service]
+        if not found:
+            raise Misconfigured(
+                f"{service} has no container in the project {self._project}: start it with `docker compose up` first"
+            )
+        return sorted(found, key=lambda one: one.number)
+
+    async def _finish(self, found: Sequence[ServiceContainer]) -> Sequence[ServiceContainer]:
+        """Containers after every change was finished that an earlier executor left half done.
+
+        A replacement is dropped where the old container is still there.
+        """
+        left = [one for one in found if one.is_next or (one.release and one.created)]
+        if not left:
+            return found
+        names = {one.name for one in found}
+        for one in left:
+            container, name = self._docker.containers.container(one.id), one.name.removesuffix(NEXT)
+            if not one.is_next:
+                await container.start()
+            elif name in names:
+                await container.delete(force=True)
+            else:
+                await self._take_over(container, name)
+            logger.warning("change-finished", container=one.name)
+        return await self._all()
+
+    async def _all(self) -> list[ServiceContainer]:
+        labels = [f"{PROJECT}={self._project}", f"{ONE_OFF}=False"]
+        listed = await self._docker.containers.list(
+            all=True, filters=orjson.dumps({"label": labels}).decode()
+        )
+        wanted = [one for one in listed if one["Labels"].get(SERVICE) in FLOW]
+        return [read(one) for one in await asyncio.gather(*(each.show() for each in wanted))]
+
+    async def _read(self, one: ServiceContainer) -> ExecutedInstance:
+        ready, used_s, rss_bytes = False, 0.0, 0
+        if one.running and one.address:
+            probe, stats = await asyncio.gather(
+                readiness(HEALTH_PORT, one.address),
+                self._docker.containers.container(one.id).stats(stream=False),
+            )
+            ready = probe.ready
+            used_s, rss_bytes = _used(stats[0])
+        return ExecutedInstance(
+            one.service,
+            one.instance,
+            HEALTH_PORT,
+            self._cpu_seconds(one.id, used_s),
+            self._release(one),
+            ready,
+            self._note_ready(one, ready=ready),
+            one.restarts,
+            rss_bytes,
+            f"{one.host_name}-",
+            one.address,
+        )
+
+    def _note_ready(self, one: ServiceContainer, *, ready: bool) -> float | None:
+        """Seconds from the start of a container until it was ready, as far as that was seen."""
+        key = (one.id, one.started_s)
+        if not ready:
+            self._unready.add(key)
+        elif key not in self._ready_after_s:
+            seen = key in self._unready or one.started_s > self._began_s
+            self._ready_after_s[key] = time.time() - one.started_s if seen else None
+        return self._ready_after_s.get(key)
+
+    def _cpu_seconds(self, container: str, used_s: float) -> float:
+        """CPU time over all restarts of a container; the engine counts from 0 at each."""
+        earlier_s, last_s = self._cpu_s.get(container, (0.0, 0.0))
+        if used_s < last_s:
+            earlier_s += last_s
+        self._cpu_s[container] = (earlier_s, used_s)
+        return earlier_s + used_s
+
+    def _release(self, one: ServiceContainer) -> str:
+        """What an actor calls the release of a container."""
+        if one.release and one.tag == (self._installed if one.release == INSTALLED else one.release):
+            return one.release
+        return INSTALLED if one.tag == self._installed else one.tag
+
+    @contextlib.asynccontextmanager
+    async def _change(self) -> AsyncIterator[None]:
+        """One change at a time; what it leaves is read at once."""
+        async with self._changing:
+            async with self._answering():
+                yield
+            await self.refresh()
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except (aiodocker.DockerError, aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Retryable(f"the Docker engine refuses or does not answer: {error!r}") from error
+
+
+def _used(stats: Mapping[str, Any]) -> tuple[float, int]:
+    """CPU time in seconds and resident memory in bytes; cgroups of version 1 call it `rss`, of version 2 `anon`."""
+    memory = stats["memory_stats"].get("stats", {})
+    used_s = stats["cpu_stats"]["cpu_usage"]["total_usage"] / _NANOSECONDS
+    return used_s, int(memory.get("total_rss", memory.get("anon", 0)))
+
+
+def _free(found: Sequence[ServiceContainer]) -> int:
+    used = {one.number for one in found}
+    return next(number for number in range(1, MAX_INSTANCES + 2) if number not in used)
+
+
+def _parsed(name: str) -> tuple[str, int]:
+    """Service and number of `normalize-2`."""
+    service, _, number = name.rpartition("-")
+    if service not in FLOW or not number.isdecimal() or not 1 <= int(number) <= MAX_INSTANCES:
+        raise Misconfigured(
+            f"{name}: name an instance of {', '.join(FLOW)} and a number up to {MAX_INSTANCES}, such as normalize-2"
+        )
+    return service, int(number)

@@ -1,0 +1,61 @@
+"""The front as an HAProxy container: its folder is a volume, and the engine starts it again when it ends."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from hifi.errors import Retryable
+from hifi_infra.colours.haproxy_folder import HAProxyFolder
+
+RESOLVER: Final = "127.0.0.11:53"
+"""The name server that the Docker engine gives each container."""
+_PORT: Final = 8080
+_START_S: Final = 60.0
+_POLL_S: Final = 0.2
+
+
+class FrontContainer:
+    """Prepares the folder of an HAProxy in another container, and changes its shares.
+
+    Args:
+        folder: the volume, which both containers see under the same path.
+        url: where senders reach the front.
+        ingest: colour to the addresses of its ingest, `HOST:PORT`.
+    """
+
+    def __init__(self, folder: Path, url: str, ingest: Mapping[str, Sequence[str]]) -> None:
+        self._place = HAProxyFolder(folder, ingest)
+        self.url = url
+        self.running = False
+        """Whether it answered when it was last asked to."""
+        self.divide = self._place.divide
+        self.shares = self._place.shares
+
+    @property
+    def stats(self) -> str:
+        """Path of its runtime socket."""
+        return str(self._place.socket)
+
+    async def start(self, shares: Mapping[str, int]) -> None:
+        """Take over an HAProxy that runs, else write what it reads at its start and wait until it answers.
+
+        Raises:
+            Retryable: it does not answer in time.
+        """
+        if not await self._place.answers():
+            self._place.prepare(f"0.0.0.0:{_PORT}", shares)
+            try:
+                async with asyncio.timeout(_START_S):
+                    while not await self._place.answers():
+                        await asyncio.sleep(_POLL_S)
+            except TimeoutError:
+                raise Retryable(f"HAProxy does not answer at {self.stats}: see the log of `front`") from None
+        await self._place.divide(shares)
+        self.running = True
+
+    async def stop(self) -> None:
+        """The container goes on: whoever started it ends it."""
+
+    async def kill(self) -> None:
+        """As `stop`."""

@@ -1,0 +1,117 @@
+"""The containers of a Compose project that is one colour: start them, drain them in order, tell what they wait for."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
+
+import aiodocker
+import aiohttp
+import orjson
+from aiodocker.containers import DockerContainer
+
+from hifi import log
+from hifi.control.colours import ColourSetup
+from hifi.errors import Retryable
+from hifi_infra.containers.service_container import ONE_OFF, PROJECT, SERVICE
+from hifi_infra.mesh.plan import FLOW
+
+_KAFKA: Final = "kafka"
+_JOBS: Final = ("setup",)
+"""Services that end by themselves."""
+_HEALTHY: Final = "healthy"
+
+logger = log.get(__name__)
+
+
+class ProjectRunner:
+    """Starts and ends the containers of one colour, which Compose made.
+
+    As `hifi_infra.colours.colour_loop.ColourRunner`.
+
+    Args:
+        docker: client of the engine.
+        project: of Compose.
+    """
+
+    def __init__(self, docker: aiodocker.Docker, project: str) -> None:
+        self._docker = docker
+        self._project = project
+        self.was_started = False
+
+    async def is_running(self) -> bool:
+        """As `ColourRunner`: whether any container runs."""
+        found = [one for one in await self._all() if one["State"] in ("running", "restarting")]
+        self.was_started |= bool(found)
+        return bool(found)
+
+    async def waits_for(self) -> list[str]:
+        """What it waits for before all of its services are healthy; empty when they are.
+
+        Raises:
+            Retryable: the engine does not answer.
+        """
+        waiting = []
+        for one in await self._all():
+            health = "" if one["State"] != "running" else _health(one["Status"])
+            if health != _HEALTHY:
+                waiting.append(f"{one['Names'][0].removeprefix('/')}: {health or one['State']}")
+        return waiting or (
+            [] if await self.is_running() else [f"the project {self._project} has no container"]
+        )
+
+    async def start(self, setup: ColourSetup, *, beside: bool) -> None:
+        """As `ColourRunner`. What it runs on is said by the files of the project."""
+        del setup, beside
+        found = await self._all()
+        async with self._answering():
+            await asyncio.gather(*(one.start() for one in found))
+        self.was_started |= bool(found)
+        logger.info("colour-started", project=self._project, containers=len(found))
+
+    async def stop(self) -> None:
+        """As `ColourRunner`: service by service in the order of an event's path, Kafka last."""
+        async with self._answering():
+            found = await self._all()
+            for service in (*FLOW, *_others(found), _KAFKA):
+                ending = [one for one in found if one["Labels"].get(SERVICE) == service]
+                await asyncio.gather(*(self._stop(one) for one in ending))
+        logger.info("colour-stopped", project=self._project)
+
+    async def restore_priority(self, *, alone: bool) -> None:
+        """As `ColourRunner`: containers have their limits of CPU time instead."""
+
+    async def _stop(self, one: DockerContainer) -> None:
+        with contextlib.suppress(KeyError):
+            config = (await one.show())["Config"]
+            await one.stop(t=config.get("StopTimeout") or 10)
+
+    async def _all(self) -> list[DockerContainer]:
+        """Containers of the project that should run.
+
+        Raises:
+            Retryable: the engine does not answer.
+        """
+        filters = orjson.dumps({"label": [f"{PROJECT}={self._project}", f"{ONE_OFF}=False"]}).decode()
+        async with self._answering():
+            found = await self._docker.containers.list(all=True, filters=filters)
+        return [one for one in found if one["Labels"].get(SERVICE) not in _JOBS]
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except (aiodocker.DockerError, aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise Retryable(f"the Docker engine refuses or does not answer: {error!r}") from error
+
+
+def _others(found: Iterable[DockerContainer]) -> list[str]:
+    """Services of a project besides those of the path and Kafka."""
+    known = {*FLOW, _KAFKA}
+    return sorted({one["Labels"][SERVICE] for one in found} - known)
+
+
+def _health(status: str) -> str:
+    """`Up 3 minutes (health: starting)` as `starting`; a container without a check is healthy while it runs."""
+    _, bracket, rest = status.partition("(")
+    return rest.rstrip(")").removeprefix("health: ") if bracket else _HEALTHY

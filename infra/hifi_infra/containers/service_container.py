@@ -1,0 +1,173 @@
+"""A container of a Compose project as the Docker engine describes it, and the body that creates one like it. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+PROJECT: Final = "com.docker.compose.project"
+SERVICE: Final = "com.docker.compose.service"
+NUMBER: Final = "com.docker.compose.container-number"
+ONE_OFF: Final = "com.docker.compose.oneoff"
+_IMAGE: Final = "com.docker.compose.image"
+_REPLACED: Final = "com.docker.compose.replace"
+RELEASE: Final = "io.github.hifi.release"
+"""What an actor called the release of a container that the executor made."""
+NEXT: Final = "-next"
+"""End of the name of a container until the one that it replaces has gone."""
+_ID_LENGTH: Final = 12
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceContainer:
+    """One container of a service.
+
+    Attributes:
+        id: of the engine.
+        name: as in `hifi-egest-2`.
+        project: of Compose.
+        service: of Compose.
+        number: within the service, from 1.
+        image: as in `hifi-egest:1.3`.
+        image_id: of the engine.
+        release: what an actor called it when the executor made the container; empty: Compose made it.
+        created: whether it was never started.
+        running: whether it runs.
+        started_s: when it was started last, seconds since 1970 UTC.
+        restarts: how often the engine has started it again after it had ended by itself.
+        address: IP address in the network of the project; empty: it has none.
+        stop_s: bound on its draining, seconds.
+        publishes: whether a port of the host leads to it.
+        host_name: of the container, how its name in consumer groups begins.
+        inspected: everything that the engine says.
+    """
+
+    id: str
+    name: str
+    project: str
+    service: str
+    number: int
+    image: str
+    image_id: str
+    release: str
+    created: bool
+    running: bool
+    started_s: float
+    restarts: int
+    address: str
+    stop_s: int
+    publishes: bool
+    host_name: str
+    inspected: Json
+
+    @property
+    def instance(self) -> str:
+        """As in `egest-2`."""
+        return f"{self.service}-{self.number}"
+
+    @property
+    def is_next(self) -> bool:
+        """Whether it waits for the one that it replaces to be gone."""
+        return self.name.endswith(NEXT)
+
+    @property
+    def tag(self) -> str:
+        """Tag of its image."""
+        return split_image(self.image)[1]
+
+
+def read(inspected: Json) -> ServiceContainer:
+    """A container from the engine's answer to `GET /containers/ID/json`.
+
+    Raises:
+        KeyError: it does not belong to a service of a Compose project.
+    """
+    config, state = inspected["Config"], inspected["State"]
+    labels = config["Labels"]
+    networks = inspected["NetworkSettings"]["Networks"]
+    return ServiceContainer(
+        id=inspected["Id"],
+        name=inspected["Name"].removeprefix("/"),
+        project=labels[PROJECT],
+        service=labels[SERVICE],
+        number=int(labels[NUMBER]),
+        image=config["Image"],
+        image_id=inspected["Image"],
+        release=labels.get(RELEASE, ""),
+        created=state["Status"] == "created",
+        running=state["Running"] and not state.get("Restarting", False),
+        started_s=_seconds(state["StartedAt"]),
+        restarts=inspected["RestartCount"],
+        address=next((one["IPAddress"] for one in networks.values() if one.get("IPAddress")), ""),
+        stop_s=config.get("StopTimeout") or 10,
+        publishes=bool(inspected["HostConfig"].get("PortBindings")),
+        host_name=config["Hostname"],
+        inspected=inspected,
+    )
+
+
+def split_image(image: str) -> tuple[str, str]:
+    """Repository and tag of an image: `registry:5000/hifi-egest:1.3` is `registry:5000/hifi-egest` and `1.3`."""
+    repository, colon, tag = image.rpartition(":")
+    return (repository, tag) if colon and "/" not in tag else (image, "latest")
+
+
+def creation(
+    like: ServiceContainer, image: Json, number: int, target: str, target_id: str, release: str
+) -> Json:
+    """The body of `POST /containers/create` for a container like another one, with another image and number.
+
+    What the other container has from its image is left out, so that the new one has it from its own. A port of the host
+    is published only under the number that publishes it: two containers cannot have it.
+
+    Args:
+        like: a container of the same service.
+        image: its image, as the engine describes it.
+        number: of the new container.
+        target: image of the new container.
+        target_id: the engine's name for it.
+        release: what the actor calls it.
+    """
+    config = dict(like.inspected["Config"])
+    defaults = image["Config"]
+    name = f"{like.project}-{like.service}-{number}"
+    config["Labels"] = _without(config["Labels"], defaults.get("Labels")) | {
+        NUMBER: str(number),
+        _IMAGE: target_id,
+        RELEASE: release,
+    }
+    config["Labels"].pop(_REPLACED, None)
+    config["Env"] = [one for one in config["Env"] if one not in (defaults.get("Env") or ())]
+    check, usual = config.get("Healthcheck"), defaults.get("Healthcheck")
+    if check and usual:
+        config["Healthcheck"] = _without(check, {"Test": usual["Test"]})
+    for key in ("Cmd", "Entrypoint", "ExposedPorts", "StopSignal", "User", "Volumes", "WorkingDir"):
+        if config.get(key) == defaults.get(key):
+            config.pop(key, None)
+    if like.id.startswith(like.host_name):  # made by the engine
+        config.pop("Hostname", None)
+    host = dict(like.inspected["HostConfig"])
+    if number != like.number:
+        host["PortBindings"] = {}
+    networks = {
+        network: {"Aliases": [*_aliases(like, one.get("Aliases") or ()), name]}
+        for network, one in like.inspected["NetworkSettings"]["Networks"].items()
+    }
+    return {**config, "Image": target, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": networks}}
+
+
+def _aliases(like: ServiceContainer, aliases: Iterable[str]) -> Sequence[str]:
+    """Names that all containers of the service share."""
+    return [one for one in aliases if one not in (like.id[:_ID_LENGTH], like.name.removesuffix(NEXT))]
+
+
+def _without(values: Json, defaults: Json | None) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if (defaults or {}).get(name) != value}
+
+
+def _seconds(text: str) -> float:
+    """`2026-11-24T23:58:01.123456789Z` as seconds since 1970 UTC. Digits after the microseconds are dropped."""
+    whole, _, rest = text.removesuffix("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}.{rest[:6]:0<6}+00:00").timestamp()

@@ -1,0 +1,174 @@
+"""Two colours in containers behind HAProxy: requests are shifted under load, a colour sleeps, wakes and is lost."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from stack import ComposeMesh, SteadySender, all_arrived_once, run, until
+
+from hifi_infra.ports import free_port
+
+pytestmark = pytest.mark.more  # two meshes; without containers: tests/infra/colours and `make demo-colours`
+NAME = "hifi-test-col"
+SHORTENED = """
+services:
+  observe: {environment: {HIFI_OBSERVE_STABLE_S: "5"}}
+  egest: {networks: [default, front]}
+"""
+CONCURRENCY = 32
+"""Of the pipe: so many deliveries may be repeated when egest is killed."""
+
+
+@dataclass
+class ColouredMesh(ComposeMesh):
+    """Both colours; `containers` are those of the destination beside them."""
+
+    def script(self, *arguments: str, check: bool = True) -> str:
+        return run("infra/docker/colours.sh", *arguments, env=self.env, check=check).stdout
+
+    def colour(self, *arguments: str) -> str:
+        return self.script("colour", *arguments)
+
+    def status(self) -> dict[str, Any]:
+        return dict(json.loads(self.colour("colour", "status", "--json")))
+
+    def stable(self) -> bool:
+        seen = self.status()["seen"]
+        return all(one["condition"] == "stable" for one in seen.values())
+
+    def running(self, colour: str) -> list[str]:
+        label = f"label=com.docker.compose.project={NAME}-{colour}"
+        return run("docker", "ps", "--quiet", "--filter", label).stdout.split()
+
+    def containers(self, service: str) -> list[str]:
+        assert service == "destination"
+        return [f"{NAME}-destination"]
+
+
+@pytest.fixture(scope="module")
+def mesh(tag: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColouredMesh]:
+    file = tmp_path_factory.mktemp("compose") / "shortened.yaml"
+    file.write_text(SHORTENED)
+    env = {
+        "HIFI_TAG": tag,
+        "HIFI_SECRETS": str(secrets),
+        "HIFI_COLOURS": NAME,
+        "HIFI_FRONT": NAME,
+        "HIFI_COLOUR_FILES": str(file),
+        "HIFI_PORT": str(free_port()),
+        "HIFI_CONSOLE_PORT": str(free_port()),
+        "HIFI_GREEN_CONSOLE_PORT": str(free_port()),
+    }
+    mesh = ColouredMesh(NAME, env)
+
+    def remove() -> None:
+        run("docker", "rm", "--force", "--volumes", f"{NAME}-destination", check=False)
+        mesh.script("down", "--volumes", "--timeout", "1", check=False)
+
+    remove()  # from an earlier run
+    mesh.script("up")
+    destination = ("--name", f"{NAME}-destination", "--network", NAME, "--network-alias", "destination")
+    run("docker", "run", "--detach", *destination, f"hifi-destination:{tag}")
+    yield mesh
+    remove()
+
+
+@pytest.fixture
+def sender(mesh: ColouredMesh, secrets: Path, request: pytest.FixtureRequest) -> SteadySender:
+    key = (secrets / "write_key").read_text().strip()
+    return SteadySender(f"http://127.0.0.1:{mesh.env['HIFI_PORT']}", key, name=request.node.name)
+
+
+async def beside(*steps: Callable[[], object]) -> None:
+    for step in steps:
+        await asyncio.to_thread(step)
+        await asyncio.sleep(2)
+
+
+async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
+    mesh: ColouredMesh, sender: SteadySender
+) -> None:
+    def shares(blue: int) -> Callable[[], None]:
+        def check() -> None:
+            found = {name: one["share"] for name, one in mesh.status()["colours"].items()}
+            assert found == {"blue": blue, "green": 10_000 - blue}
+
+        return check
+
+    await sender.send_while(
+        beside(
+            lambda: until(mesh.stable, "both colours are stable"),
+            lambda: mesh.colour("colour", "shift", "green"),
+            shares(0),
+            lambda: mesh.colour("colour", "split"),
+            shares(5_000),
+            lambda: mesh.colour("colour", "shift", "blue"),
+            shares(10_000),
+        )
+    )
+    assert not sender.doubtful
+    all_arrived_once(mesh, sender)
+
+
+async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, sender: SteadySender) -> None:
+    def sleep() -> None:
+        until(mesh.stable, "both colours are stable")
+        mesh.colour("colour", "sleep", "green")
+        assert mesh.running("green") == []
+
+    await sender.send_while(beside(sleep, lambda: mesh.colour("colour", "wake", "green")))
+    assert mesh.status()["colours"]["green"]["state"] == "dark"
+    assert not sender.doubtful
+    all_arrived_once(mesh, sender)
+
+
+async def test_the_loss_of_a_colour_loses_nothing_that_was_accepted(
+    mesh: ColouredMesh, sender: SteadySender
+) -> None:
+    began = 0.0
+
+    def lose() -> None:
+        nonlocal began
+        time.sleep(3)
+        began = time.monotonic()
+        run("docker", "kill", *mesh.running("blue"))
+        until(lambda: mesh.status()["colours"]["green"]["share"] == 10_000, "green has every request")
+        print(f"green has every request after {time.monotonic() - began:.1f} s")
+
+    def is_back() -> None:
+        until(lambda: mesh.running("blue"), "blue is started again")
+        mesh.colour("colour", "wake", "blue")
+
+    await sender.send_while(beside(lose, is_back))
+    print(f"{len(sender.doubtful)} requests without a 202")
+    assert len(sender.doubtful) < 5 * sender.rate  # those of 5 s
+    all_arrived_once(mesh, sender, repeats=CONCURRENCY)
+
+
+async def test_what_the_front_refuses_is_counted_by_observe(mesh: ColouredMesh, sender: SteadySender) -> None:
+    url = f"http://127.0.0.1:{mesh.env['HIFI_GREEN_CONSOLE_PORT']}/api/v1/pipes/orders/minutes"
+
+    async def refused() -> int:
+        now = int(time.time() // 60)
+        query = {"from": str(now - 5), "to": str(now)}
+        async with aiohttp.ClientSession() as session, session.get(url, params=query) as answer:
+            fronts = (await answer.json())["fronts"]
+        return sum(one["failed"] for one in fronts.values())
+
+    before = await refused()
+    for colour in ("blue", "green"):
+        mesh.script("compose", colour, "stop", "ingest")
+    await sender.send(5)
+    assert sender.doubtful
+    for colour in ("blue", "green"):
+        mesh.script("compose", colour, "start", "ingest")
+    end_s = time.monotonic() + 150
+    while await refused() <= before:
+        assert time.monotonic() < end_s, "observe has not counted what the front refused"
+        await asyncio.sleep(2)

@@ -1,0 +1,169 @@
+"""The control plane beside a mesh in containers adds, removes and replaces instances under load; nothing is lost."""
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
+
+MakeSender = Callable[[ComposeMesh], SteadySender]
+SHORTENED = """
+services:
+  observe: {environment: {HIFI_OBSERVE_STABLE_S: "5"}}
+  deploy:
+    environment: {HIFI_DEPLOY_STABLE_S: "8", HIFI_DEPLOY_EVENTS: "50", HIFI_DEPLOY_READY_S: "45"}
+  scale:
+    environment: {HIFI_SCALE_BOUNDS: "egest=1-3", HIFI_SCALE_DOWN_AFTER_S: "10"}
+"""
+CRASHING = """
+FROM hifi-normalize:{tag}
+USER 0:0
+RUN printf '\\nimport os, threading\\nthreading.Timer(6, os._exit, [9]).start()\\n' \\
+    >>"$(echo /opt/hifi/lib/python3*/site-packages/hifi_normalize/__main__.py)"
+USER 10001:10001
+"""
+ASK = """
+import asyncio, json, sys
+import aiohttp
+from hifi_infra.mesh.executor_client import MeshExecutor
+
+async def main():
+    secret = open("/run/secrets/executor_secret").read().strip()
+    async with aiohttp.ClientSession() as session:
+        executor = MeshExecutor(session, "http://executor:9400", secret)
+        if sys.argv[1:]:
+            await executor.scale(sys.argv[1], int(sys.argv[2]), "a test", 0)
+        found = await executor.instances()
+        print(json.dumps([one.json() for ones in found.values() for one in ones]))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def mesh(make_mesh: Callable[..., ComposeMesh], tmp_path_factory: pytest.TempPathFactory) -> ComposeMesh:
+    file = tmp_path_factory.mktemp("compose") / "shortened.yaml"
+    file.write_text(SHORTENED)
+    mesh = make_mesh("executor", str(file), control="hifi-control")
+    mesh.up()
+    return mesh
+
+
+@pytest.fixture(scope="module")
+def releases(tag: str) -> None:
+    """Images of normalize: `good` is the same under another tag, `bad` ends by itself again and again."""
+    run("docker", "tag", f"hifi-normalize:{tag}", "hifi-normalize:good")
+    subprocess.run(
+        ["docker", "build", "--network", "none", "--tag", "hifi-normalize:bad", "-"],
+        input=CRASHING.format(tag=tag),
+        text=True,
+        check=True,
+        capture_output=True,
+    )
+
+
+def ask(mesh: ComposeMesh, *arguments: str) -> list[dict[str, Any]]:
+    """What the executor reports, after a change if one is named."""
+    container = mesh.containers("deploy")[0]
+    done = run("docker", "exec", container, "/opt/hifi/bin/python", "-c", ASK, *arguments)
+    return list(json.loads(done.stdout))
+
+
+def instances(mesh: ComposeMesh, service: str) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in ask(mesh) if one["service"] == service}
+
+
+def deployed(mesh: ComposeMesh, service: str) -> dict[str, Any]:
+    return next(
+        one for one in json.loads(mesh.hifi("deploy", "status", "--json")) if one["service"] == service
+    )
+
+
+def images(mesh: ComposeMesh, service: str) -> list[str]:
+    return [inspect(container, "{{.Config.Image}}") for container in mesh.containers(service)]
+
+
+async def beside(*steps: Callable[[], object]) -> None:
+    for step in steps:
+        await asyncio.to_thread(step)
+
+
+async def test_egest_grows_and_the_control_plane_removes_what_is_not_needed(
+    mesh: ComposeMesh, sender: MakeSender
+) -> None:
+    def grow() -> None:
+        assert len([one for one in ask(mesh, "egest", "3") if one["service"] == "egest"]) == 3
+        until(lambda: all(one["ready"] for one in instances(mesh, "egest").values()), "all are ready", 60)
+        assert all(one["rss_bytes"] > 10_000_000 for one in instances(mesh, "egest").values())
+        assert len(mesh.containers("egest")) == 3
+
+    def shrink() -> None:
+        until(lambda: len(instances(mesh, "egest")) == 1, "scale has removed two instances", 180)
+        assert len(mesh.containers("egest")) == 1
+
+    one = sender(mesh)
+    await one.send_while(beside(grow, shrink))
+    assert not one.doubtful
+    all_arrived_once(mesh, one)
+
+
+async def test_an_instance_that_died_runs_again_and_is_counted(mesh: ComposeMesh) -> None:
+    before = instances(mesh, "egest")["egest-1"]["restarts"]
+    mesh.crash("egest")
+    until(
+        lambda: (found := instances(mesh, "egest")["egest-1"])["restarts"] > before and found["ready"],
+        "egest is ready again",
+    )
+
+
+async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instance(
+    mesh: ComposeMesh, sender: MakeSender, tag: str, releases: None
+) -> None:
+    def deploy(release: str, state: str) -> Callable[[], None]:
+        def wait() -> None:
+            began = time.monotonic()
+            mesh.hifi("deploy", "start", "normalize", release)
+            until(
+                lambda: (
+                    (found := deployed(mesh, "normalize"))["release"] == release
+                    and found["state"] == state
+                    and not found["canary"]
+                ),
+                f"{release} is {state}: {deployed(mesh, 'normalize')}",
+            )
+            print(f"{release}: {deployed(mesh, 'normalize')['reason']}; {time.monotonic() - began:.0f} s")
+
+        return wait
+
+    one = sender(mesh)
+    await one.send_while(beside(deploy("bad", "rolled back")))
+    assert "ended by itself" in deployed(mesh, "normalize")["reason"]
+    assert images(mesh, "normalize") == [f"hifi-normalize:{tag}"]
+    two = sender(mesh)
+    two.name += "-good"
+    await two.send_while(beside(deploy("good", "in force")))
+    assert images(mesh, "normalize") == ["hifi-normalize:good"]
+    assert not one.doubtful | two.doubtful
+    all_arrived_once(mesh, one, two)
+
+
+def test_a_release_without_an_image_is_refused(mesh: ComposeMesh) -> None:
+    mesh.hifi("deploy", "start", "egest", "no-such-tag")
+    until(lambda: deployed(mesh, "egest")["state"] == "refused", "the release is refused", 60)
+    assert "no image hifi-egest:no-such-tag" in deployed(mesh, "egest")["reason"]
+    assert len(mesh.containers("egest")) == 1
+
+
+async def test_an_executor_that_died_knows_the_highest_token_and_the_release_in_force(
+    mesh: ComposeMesh,
+) -> None:
+    mesh.crash("executor")
+    until(lambda: mesh.health("executor") == ["healthy"], "the executor is back")
+    with pytest.raises(AssertionError, match="is over"):
+        ask(mesh, "egest", "2")
+    folder = run("docker", "exec", mesh.containers("executor")[0], "cat", "/var/lib/executor/executor.json")
+    assert json.loads(folder.stdout)["releases"]["normalize"] == "good"

@@ -1,0 +1,25 @@
+"""What an executor knows after its own restart."""
+
+from pathlib import Path
+
+import pytest
+
+from hifi.errors import Misconfigured, Retryable
+from hifi_infra.containers.executor_state import ExecutorState, StateFile
+
+
+def test_token_and_releases_survive_a_restart(tmp_path: Path) -> None:
+    kept = StateFile(tmp_path)
+    assert kept.state == ExecutorState(-1, {})
+    kept.keep_token(7)
+    kept.keep_release("egest", "1.3")
+    kept.keep_token(9)
+    assert StateFile(tmp_path).state == ExecutorState(9, {"egest": "1.3"})
+
+
+def test_a_file_that_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Retryable, match="cannot be written"):
+        StateFile(tmp_path / "missing").keep_token(1)
+    (tmp_path / "executor.json").write_text("{")
+    with pytest.raises(Misconfigured, match="correct or remove it"):
+        StateFile(tmp_path)
