@@ -30,7 +30,7 @@ from hifi.control.colours import (
 from hifi.errors import HifiError, Misconfigured
 from hifi.kafka.admin import create_topics
 from hifi.settings import StreamSettings, load
-from hifi.topics import ControlTopics, Topics
+from hifi.topics import ControlTopics, DeclaredTopics, Topics
 from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BY, MEASURE_S, BurstSplitter, accepted_events
 from hifi_infra.colours.colour_log import ColourLog
@@ -43,6 +43,7 @@ from hifi_infra.colours.colour_mesh import (
 )
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.haproxy import HAProxy
+from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.colours.switch import Switch
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh import running
@@ -185,7 +186,12 @@ class ColouredStream:
         ]
         await self.cluster.start()
         bootstrap = self.cluster.bootstrap
-        for topics in (plan.control, *(colour_topics(plan.stream, name) for name in NAMES)):
+        declared: tuple[DeclaredTopics, ...] = (
+            plan.control,
+            *(colour_topics(plan.stream, name) for name in NAMES),
+            SourceTopics(Topics(plan.stream)),
+        )
+        for topics in declared:
             await create_topics(bootstrap, topics, partitions=1, replication=1, create=True)
         self._log = ColourLog(bootstrap, plan.control.colours, CLIENT)
         await self._log.start()
@@ -275,7 +281,7 @@ class ColouredStream:
                 if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
                     self._started_s[name] = now_s
                     await mesh.start(colour.setup, beside=bool(self._loops) and self._runs(other(name)))
-            await mesh.restore_priority(alone=not self._runs(other(name)))
+            await mesh.adjust_priority(alone=not self._runs(other(name)))
 
     def _runs(self, name: str) -> bool:
         return self.meshes[name].process.running
