@@ -12,6 +12,7 @@ import contextlib
 import os
 import resource
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ import psutil
 _CAP_SYS_NICE: Final = 23
 _PASSES: Final = 20
 _LOWEST: Final = 19
+_AUTOGROUP_S: Final = 0.1
 _AUTOGROUPS: Final = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
@@ -39,7 +41,7 @@ def can_restore() -> bool:
 
 
 def lower(pid: int) -> None:
-    """Lower the priority of a process and all of its descendants.
+    """Lower the priority of a process and all of its descendants; may block for seconds.
 
     Their children inherit it, but in an autogroup a new session does not: call it again while processes start.
     """
@@ -48,7 +50,7 @@ def lower(pid: int) -> None:
 
 
 def restore(pid: int) -> None:
-    """Give a process and all of its descendants the usual priority; those that have ended are left out."""
+    """Give a process and all of its descendants the usual priority; may block for seconds."""
     _set_class(pid, os.SCHED_OTHER)
     _set_autogroups(pid, 0)
 
@@ -81,9 +83,20 @@ def _set_autogroups(pid: int, niceness: int) -> None:
         for process in _family(pid):
             group = _autogroup(process)
             if group[:1] != own[:1] and group[-1:] != [str(niceness)]:
-                # An ordinary process may change one every 100 ms; the next call changes what is refused now.
-                with contextlib.suppress(OSError):
-                    Path(f"/proc/{process}/autogroup").write_text(str(niceness))
+                _set_autogroup(process, niceness)
+
+
+def _set_autogroup(process: int, niceness: int) -> None:
+    file = Path(f"/proc/{process}/autogroup")
+    for _ in range(_PASSES):
+        try:
+            file.write_text(str(niceness))
+        except BlockingIOError:  # a user may change one autogroup every 100 ms
+            time.sleep(_AUTOGROUP_S)
+        except OSError:
+            return
+        else:
+            return
 
 
 def _autogroup(process: int | str) -> list[str]:
