@@ -2,7 +2,8 @@
 
 They need more time or programs than CI has. The file keeps one row a run: when, of which commit, what came out.
 
-Usage: `python tests/run_more.py [ARGUMENT...]`; the arguments go to pytest. A run of a selection is not written down.
+Usage: `python tests/run_more.py [ARGUMENT...]`; the arguments go to pytest. A run of whole files or folders is written
+down with their names, one with other arguments is not.
 """
 
 import os
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -33,10 +35,12 @@ def commit() -> str:
     return name + ("+" if changed else "")
 
 
-def row(at: datetime, name: str, summary: str, seconds: float) -> str:
-    """A row of the table. `summary` is the last line of pytest's output."""
+def row(at: datetime, name: str, summary: str, seconds: float, selected: Sequence[str] = ()) -> str:
+    """A row of the table. `summary` is the last line of pytest's output; `selected` are files and folders."""
     counts = re.findall(r"(\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed))", summary)
-    return f"| {at:%Y-%m-%d %H:%M} | {name} | {', '.join(counts) or 'no result'} | {seconds:.0f} |\n"
+    result = ", ".join(counts) or "no result"
+    result += f" of {', '.join(selected)}" if selected else ""
+    return f"| {at:%Y-%m-%d %H:%M} | {name} | {result} | {seconds:.0f} |\n"
 
 
 def main(arguments: list[str]) -> int:
@@ -51,9 +55,9 @@ def main(arguments: list[str]) -> int:
         print(line, end="", flush=True)
         last = line if line.strip() else last
     code = process.wait()
-    if not arguments:
+    if all((ROOT / one).exists() for one in arguments):
         text = RUNS.read_text("utf-8") if RUNS.exists() else HEADER
-        RUNS.write_text(text + row(at, name, last, time.monotonic() - began), "utf-8")
+        RUNS.write_text(text + row(at, name, last, time.monotonic() - began, arguments), "utf-8")
     return code
 
 

@@ -33,6 +33,8 @@ def test_a_run_of_more_tests_is_a_row_of_the_table() -> None:
     assert run_more.row(at, "abc+", summary, 61.2) == (
         "| 2026-01-02 03:04 | abc+ | 1 failed, 7 passed, 2 skipped | 61 |\n"
     )
+    named = run_more.row(at, "abc", "1 passed in 2 s", 2.0, ["tests/a.py", "tests/b"])
+    assert named == "| 2026-01-02 03:04 | abc | 1 passed of tests/a.py, tests/b | 2 |\n"
     assert "no result" in run_more.row(at, "abc", "INTERNALERROR", 1.0)
 
 

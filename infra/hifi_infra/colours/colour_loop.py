@@ -45,8 +45,8 @@ class ColourRunner(Protocol):
     async def stop(self) -> None:
         """Drain and end it."""
 
-    async def restore_priority(self, *, alone: bool) -> None:
-        """Give it its full share of CPU time once it is ready, or when no other colour runs."""
+    async def adjust_priority(self, *, alone: bool) -> None:
+        """Give it the CPU time that is left until it is ready, and its full share then, or when no other colour runs."""
 
 
 class ColourLoop:
@@ -139,7 +139,7 @@ class ColourLoop:
                         self.colours.colours[name].setup, beside=not self._is_first and running[other(name)]
                     )
                     running[name] = True
-            await runner.restore_priority(alone=not running[other(name)])
+            await runner.adjust_priority(alone=not running[other(name)])
 
     async def _give_requests_away(self, name: str) -> None:
         """Shift everything away from a colour whose mesh has ended, so that it gets no requests while it starts."""

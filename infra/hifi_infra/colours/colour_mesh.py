@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,13 @@ from hifi.topics import ControlTopics
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import readiness
 from hifi_infra.mesh.release import command_of, release_environment
-from hifi_infra.process.priority import can_restore, lowered, restore
+from hifi_infra.process.priority import can_restore, lower, restore
 from hifi_infra.process.process import Process
 
 STOP_S: Final = 300.0
 """Longer than all services of a mesh take to drain, one after the other."""
+LOW_S: Final = 150.0
+"""Longest time for which a colour that starts gets only the CPU time that the other one leaves, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class ColourMesh:
         self._env = {name: value for name, value in os.environ.items() if name != "HIFI_KAFKA"} | dict(env)
         self._control = {"HIFI_CONTROL": control.control, "HIFI_CONTROL_KAFKA": control_kafka}
         self._log = log
-        self._lowered = False
+        self._low_until_s = 0.0
         self.process = self._made(ColourSetup())
 
     @property
@@ -83,26 +86,32 @@ class ColourMesh:
 
         Args:
             setup: of the colour.
-            beside: the other colour works: until this one is ready it gets less CPU time, where that is possible.
+            beside: the other colour works: until this one is ready it gets the CPU time that is left, where possible.
 
         Raises:
             Misconfigured: the release of the setup has no program.
         """
-        self._lowered = beside and can_restore()
         self.process = self._made(setup)
         await self.process.start()
+        self._low_until_s = time.monotonic() + LOW_S if beside and can_restore() else 0
+        if self._low_until_s:
+            await asyncio.to_thread(lower, self.process.pid)
 
-    async def restore_priority(self, *, alone: bool) -> None:
-        """Give it its full share of CPU time once all of its services are ready, or when no other colour runs."""
-        if self._lowered and self.process.running and (alone or not await waits_for(self.address.folder)):
+    async def adjust_priority(self, *, alone: bool) -> None:
+        """Give it its full share of CPU time when its services are ready, `LOW_S` are over, or no other colour runs."""
+        if not self._low_until_s or not self.process.running:
+            return
+        over = alone or time.monotonic() >= self._low_until_s
+        if over or not await waits_for(self.address.folder):
             await asyncio.to_thread(restore, self.process.pid)
-            self._lowered = False
+            self._low_until_s = 0
+        else:
+            await asyncio.to_thread(lower, self.process.pid)
 
     def _made(self, setup: ColourSetup) -> Process:
         release = setup.release or INSTALLED
         env = release_environment(release, self._env | dict(setup.settings) | self._control)
         argv = command_of(release, self._command(self.address, setup))
-        argv = lowered(argv) if self._lowered else argv
         return Process(self.address.name, argv, log=self._log, env=env)
 
     async def stop(self) -> None:

@@ -21,7 +21,7 @@ from hifi.control.colours import (
 from hifi.errors import Misconfigured
 from hifi.kafka.admin import create_topics
 from hifi.settings import StreamSettings, load
-from hifi.topics import ControlTopics, Topics
+from hifi.topics import ControlTopics, DeclaredTopics, Topics
 from hifi_infra.colours.burst import BurstPolicy
 from hifi_infra.colours.burst_splitter import BY, MEASURE_S, BurstSplitter, accepted_events
 from hifi_infra.colours.colour_log import ColourLog
@@ -36,6 +36,7 @@ from hifi_infra.colours.first_record import first_record
 from hifi_infra.colours.front import Front
 from hifi_infra.colours.haproxy import HAProxy
 from hifi_infra.colours.places import ColourFolders, wait_until_ready
+from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.colours.switch import Switch
 from hifi_infra.kafka.cluster import KafkaCluster
 from hifi_infra.mesh import running
@@ -174,7 +175,12 @@ class ColouredStream:
         ]
         await self.cluster.start()
         bootstrap = self.cluster.bootstrap
-        for topics in (plan.control, *(colour_topics(plan.stream, name) for name in NAMES)):
+        declared: tuple[DeclaredTopics, ...] = (
+            plan.control,
+            *(colour_topics(plan.stream, name) for name in NAMES),
+            SourceTopics(Topics(plan.stream)),
+        )
+        for topics in declared:
             await create_topics(bootstrap, topics, partitions=1, replication=1, create=True)
         self._log = ColourLog(bootstrap, plan.control.colours, CLIENT)
         await self._log.start()

@@ -17,6 +17,7 @@ from hifi.kafka.admin import create_topics
 from hifi.settings import ServiceSettings, load
 from hifi.topics import ControlTopics
 from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.secured_stream import secure_stream
 
@@ -41,6 +42,7 @@ async def set_up(settings: ColoursSetupSettings) -> None:
             credentials = ClusterCredentials(settings.credentials_folder)
             await secure_stream(settings.kafka, topics, credentials, control)
         await create_topics(settings.kafka, control, partitions=1, replication=1, create=True)
+    await create_topics(settings.kafka, SourceTopics(topics), partitions=1, replication=1, create=True)
 
 
 def main() -> None:

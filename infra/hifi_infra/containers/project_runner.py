@@ -78,7 +78,7 @@ class ProjectRunner:
                 await asyncio.gather(*(self._stop(one) for one in ending))
         logger.info("colour-stopped", project=self._project)
 
-    async def restore_priority(self, *, alone: bool) -> None:
+    async def adjust_priority(self, *, alone: bool) -> None:
         """As `ColourRunner`: containers have their limits of CPU time instead."""
 
     async def _stop(self, one: DockerContainer) -> None:

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 
 from hifi.errors import HifiError, Misconfigured
 from hifi.kafka.security import KafkaSecurity, client_options, use
-from hifi_infra.java.jars import kafka_jars
+from hifi_infra.java.jars import kafka_jars, kafka_versions
 from hifi_infra.java.kafka_command import kafka_command
 from hifi_infra.kafka.cluster_state import ClusterState, load_cluster_state
 from hifi_infra.kafka.credentials import ADMIN, BROKER, cluster_credentials
@@ -256,7 +256,9 @@ class KafkaCluster:
         part.mkdir()
         settings = part / "server.properties"
         self._write_settings(settings, 1, part / "log")
-        arguments = ["format", "-t", self.cluster_id, "-c", str(settings)]
+        # The formats of the oldest version, so that a cluster which a newer one began can go back.
+        oldest = ".".join(next(iter(kafka_versions())).split(".")[:2])
+        arguments = ["format", "-t", self.cluster_id, "-c", str(settings), "--release-version", oldest]
         for user in (ADMIN, BROKER) if self.credentials else ():
             assert self.credentials is not None
             password = self.credentials.password(user)

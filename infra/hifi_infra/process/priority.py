@@ -1,28 +1,37 @@
-"""Gives a process that starts beside working ones less CPU time than these, and its full share once it is ready.
+"""Lets a process that starts beside working ones have only the CPU time that these leave, until it is ready.
 
-An ordinary process may lower its priority but not raise it again, unless RLIMIT_NICE or the capability CAP_SYS_NICE
-allows it. Without that nothing is lowered.
+Its threads run in the scheduling class SCHED_IDLE (Linux, sched(7)): a thread of a working process takes the CPU from
+them at once. With autogroups (`kernel.sched_autogroup_enabled`), the class counts only within a session, and each
+process of a mesh has one of its own: there the whole session gets the lowest niceness.
+
+An ordinary process may leave SCHED_IDLE only if RLIMIT_NICE or the capability CAP_SYS_NICE allows its niceness. Without
+that nothing is lowered.
 """
 
 import contextlib
 import os
 import resource
-from collections.abc import Iterator, Sequence
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-STEPS: Final = 5
-"""Steps of niceness: with 5 the process gets a third of the CPU time of one beside it that wants as much."""
 _CAP_SYS_NICE: Final = 23
 _PASSES: Final = 20
+_LOWEST: Final = 19
+_AUTOGROUP_S: Final = 0.1
+_AUTOGROUPS: Final = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 def can_restore() -> bool:
-    """Whether this process may raise a priority that was lowered."""
+    """Whether this process may give a priority back that was lowered."""
+    if sys.platform != "linux":
+        return False
     soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
-    if soft == resource.RLIM_INFINITY or soft >= 20 - _own():
+    if soft == resource.RLIM_INFINITY or soft >= 20 - os.getpriority(os.PRIO_PROCESS, 0):
         return True
     with contextlib.suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -31,37 +40,80 @@ def can_restore() -> bool:
     return False
 
 
-def lowered(argv: Sequence[str]) -> list[str]:
-    """A command with lower priority, which all of its children inherit."""
-    return ["nice", "-n", str(STEPS), *argv]
+def lower(pid: int) -> None:
+    """Lower the priority of a process and all of its descendants; may block for seconds.
+
+    Their children inherit it, but in an autogroup a new session does not: call it again while processes start.
+    """
+    _set_class(pid, os.SCHED_IDLE)
+    _set_autogroups(pid, _LOWEST)
 
 
 def restore(pid: int) -> None:
-    """Give a process and all of its descendants the priority of this one; those that have ended are left out."""
+    """Give a process and all of its descendants the usual priority; may block for seconds."""
+    _set_class(pid, os.SCHED_OTHER)
+    _set_autogroups(pid, 0)
+
+
+def _set_class(pid: int, wanted: int) -> None:
+    """Set the scheduling class of the threads that run in the other one of the two."""
+    left = {os.SCHED_IDLE: os.SCHED_OTHER, os.SCHED_OTHER: os.SCHED_IDLE}[wanted]
     for _ in range(_PASSES):  # a thread may start another one while this goes on
-        lower = [thread for thread in _threads(pid) if _niceness(thread) > _own()]
-        if not lower:
+        others = [thread for thread in _threads(pid) if _class(thread) == left]
+        if not others:
             return
-        for thread in lower:
+        for thread in others:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.setpriority(os.PRIO_PROCESS, thread, _own())
+                os.sched_setscheduler(thread, wanted, os.sched_param(0))
 
 
-def _own() -> int:
-    return os.getpriority(os.PRIO_PROCESS, 0)
-
-
-def _niceness(thread: int) -> int:
+def _class(thread: int) -> int | None:
     try:
-        return os.getpriority(os.PRIO_PROCESS, thread)
+        return os.sched_getscheduler(thread)
     except ProcessLookupError:
-        return _own()
+        return None
+
+
+def _set_autogroups(pid: int, niceness: int) -> None:
+    """Set the niceness of the autogroups of a process and its descendants, but of that of this process."""
+    with contextlib.suppress(OSError):
+        if _AUTOGROUPS.read_text().strip() != "1":
+            return
+        own = _autogroup("self")
+        for process in _family(pid):
+            group = _autogroup(process)
+            if group[:1] != own[:1] and group[-1:] != [str(niceness)]:
+                _set_autogroup(process, niceness)
+
+
+def _set_autogroup(process: int, niceness: int) -> None:
+    file = Path(f"/proc/{process}/autogroup")
+    for _ in range(_PASSES):
+        try:
+            file.write_text(str(niceness))
+        except BlockingIOError:  # a user may change one autogroup every 100 ms
+            time.sleep(_AUTOGROUP_S)
+        except OSError:
+            return
+        else:
+            return
+
+
+def _autogroup(process: int | str) -> list[str]:
+    """Its name and its niceness, with a word between them; empty for a process without one, or that has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/autogroup").read_text().split()
+    return []
+
+
+def _family(pid: int) -> Iterator[int]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        yield from (process.pid for process in (parent, *parent.children(recursive=True)))
 
 
 def _threads(pid: int) -> Iterator[int]:
-    """Ids of all threads of a process and its descendants; niceness belongs to threads, not to processes."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        parent = psutil.Process(pid)
-        for process in (parent, *parent.children(recursive=True)):
-            with contextlib.suppress(OSError):
-                yield from (int(one.name) for one in Path(f"/proc/{process.pid}/task").iterdir())
+    """Ids of all threads of a process and its descendants; the class belongs to threads, not to processes."""
+    for process in _family(pid):
+        with contextlib.suppress(OSError):
+            yield from (int(one.name) for one in Path(f"/proc/{process}/task").iterdir())

@@ -50,3 +50,8 @@ class CollectSettings(ServiceSettings, ControlSettings):
         description="Backfills of sources slow down while normalize or enrich is later than this, seconds, or egest is"
         " later than 5 s (or this, if it is more).",
     )
+
+    @property
+    def progress_kafka(self) -> str:
+        """Bootstrap servers of the Kafka with the progress of tables and objects: with two colours it outlives both."""
+        return self.control_bootstrap if self.collect_colours else self.kafka

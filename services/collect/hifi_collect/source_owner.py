@@ -1,7 +1,7 @@
 """Tells whether this collect reads the sources: of two colours the one with the larger share of the requests does.
 
-Where a source was read to is kept in the source's own Kafka, in one consumer group of both colours, so the next reader
-goes on where the last one stopped.
+The next reader goes on where the last one stopped: for topics that is kept in the source's own Kafka, in one consumer
+group of both colours, and for tables and objects in the control plane's Kafka.
 """
 
 import asyncio

@@ -223,13 +223,8 @@ def _polled_source(settings: CollectSettings, pipe: str, source: SqlSource | Obj
     """What reads a source that keeps no position for its readers. Clients are imported only where they are used.
 
     Raises:
-        Misconfigured: a secret is missing, or the stream has two colours.
+        Misconfigured: a secret is missing.
     """
-    if settings.collect_colours:
-        raise Misconfigured(
-            f"a source of the kind {source.kind} is not read while the stream has two colours: its progress is in the"
-            " Kafka of one colour, and the other one would read everything again. Read it in a stream without colours"
-        )
     max_bytes = settings.collect_max_event_bytes
     if isinstance(source, SqlSource):
         from hifi_collect.sql.polling import SqlPolling

@@ -81,12 +81,18 @@ class ColourChanges:
 
     async def _change(self, window: ChangeWindow) -> None:
         change, dark = self.changes[window.name], other(self._light)
+        window.parts["sleep"] = window.began_ns
         await self.run.switch.sleep(dark, window.name, WITHIN_S, self.run.tell)
+        window.parts["wake"] = time.time_ns()
         await self.run.switch.wake(dark, window.name, READY_S, change.setup)
+        window.parts["settle"] = time.time_ns()
         seen = await change.seen(self.run.stream.plan.folder(dark))
         require(bool(seen), f"{dark} does not run on {change.setup}")
         window.seen.append(f"{dark}: {seen}, ready after {(time.time_ns() - window.began_ns) / _NS:.0f} s")
+        await self.run.until_stable()
+        window.parts["shift"] = time.time_ns()
         await self._shift_to(dark)
+        window.parts["after"] = time.time_ns()
 
     async def _shift_to(self, name: str) -> None:
         await self.run.until_stable()

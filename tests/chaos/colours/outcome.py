@@ -1,6 +1,6 @@
 """The result of changes under load, from the logs of sender and destination and from observe. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import quantiles
 from typing import Any, Final
@@ -24,6 +24,7 @@ class ChangeWindow:
         ended_ns: when the changed colour had got every request for a while; 0: it failed.
         seen: what showed that the change is in force.
         observed: minutes over both colours, as observe reports them.
+        parts: name to when this part of the change began, nanoseconds since 1970 UTC; it ends where the next begins.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ChangeWindow:
     ended_ns: int = 0
     seen: list[str] = field(default_factory=list)
     observed: list[dict[str, Any]] = field(default_factory=list)
+    parts: dict[str, int] = field(default_factory=dict)
 
 
 def outcome(
@@ -82,6 +84,7 @@ def outcome(
                 lags.values(), window.began_ns - round(measured_s * _NS), window.began_ns
             ),
             "p95_ms": _p95_ms(lags.values(), window.began_ns, window.ended_ns),
+            "parts": _parts(window, lags.values()),
             "observe": _observed(window, accepted),
         }
         one["p95_ratio"] = round(one["p95_ms"] / one["p95_ms_before"], 2) if one["p95_ms_before"] else 0.0
@@ -112,6 +115,15 @@ def _observed(window: ChangeWindow, accepted: Mapping[str, SentEvent]) -> dict[s
         "incomplete": sum(bool(row["missing"]) for row in rows),
         # The sender writes the time at which it sends into the event, and events count in the minute of their own time.
         "accepted_by_sender": sum(one.sent_ns // MINUTE_NS in minutes for one in accepted.values()),
+    }
+
+
+def _parts(window: ChangeWindow, lags: Collection[tuple[int, int]]) -> dict[str, dict[str, float]]:
+    """How long each part of a change took, and the p95 lag in it."""
+    ends = [*window.parts.values(), window.ended_ns]
+    return {
+        name: {"seconds": round(max(0, end - began) / _NS, 1), "p95_ms": _p95_ms(lags, began, end)}
+        for (name, began), end in zip(window.parts.items(), ends[1:], strict=True)
     }
 
 

@@ -53,3 +53,17 @@ def test_a_change_that_nobody_notices_breaks_nothing() -> None:
 )
 def test_what_breaks_a_promise_is_named(changed: dict[str, Any], failure: str) -> None:
     assert any(failure in one for one in result(**changed)["failures"])
+
+
+def test_each_part_of_a_change_has_its_own_p95() -> None:
+    comparison = Comparison()
+    for name, at in TIMES.items():
+        comparison.arrived["/x", name] = at + (3 * S if 130 * S <= at < 140 * S else S)
+    parts = {"sleep": BEGAN, "wake": 130 * S, "shift": 140 * S}
+    window = ChangeWindow("spark", BEGAN, ENDED, parts=parts)
+    found = outcome([], [window], SENT, comparison, EXPECTED, 60, 1.2)["changes"][0]["parts"]
+    assert found == {
+        "sleep": {"seconds": 10.0, "p95_ms": 1000.0},
+        "wake": {"seconds": 10.0, "p95_ms": 3000.0},
+        "shift": {"seconds": 30.0, "p95_ms": 1000.0},
+    }

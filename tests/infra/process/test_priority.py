@@ -1,5 +1,6 @@
 """A process that starts with lower priority gets the full one with all threads of its children."""
 
+import os
 import subprocess
 import sys
 import time
@@ -24,24 +25,49 @@ time.sleep(600)
 def test_threads_of_children_get_the_full_priority_back(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(CHILD)
-    process = subprocess.Popen(priority.lowered([sys.executable, str(program)]))
+    process = subprocess.Popen([sys.executable, str(program)], start_new_session=True)
     parent = psutil.Process(process.pid)
-    own = psutil.Process().nice()
+    priority.lower(process.pid)
     try:
         end = time.monotonic() + 60
         while len(family := [parent, *parent.children()]) < 2 or any(one.num_threads() < 2 for one in family):
             assert time.monotonic() < end
             time.sleep(0.05)
-        assert {one.nice() for one in family} == {min(19, own + priority.STEPS)}
+        assert classes(family) == {os.SCHED_IDLE}
         priority.restore(process.pid)
-        levels = {
-            (Path(f"/proc/{one.pid}/task/{thread.id}/stat").read_text().rpartition(")")[2].split()[16])
-            for one in family
-            for thread in one.threads()
-        }
-        assert levels == {str(own)}
+        assert classes(family) == {os.SCHED_OTHER}
     finally:
         for one in [*parent.children(), parent]:
             one.kill()
         process.wait()
     priority.restore(process.pid)
+
+
+def classes(family: list[psutil.Process]) -> set[int]:
+    return {os.sched_getscheduler(thread.id) for one in family for thread in one.threads()}
+
+
+@pytest.mark.skipif(not priority.can_restore(), reason="this user may not raise a priority")
+def test_a_session_of_its_own_gets_the_lowest_niceness_where_the_kernel_has_autogroups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled = tmp_path / "sched_autogroup_enabled"
+    enabled.write_text("1\n")
+    monkeypatch.setattr(priority, "_AUTOGROUPS", enabled)
+    program = tmp_path / "program.py"
+    program.write_text(CHILD)
+    process = subprocess.Popen([sys.executable, str(program)], start_new_session=True)
+    group, own = Path(f"/proc/{process.pid}/autogroup"), Path("/proc/self/autogroup")
+    try:
+        if not group.exists():
+            pytest.skip("this kernel has no autogroups")
+        before = own.read_text()
+        priority.lower(process.pid)
+        assert group.read_text().split()[-1] == "19"
+        priority.restore(process.pid)
+        assert group.read_text().split()[-1] == "0"
+        assert own.read_text() == before
+    finally:
+        for one in [*psutil.Process(process.pid).children(), psutil.Process(process.pid)]:
+            one.kill()
+        process.wait()

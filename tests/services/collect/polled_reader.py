@@ -27,10 +27,11 @@ def written(admin: int) -> float:
 
 
 class RawEnd:
-    """Counts the records of `raw` while they are written."""
+    """Counts the records of `raw`, or of another topic, while they are written."""
 
-    def __init__(self, stream: CollectedStream) -> None:
-        self._partitions = [TopicPartition(stream.topics.raw, number) for number in range(PARTITIONS)]
+    def __init__(self, stream: CollectedStream, topic: str = "") -> None:
+        topic = topic or stream.topics.raw
+        self._partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         self._consumer = AIOKafkaConsumer(bootstrap_servers=stream.kafka)
 
     async def __aenter__(self) -> Self:

@@ -1,8 +1,8 @@
 """Five real runs of the judge: 2 % more dead letters go back soon, an equal revision is promoted."""
 
 import asyncio
+import contextlib
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import pytest
 from tests.stream_process import PARTITIONS, read_all
 
 from hifi.control.rollout_status import RolloutState, RolloutStatus
+from hifi.errors import Misconfigured
 from hifi.event import fields
 from hifi.pipe.model import Pipe
 from hifi_cli.mesh_state.control_plane import ControlPlane
@@ -72,10 +73,13 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
 
             async def ended(wanted: Pipe) -> RolloutStatus:
                 await control.declare({"orders": wanted})
-                end = time.monotonic() + WITHIN_S
-                while not (status := (await control.statuses())["orders"]).state.final:
-                    assert time.monotonic() < end, status
-                    await asyncio.sleep(0.5)
+                status = None
+                async with asyncio.timeout(WITHIN_S):
+                    while status is None or not status.state.final:
+                        await asyncio.sleep(1)
+                        # On a busy machine Kafka may answer later than a command waits for it.
+                        with contextlib.suppress(Misconfigured):
+                            status = (await control.statuses())["orders"]
                 return status
 
             load = SteadyLoad(

@@ -1,4 +1,4 @@
-"""Read a source in one instance at a time: the one that a group on hifi's own Kafka has elected for it."""
+"""Read a source in one instance at a time, of one colour or two: the one that a group has elected for it."""
 
 import asyncio
 import contextlib
@@ -165,11 +165,11 @@ class PolledReader:
         self.by_age = source.by_age
         self.over = asyncio.Event()
         """Set when reading has to end."""
-        self._settings = settings
+        self._settings = settings.model_copy(update={"kafka": settings.progress_kafka})
         self._source = source
         topics = settings.topics
         self._election = LeaderElection(
-            settings, topics.group(f"collect-source.{pipe}"), topics.collect_leader
+            self._settings, topics.group(f"collect-source.{pipe}"), topics.collect_leader
         )
 
     async def run(self) -> None:

@@ -1,0 +1,108 @@
+"""Two real meshes read a table and a folder: each row arrives, over a shift and the loss of the colour that reads."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from tests.infra.colours.coloured_meshes import Arrivals, coloured_meshes, until
+
+from hifi.control.action import ActionKind
+from hifi.control.colours import WHOLE_SHARE
+from hifi.pipe.model import Pipe
+from hifi.topics import Topics
+from hifi_infra.colours.colour_mesh import waits_for
+from hifi_infra.colours.coloured_stream import ColouredStream
+from hifi_infra.colours.switch import Switch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "collect" / "sql"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "collect" / "objects"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "egest" / "senders"))
+from polled_objects import PolledFolder
+from polled_table import PolledTable
+from postgres_server import PROGRAMS, PostgresServer
+
+ROWS = 6_000
+BACKFILL = {"rate": "400/s"}
+"""Slow enough that a shift and a kill meet the sources while they are read."""
+BATCH = 500
+"""Events that are announced before they are written, so that a lost colour leaves so many to be read again."""
+UNDER_WAY = 100
+"""Requests of egest to one destination that were under way or not recorded yet when it was killed."""
+
+
+def declared(pipe: Pipe, name: str, url: str) -> str:
+    """The YAML of a pipe with this name and destination."""
+    body = pipe.model_dump(mode="json", exclude_unset=True) | {"pipe": name, "slo": {"p95": "600s"}}
+    return yaml.safe_dump(body | {"destinations": [{"name": "d", "url": url}]})
+
+
+class Rows:
+    """Rows of the table and of objects."""
+
+    def __init__(self, table: PolledTable, folder: PolledFolder) -> None:
+        self.table, self.folder, self.count = table, folder, 0
+
+    def add(self) -> None:
+        """`ROWS` of the table, and as many in an object."""
+        numbers = range(self.count, self.count + ROWS)
+        self.count = numbers.stop
+        self.table.add(numbers, "statement_timestamp() + (n / 100) * interval '1 us'")
+        lines = (orjson.dumps({"n": number}, option=orjson.OPT_APPEND_NEWLINE) for number in numbers)
+        self.folder.put(f"{numbers.start}.ndjson", b"".join(lines))
+
+    def arrived(self, arrivals: Arrivals) -> Callable[[], bool]:
+        """Whether every row has arrived."""
+        return lambda: len(arrivals.counts) == 2 * self.count
+
+
+def switch_of(stream: ColouredStream) -> Switch:
+    plan = stream.plan
+    folders = {one: plan.folder(one) for one in stream.meshes}
+    return Switch(stream.cluster.bootstrap, Topics(plan.stream), folders, "test")
+
+
+@pytest.mark.more
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif(not PROGRAMS.is_dir(), reason="PostgreSQL is not installed")
+async def test_each_row_arrives_once_over_a_shift_and_at_most_a_batch_is_repeated_when_the_light_colour_is_killed(
+    tmp_path: Path,
+) -> None:
+    folder = PolledFolder(tmp_path / "objects")
+    with PostgresServer() as server, PolledTable(server, tmp_path) as table:
+
+        def write_pipes(pipes: Path, url: str) -> None:
+            (pipes / "rows.yaml").write_text(declared(table.pipe(backfill=BACKFILL), "rows", url))
+            (pipes / "files.yaml").write_text(declared(folder.pipe(backfill=BACKFILL), "files", url))
+
+        rows = Rows(table, folder)
+        async with coloured_meshes(tmp_path, write_pipes) as (stream, arrivals):
+            rows.add()
+            await until(lambda: len(arrivals.counts) > ROWS // 4)
+            switch = switch_of(stream)
+            await switch.shift({"green": WHOLE_SHARE, "blue": 0}, "test", kind=ActionKind.RECOVER)
+            await until(rows.arrived(arrivals))
+            assert set(arrivals.counts.values()) == {1}, "a shift repeats nothing"
+
+            rows.add()
+            await until(lambda: len(arrivals.counts) > 2 * ROWS + ROWS // 4)
+            await stream.meshes["green"].kill()
+            await until(lambda: stream.colours.shares["blue"] == WHOLE_SHARE)
+            await until(rows.arrived(arrivals))
+
+            async def delivered() -> bool:
+                """Whether the lost colour is back and has delivered what it had."""
+                if await waits_for(stream.plan.folder("green")):
+                    return False
+                waiting = (await switch.account("green")).waiting
+                return bool(waiting) and not any(waiting.values())
+
+            rows.add()
+            await until(rows.arrived(arrivals))
+            await until(delivered)
+        repeated = [name for name, count in arrivals.counts.items() if count > 1]
+        print(f"{len(repeated)} of {len(arrivals.counts)} rows arrived more than once")
+        assert max(arrivals.counts.values()) <= 2
+        assert len(repeated) <= 2 * (BATCH + UNDER_WAY)

@@ -1,0 +1,30 @@
+"""Fixtures of the tests of tables and folders in one stream."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "sql"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "objects"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "egest" / "senders"))
+
+from polled_objects import PolledFolder
+from polled_table import PolledTable
+from postgres_server import PROGRAMS, PostgresServer
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PolledFolder:
+    """An empty folder."""
+    return PolledFolder(tmp_path / "objects")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[PolledTable]:
+    """A new, empty table of a PostgreSQL of its own."""
+    if not PROGRAMS.is_dir():
+        pytest.skip(f"PostgreSQL is not installed in {PROGRAMS}")
+    with PostgresServer() as server, PolledTable(server, tmp_path) as made:
+        yield made
