@@ -82,14 +82,18 @@ def lookups(keep: Keep) -> None:
 def brokers(keep: Keep) -> None:
     """One rate, one broker with one copy, then three with three."""
     for count in (1, 3):
-        row(keep, _many(count, "broker"), LargerLoad(), Case("real-time", first=RATE, plan={"brokers": count}))
+        row(
+            keep, _many(count, "broker"), LargerLoad(), Case("real-time", first=RATE, plan={"brokers": count})
+        )
 
 
 def instances(keep: Keep) -> None:
     """One rate, growing number of instances on the same cores. Enrich has at most two, one of them a standby."""
     for count in (1, 2, 4):
         scale = dict.fromkeys(ASYNCIO, count) | {"enrich": min(2, count)}
-        row(keep, _many(count, "instance"), LargerLoad(), Case("real-time", first=RATE, plan={"scale": scale}))
+        row(
+            keep, _many(count, "instance"), LargerLoad(), Case("real-time", first=RATE, plan={"scale": scale})
+        )
 
 
 def idle_control(keep: Keep) -> None:

@@ -46,7 +46,7 @@ class ColourRunner(Protocol):
         """Drain and end it."""
 
     async def adjust_priority(self, *, alone: bool) -> None:
-        """Give it the CPU time that is left until it is ready, and its full share then, or when no other colour runs."""
+        """Give it the CPU time that is left until it is ready or alone, and its full share from then on."""
 
 
 class ColourLoop:
