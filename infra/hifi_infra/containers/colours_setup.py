@@ -4,22 +4,19 @@ Repeating it changes nothing. Exit status: 0 when everything is there, 1 when Ka
 wrong.
 """
 
-import asyncio
-import sys
 from pathlib import Path
 
 from pydantic import Field
 
-from hifi import log
 from hifi.control.colours import NAMES
-from hifi.errors import HifiError, Misconfigured
 from hifi.kafka.admin import create_topics
-from hifi.settings import ServiceSettings, load
+from hifi.settings import ServiceSettings
 from hifi.topics import ControlTopics
 from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.source_topics import SourceTopics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.secured_stream import secure_stream
+from hifi_infra.setup_command import run_setup
 
 
 class ColoursSetupSettings(ServiceSettings):
@@ -47,13 +44,7 @@ async def set_up(settings: ColoursSetupSettings) -> None:
 
 def main() -> None:
     """The command."""
-    try:
-        settings = load(ColoursSetupSettings)
-        log.configure("setup", settings.instance, format=settings.log_format, level=settings.log_level)
-        asyncio.run(set_up(settings))
-    except HifiError as error:
-        print(f"hifi-setup: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, Misconfigured) else 1)
+    run_setup(ColoursSetupSettings, set_up)
 
 
 if __name__ == "__main__":

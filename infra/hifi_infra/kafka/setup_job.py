@@ -5,7 +5,6 @@ everything is published, 1 when Kafka did not answer in time, 2 when a pipe or a
 """
 
 import asyncio
-import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -19,16 +18,17 @@ from hifi.clock import now_us
 from hifi.control.principals.principal import Role
 from hifi.control.principals.principal_store import create_principal, had_principals
 from hifi.control.settings import ControlSettings
-from hifi.errors import HifiError, Misconfigured, Retryable
+from hifi.errors import Misconfigured, Retryable
 from hifi.kafka.security import client_options
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
-from hifi.settings import ServiceSettings, load
+from hifi.settings import ServiceSettings
 from hifi.topics import ControlTopics, Topics
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
+from hifi_infra.setup_command import run_setup
 
 RETRY_S: Final = 0.5
 SHORTEST_TOKEN: Final = 32
@@ -169,13 +169,7 @@ async def _brokers(settings: SetupSettings) -> None:
 
 def main() -> None:
     """The command."""
-    try:
-        settings = load(SetupSettings)
-        log.configure("setup", settings.instance, format=settings.log_format, level=settings.log_level)
-        asyncio.run(set_up(settings))
-    except HifiError as error:
-        print(f"hifi-setup: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, Misconfigured) else 1)
+    run_setup(SetupSettings, set_up)
 
 
 if __name__ == "__main__":
