@@ -18,7 +18,8 @@ from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
 BARE: Final = Path(__file__).parent / "peers/bare"
 PARTITIONS: Final = 4
-EVENTS: Final = 40_000
+SOURCE_EVENTS: Final = 200_000
+DESTINATION_EVENTS: Final = 80_000
 BATCH: Final = 500
 """Largest number of events in a write to a destination, of the service and of the loop."""
 DATABASE_URL: Final = "BENCH_DATABASE"
@@ -30,6 +31,8 @@ DESTINATIONS: Final = (
     "objects ndjson",
     "objects parquet",
 )
+LIVE: Final = {"rate": 100_000_000, "after": "1h"}
+"""How backfill is declared: nothing has a pace."""
 _AT_ONCE: Final = 5000
 _COLUMNS: Final = {"id": "id", "total": "total", "note": "note"}
 
@@ -60,12 +63,14 @@ class Step:
         target: makes what the service writes to, empty.
         loop: command of the loop.
         loop_target: makes what the loop writes to, empty.
+        events: that are to be written.
     """
 
     service: str
     target: Callable[[], Target]
     loop: list[str]
     loop_target: Callable[[], Target]
+    events: int
 
 
 async def prepare_step(name: str, scene: Scene, topics: Topics) -> Step:
@@ -79,12 +84,17 @@ async def _source(name: str, scene: Scene, topics: Topics) -> Step:
     kind = name.partition(" ")[0]
     topic, partitions = f"{topics.stream}-source", PARTITIONS if kind == "kafka" else 1
     await TopicTarget(scene.kafka, topic).create(partitions)
-    source: dict[str, Any] = {"kind": kind, "bootstrap": scene.kafka, "topic": topic}
+    source: dict[str, Any] = {
+        "kind": kind,
+        "bootstrap": scene.kafka,
+        "topic": topic,
+        "backfill": LIVE,
+    }
     if kind == "debezium":
         database = {"host": "db", "name": "shop", "user": "hifi", "password_file": "/etc/hostname"}
         source |= {"connect": scene.connect, "database": database, "tables": ["public.orders"]}
     await _declare(scene, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
-    await write_source(scene.kafka, topic, partitions, kind)
+    await write_source(scene.kafka, topic, partitions, kind, SOURCE_EVENTS)
     loop_target = TopicTarget(scene.kafka, f"{topics.stream}-loop")
     await loop_target.create(PARTITIONS)
     return Step(
@@ -92,6 +102,7 @@ async def _source(name: str, scene: Scene, topics: Topics) -> Step:
         lambda: TopicTarget(scene.kafka, topics.raw),
         _loop("source_loop.py", kind, scene.kafka, topic, loop_target.topic, str(PARTITIONS)),
         lambda: loop_target,
+        SOURCE_EVENTS,
     )
 
 
@@ -102,11 +113,11 @@ async def _destination(name: str, scene: Scene, topics: Topics) -> Step:
     settings, target, loop_target, where = await made(form, scene, topics)
     declared = {"name": "d", "kind": kind, "settings": settings, "batch": {"size": BATCH, "wait": "50ms"}}
     await _declare(scene, topics, {"keys": [{"sha256": "0" * 64}]}, declared)
-    await write_enriched(scene.kafka, topics, EVENTS, PARTITIONS, "d")
+    await write_enriched(scene.kafka, topics, DESTINATION_EVENTS, PARTITIONS, "d")
     receipts = TopicTarget(scene.kafka, f"{topics.stream}-receipts")
     await receipts.create(PARTITIONS)
     arguments = [form or kind, scene.kafka, topics.enriched, where, str(BATCH), receipts.topic]
-    return Step("egest", target, _loop("destination_loop.py", *arguments), loop_target)
+    return Step("egest", target, _loop("destination_loop.py", *arguments), loop_target, DESTINATION_EVENTS)
 
 
 _Made = tuple[dict[str, Any], Callable[[], Target], Callable[[], Target], str]
@@ -159,13 +170,13 @@ async def _declare(scene: Scene, topics: Topics, source: dict[str, Any], destina
     await put_in_force(scene.kafka, topics, [pipe])
 
 
-async def write_source(kafka: str, topic: str, partitions: int, kind: str) -> None:
+async def write_source(kafka: str, topic: str, partitions: int, kind: str, events: int) -> None:
     """Write orders, or their inserts as Debezium writes them, to a topic."""
     producer = Producer(kafka, "bench")
     await producer.start()
-    for first in range(0, EVENTS, _AT_ONCE):
+    for first in range(0, events, _AT_ONCE):
         records: list[list[Record]] = [[] for _ in range(partitions)]
-        for number in range(first, min(first + _AT_ONCE, EVENTS)):
+        for number in range(first, min(first + _AT_ONCE, events)):
             value = order(number) if kind == "kafka" else _insert(number)
             key = b"k%d" % number if kind == "kafka" else b'{"id":%d}' % number
             records[number % partitions].append(Record(key, value, []))

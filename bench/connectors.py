@@ -21,7 +21,16 @@ import machine_info
 import orjson
 import uvloop
 from aiohttp import web
-from connector_steps import DATABASE_URL, DESTINATIONS, EVENTS, SOURCES, Scene, Step, prepare_step
+from connector_steps import (
+    DATABASE_URL,
+    DESTINATION_EVENTS,
+    DESTINATIONS,
+    SOURCE_EVENTS,
+    SOURCES,
+    Scene,
+    Step,
+    prepare_step,
+)
 from connector_targets import Target, last_rate
 from whole_way import whole_way
 
@@ -37,7 +46,7 @@ LIMIT_S: Final = 240.0
 STEPS: Final = (*SOURCES, *DESTINATIONS)
 
 
-async def rate(target: Target, process: Process) -> tuple[float, float]:
+async def rate(target: Target, process: Process, events: int) -> tuple[float, float]:
     """Run a program until all events are written; events a second, and its CPU time for each, microseconds.
 
     Raises:
@@ -48,7 +57,7 @@ async def rate(target: Target, process: Process) -> tuple[float, float]:
     warm: tuple[int, float] | None = None
     try:
         until_s = time.monotonic() + LIMIT_S
-        while (count := await target.count()) < EVENTS or len(await target.times_s()) < EVENTS:
+        while (count := await target.count()) < events or len(await target.times_s()) < events:
             if warm is None and count:
                 warm = count, process.cpu_seconds()  # without its start
             if time.monotonic() > until_s or not process.running:
@@ -59,9 +68,9 @@ async def rate(target: Target, process: Process) -> tuple[float, float]:
         cpu_s = process.cpu_seconds() - cpu_s
     finally:
         await process.stop()
-    if len(times) != EVENTS:
-        raise RuntimeError(f"{len(times):,} events were written instead of {EVENTS:,}")
-    return last_rate(times), cpu_s / max(1, EVENTS - count) * 1e6
+    if len(times) != events:
+        raise RuntimeError(f"{len(times):,} events were written instead of {events:,}")
+    return last_rate(times), cpu_s / max(1, events - count) * 1e6
 
 
 async def measure(step: Step, scene: Scene, topics: Topics) -> dict[str, float]:
@@ -71,9 +80,9 @@ async def measure(step: Step, scene: Scene, topics: Topics) -> dict[str, float]:
     plan = Plan(folder, stream=topics.stream, env={DATABASE_URL: scene.database})
     env = environment(plan, InstanceSpec(step.service, 1, free_port()), scene.kafka, None)
     service = Process(step.service, command(step.service), env=env, log=folder / f"{step.service}.log")
-    own, own_cpu_us = await rate(step.target(), service)
+    own, own_cpu_us = await rate(step.target(), service, step.events)
     loop, loop_cpu_us = await rate(
-        step.loop_target(), Process("loop", step.loop, env=os.environ, log=folder / "loop.log")
+        step.loop_target(), Process("loop", step.loop, env=os.environ, log=folder / "loop.log"), step.events
     )
     return {
         "hifi_per_s": round(own),
@@ -165,7 +174,7 @@ def main() -> None:
         report = {
             "whole_way_per_s": way,
             "machine": machine,
-            "events": EVENTS,
+            "events": {"sources": SOURCE_EVENTS, "destinations": DESTINATION_EVENTS},
             "rounds": options.rounds,
             "steps": found,
             "medians": medians,

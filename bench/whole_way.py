@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from connector_steps import BATCH, EVENTS, PARTITIONS, write_source
+from connector_steps import BATCH, LIVE, PARTITIONS, write_source
 from connector_targets import TopicTarget, last_rate
 from enriched_events import PIPE
 
@@ -14,6 +14,7 @@ from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
+EVENTS: Final = 100_000
 READY_S: Final = 600.0
 LIMIT_S: Final = 400.0
 
@@ -34,7 +35,7 @@ async def whole_way(folder: Path) -> float:
         await target.create(PARTITIONS)
         declared = {
             "pipe": PIPE,
-            "source": {"kind": "kafka", "bootstrap": mesh.bootstrap, "topic": source.topic},
+            "source": {"kind": "kafka", "bootstrap": mesh.bootstrap, "topic": source.topic, "backfill": LIVE},
             "enrich": {"fields": {"id": "int", "total": "double", "note": "string"}},
             "destinations": [
                 {
@@ -47,7 +48,7 @@ async def whole_way(folder: Path) -> float:
         }
         await put_in_force(mesh.bootstrap, mesh.topics, [Pipe.model_validate(declared)])
         await mesh.wait_ready(READY_S)
-        await write_source(mesh.bootstrap, source.topic, PARTITIONS, "kafka")
+        await write_source(mesh.bootstrap, source.topic, PARTITIONS, "kafka", EVENTS)
         async with asyncio.timeout(LIMIT_S):
             while len(times := await target.times_s()) < EVENTS:
                 await asyncio.sleep(1)

@@ -1,48 +1,55 @@
 """Reads a source topic and writes events to another topic, by hand with aiokafka, until it is ended.
 
 `python source_loop.py KIND KAFKA SOURCE TARGET PARTITIONS`: KIND is `kafka` (values are JSON objects) or `debezium`. At
-least once: it commits after the acknowledgement. No copies are recognized, no minutes or acknowledgements are reported,
-and no record is put away: a value that is not JSON ends the program.
+least once: it commits after the acknowledgement. Each event has an id, a position and CloudEvents attributes, in the
+headers that collect writes. No copies are recognized, an event that is read again gets another accepted time, no
+minutes or acknowledgements are reported, and a value that is not JSON ends the program.
 """
 
-import asyncio
 import sys
-import zlib
+from functools import lru_cache
 
 import orjson
 import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
+from envelopes import Envelopes, rfc3339
 
 OPERATIONS = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete"}
 
 
-def plain(record: ConsumerRecord) -> bytes:
-    """The value, if it is a JSON object."""
+def plain(record: ConsumerRecord) -> tuple[bytes, bytes]:
+    """The value, if it is a JSON object, and its time."""
     if not isinstance(orjson.loads(record.value), dict):
         raise TypeError("the value is not a JSON object")
-    return record.value
+    return record.value, rfc3339(record.timestamp)
 
 
-def change(record: ConsumerRecord) -> bytes:
-    """The row of a change, and beside it what happened to it."""
+def change(record: ConsumerRecord) -> tuple[bytes, bytes]:
+    """The row of a change and beside it what happened to it, and the time of its commit."""
     envelope = orjson.loads(record.value)
     source, operation = envelope["source"], OPERATIONS[envelope["op"]]
     row = envelope["before"] if operation == "delete" else envelope["after"]
-    key = orjson.loads(record.key)
+    key, committed = orjson.loads(record.key), rfc3339(source["ts_ms"])
     told = {
         "op": operation,
-        "table": f"{source['schema']}.{source['table']}",
+        "table": table(source["schema"], source["table"]),
         "key": key,
-        "committed": source["ts_ms"],
+        "committed": committed.decode(),
     }
-    return orjson.dumps({**row, **key, "change": told})
+    return orjson.dumps({**row, **key, "change": told}), committed
+
+
+@lru_cache
+def table(schema: str, name: str) -> str:
+    """The full name of a table."""
+    return f"{schema}.{name}"
 
 
 async def main(kind: str, kafka: str, source: str, target: str, partitions: str) -> None:
     """Read, write, wait for the acknowledgement, commit."""
-    data, count = {"kafka": plain, "debezium": change}[kind], int(partitions)
+    read = {"kafka": plain, "debezium": change}[kind]
     producer = AIOKafkaProducer(
-        bootstrap_servers=kafka, acks="all", enable_idempotence=True, max_batch_size=128 * 1024
+        bootstrap_servers=kafka, acks="all", enable_idempotence=True, max_batch_size=512 * 1024
     )
     consumer = AIOKafkaConsumer(
         source,
@@ -53,34 +60,16 @@ async def main(kind: str, kafka: str, source: str, target: str, partitions: str)
         isolation_level="read_committed",
     )
     async with producer, consumer:
+        envelopes = Envelopes(producer, target, int(partitions))
         while True:
-            sending, batches = [], {}
             for tp, records in (await consumer.getmany(timeout_ms=500)).items():
+                place = f"{tp.topic}/{tp.partition}".encode()
                 for record in records:
-                    partition = zlib.crc32(record.key) % count
-                    event = {"key": record.key, "value": data(record), "headers": headers(record, tp.topic)}
-                    batch = batches.setdefault(partition, producer.create_batch())
-                    if batch.append(timestamp=None, **event) is None:
-                        sending.append(await producer.send_batch(batch, target, partition=partition))
-                        batch = batches[partition] = producer.create_batch()
-                        batch.append(timestamp=None, **event)
-            for partition, batch in batches.items():
-                sending.append(await producer.send_batch(batch, target, partition=partition))
-            if sending:
-                await asyncio.gather(*sending)
+                    data, time = read(record)
+                    if envelopes.add(record.key, data, place, record.offset, time):
+                        await envelopes.send_full()
+            if await envelopes.written():
                 await consumer.commit()
-
-
-def headers(record: ConsumerRecord, topic: str) -> list[tuple[str, bytes]]:
-    """CloudEvents attributes; the id is the place of the record."""
-    return [
-        ("ce_specversion", b"1.0"),
-        ("ce_id", b"%b/%d/%d" % (topic.encode(), record.partition, record.offset)),
-        ("ce_source", b"/bench"),
-        ("ce_type", b"made"),
-        ("ce_time", b"%d" % record.timestamp),
-        ("content-type", b"application/json"),
-    ]
 
 
 if __name__ == "__main__":

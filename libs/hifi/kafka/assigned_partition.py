@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -49,7 +50,7 @@ class AssignedPartition:
         self.task: asyncio.Task[None] | None = None
         """The handler of a batch that did not end at once; no other batch begins until it has ended."""
         self._fail = fail
-        self._outputs: deque[tuple[asyncio.Future[None], int, Callable[[int], None]]] = deque()
+        self._outputs: deque[tuple[asyncio.Future[Any], int, Callable[[int], None]]] = deque()
         self._completed = asyncio.Event()
         self._abandoned = False
         self._room: tuple[int, Callable[[], None]] | None = None
@@ -70,7 +71,7 @@ class AssignedPartition:
         self._announce()
 
     def complete_when(
-        self, acknowledged: asyncio.Future[None], offset: int, complete: Callable[[int], None] | None = None
+        self, acknowledged: asyncio.Future[Any], offset: int, complete: Callable[[int], None] | None = None
     ) -> None:
         """Complete all records up to and including this one when Kafka has acknowledged their outputs.
 
@@ -86,7 +87,7 @@ class AssignedPartition:
         self._outputs.append((acknowledged, offset, complete or self.complete_through))
         acknowledged.add_done_callback(self._on_acknowledged)
 
-    def _on_acknowledged(self, _: asyncio.Future[None]) -> None:
+    def _on_acknowledged(self, _: asyncio.Future[Any]) -> None:
         outputs = self._outputs
         while outputs and outputs[0][0].done():
             acknowledged, offset, complete = outputs[0]

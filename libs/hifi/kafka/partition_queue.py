@@ -40,6 +40,7 @@ class PartitionQueue:
         "failures",
         "in_flight",
         "queued",
+        "queued_bytes",
         "sent_s",
         "since_s",
         "tp",
@@ -50,6 +51,7 @@ class PartitionQueue:
     def __init__(self, topic: str, partition: int) -> None:
         self.tp = TopicPartition(topic, partition)
         self.queued: deque[Sending] = deque()
+        self.queued_bytes = 0
         self.in_flight: list[Sending] = []
         self.client: Any = None
         """The aiokafka producer that has the batch in flight, since `sent_s`."""
@@ -63,6 +65,16 @@ class PartitionQueue:
         """Failures of the batch in flight so far."""
         self.written = metrics.WRITTEN.labels(topic)
 
+    @property
+    def full(self) -> bool:
+        """Whether what is queued fills a batch: it gains nothing from waiting for more."""
+        return self.queued_bytes >= MAX_BATCH_BYTES
+
+    def add(self, sending: Sending) -> None:
+        """Queue records."""
+        self.queued.append(sending)
+        self.queued_bytes += sending.size_bytes
+
     def take(self, now_s: float) -> None:
         """Take the next batch from the queue into flight."""
         self.since_s = self.sent_s = now_s
@@ -73,6 +85,7 @@ class PartitionQueue:
         while self.queued and size + self.queued[0].size_bytes <= MAX_BATCH_BYTES:
             self.in_flight.append(self.queued.popleft())
             size += self.in_flight[-1].size_bytes
+        self.queued_bytes -= size
 
     def unsent(self) -> list[Sending]:
         """What of the batch in flight was not abandoned and is to be sent, now or again."""

@@ -2,8 +2,9 @@
 
 Records of a partition are queued while its last batch is in flight and until the next send round. All partitions send
 in the same rounds, one request a broker, so that requests grow in size with the load and a single record hardly waits.
-The time between two rounds is the fetch interval (hifi.kafka.fetch_interval). A round is one call of the event loop: it
-builds the batches of all partitions and leaves them to aiokafka; no partition has a task of its own.
+The time between two rounds is the fetch interval (hifi.kafka.fetch_interval); a full batch, as of a backlog, waits for
+no other records. A round is one call of the event loop: it builds the batches of all partitions and leaves them to
+aiokafka; no partition has a task of its own.
 
 After a batch has expired, aiokafka's sequence numbers are wrong and it refuses every later batch (its issue 1017). So a
 failed batch replaces the aiokafka producer, and the new one sends again, in order, what was not acknowledged. The old
@@ -104,6 +105,7 @@ class Producer:
         self._flushed = asyncio.Event()
         self._flushed.set()
         self._round: asyncio.TimerHandle | None = None
+        self._round_at_s = 0.0
         self._next_round_s = 0.0
         self._ack_check: asyncio.TimerHandle | None = None
         self._client: AIOKafkaProducer | None = None
@@ -181,10 +183,26 @@ class Producer:
         queue = self._queues.get((topic, partition))
         if queue is None:
             queue = self._queues[topic, partition] = PartitionQueue(topic, partition)
-        queue.queued.append(sending)
+        queue.add(sending)
         if not queue.in_flight:
             self._make_ready(queue)
         return sending
+
+    async def send_when_room(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
+        """Queue records for a partition as soon as there is room for them; await `.acknowledged` of the result.
+
+        Raises:
+            Overloaded: the producer was stopped.
+            Rejected: a record is larger than the topics allow.
+        """
+        while True:
+            try:
+                return self.send(topic, partition, records)
+            except Overloaded:
+                if self._stopped:
+                    raise
+                self._has_room.clear()  # there may be room, but not enough for these records
+                await self._has_room.wait()
 
     async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
         """Send records and wait, without a time limit, until Kafka has acknowledged all of them.
@@ -194,15 +212,7 @@ class Producer:
             Rejected: a record is larger than the topics allow.
             Unacknowledged: the producer was stopped before the acknowledgement.
         """
-        while True:
-            try:
-                sending = self.send(topic, partition, records)
-                break
-            except Overloaded:
-                if self._stopped:
-                    raise
-                self._has_room.clear()  # there may be room, but not enough for these records
-                await self._has_room.wait()
+        sending = await self.send_when_room(topic, partition, records)
         await sending.acknowledged
 
     def stalled_s(self, now_s: float) -> float:
@@ -221,9 +231,15 @@ class Producer:
     def _make_ready(self, queue: PartitionQueue) -> None:
         self._ready[queue] = None
         self._flushed.clear()
-        if self._round is None:
-            loop = asyncio.get_running_loop()
-            self._round = loop.call_at(max(self._next_round_s, loop.time() + _GATHER_S), self._begin_round)
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + _GATHER_S
+        if not queue.full:
+            at_s = max(self._next_round_s, at_s)
+        if self._round is not None:
+            if self._round_at_s <= at_s:
+                return
+            self._round.cancel()
+        self._round, self._round_at_s = loop.call_at(at_s, self._begin_round), at_s
 
     def _begin_round(self) -> None:
         self._round = None

@@ -4,7 +4,7 @@ The times are written down before the events are: the next reader, which reads s
 same accepted time, so that they count in the same minute.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 _FORMAT: Final = "1"
@@ -17,6 +17,9 @@ class AcceptedSpan(NamedTuple):
     """Position after the last one."""
     accepted_us: int
     """Microseconds since 1970 UTC."""
+
+
+_NEVER: Final = AcceptedSpan(-1, 0)
 
 
 class AcceptedTimes:
@@ -32,6 +35,21 @@ class AcceptedTimes:
     def at(self, position: int) -> int | None:
         """Accepted time of an event, microseconds since 1970 UTC; None: it has none yet."""
         return next((span.accepted_us for span in self._spans if position < span.end), None)
+
+    def of(self, positions: Iterable[int], default: int) -> list[int]:
+        """Accepted times of events, microseconds since 1970 UTC.
+
+        Args:
+            positions: of the events, ascending.
+            default: time of those that have none yet.
+        """
+        spans, found = iter(self._spans), []
+        end, accepted_us = next(spans, _NEVER)
+        for position in positions:
+            while end >= 0 and position >= end:
+                end, accepted_us = next(spans, _NEVER)
+            found.append(accepted_us if end >= 0 else default)
+        return found
 
     def extend(self, end: int, accepted_us: int) -> None:
         """Give an accepted time to all events before a position that have none."""

@@ -2,29 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from hifi import metrics
-from hifi.accept.ack_report import AckReporter, PartitionAcks
-from hifi.accept.partitioner import partition_of
+from hifi.accept.ack_report import AckReporter
 from hifi.clock import MICROSECONDS
-from hifi.event import BACKFILL, HOP, IDENTITY, Record, SourcePosition, identity_prefix, position_header
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeVersion
+from hifi_collect.raw_records import RawRecords, raw_records
 from hifi_collect.source_event import SourceEvent
-
-_MINUTE_US: Final = 60 * MICROSECONDS
-_BACKFILL: Final = b";" + BACKFILL
-
-
-class _Writing:
-    """What is written to one partition of `raw`."""
-
-    def __init__(self, acks: PartitionAcks) -> None:
-        self.acks = acks
-        self.first_sequence = acks.next_sequence
-        self.minutes: list[int] = []
-        self.records: list[Record] = []
 
 
 class RawWriter:
@@ -49,59 +36,62 @@ class RawWriter:
     async def write(
         self,
         pipe: PipeVersion,
-        events: Sequence[tuple[SourceEvent, int]],
+        events: Sequence[SourceEvent],
+        accepted_us: Sequence[int],
         source: bytes,
         run: bytes,
         in_us: int,
     ) -> None:
-        """Write events and return when Kafka has acknowledged all of them.
-
-        Args:
-            pipe: that they belong to.
-            events: with their accepted times, microseconds since 1970 UTC; in the order of their positions.
-            source: name of the source partition.
-            run: see `SourcePosition.run`.
-            in_us: when they were read, microseconds since 1970 UTC.
+        """Write events and return when Kafka has acknowledged all of them; see `begin`.
 
         Raises:
             Overloaded, Unacknowledged: the producer was stopped.
         """
-        hop, writings = (HOP, b"%d" % in_us), dict[int, _Writing]()
-        for event, accepted_us in events:
-            partition = partition_of(event.key, len(self._partitions))
-            writing = writings.get(partition)
-            if writing is None:
-                writing = writings[partition] = _Writing(self._partitions[partition])
-            revision = pipe
-            if pipe.rollout is not None and pipe.rollout.gets(event.key):
-                revision = pipe.rollout.next
-            minute = self._minute(event, accepted_us)
-            prefix = identity_prefix(pipe.pipe.pipe, revision.revision, revision.version, accepted_us)
-            sequence = writing.first_sequence + len(writing.records)
-            identity = b"%b%d;%016x:%d" % (prefix, minute, writing.acks.epoch, sequence)
-            if event.backfill:
-                identity += _BACKFILL
-            position = position_header(SourcePosition(run, event.position, source))
-            writing.records.append(
-                Record(event.key, event.data, [(IDENTITY, identity), hop, position, *event.headers])
-            )
-            writing.minutes.append(minute)
-        for writing in writings.values():
-            writing.acks.next_sequence += len(writing.records)
-        await asyncio.gather(
-            *(self._write(pipe.pipe.pipe, partition, one) for partition, one in writings.items())
+        await (await self.begin(pipe, events, accepted_us, source, run, in_us))
+
+    async def begin(
+        self,
+        pipe: PipeVersion,
+        events: Sequence[SourceEvent],
+        accepted_us: Sequence[int],
+        source: bytes,
+        run: bytes,
+        in_us: int,
+    ) -> asyncio.Future[Any]:
+        """Queue events, as soon as there is room for them. What is queued after them is written after them.
+
+        Args:
+            pipe: that they belong to.
+            events: at least one, in the order of their positions.
+            accepted_us: their accepted times, microseconds since 1970 UTC.
+            source: name of the source partition.
+            run: see `SourcePosition.run`.
+            in_us: when they were read, microseconds since 1970 UTC.
+
+        Returns:
+            Done when Kafka has acknowledged all of them; with `Unacknowledged` if the producer was stopped before.
+
+        Raises:
+            Overloaded: the producer was stopped.
+        """
+        name = pipe.pipe.pipe
+        found = raw_records(
+            pipe, events, accepted_us, source, run, in_us, self._partitions, self._tolerance_us
         )
-        backfill = sum(event.backfill for event, _ in events)
-        metrics.COLLECTED.labels(pipe.pipe.pipe, "backfill").inc(backfill)
-        metrics.COLLECTED.labels(pipe.pipe.pipe, "live").inc(len(events) - backfill)
+        for own in found.values():
+            own.acks.next_sequence += len(own.records)
+        acknowledged = []
+        for partition, own in found.items():
+            sending = await self._producer.send_when_room(self._topic, partition, own.records)
+            sending.acknowledged.add_done_callback(partial(_report, name, own))
+            acknowledged.append(sending.acknowledged)
+        backfill = sum(event.backfill for event in events)
+        metrics.COLLECTED.labels(name, "backfill").inc(backfill)
+        metrics.COLLECTED.labels(name, "live").inc(len(events) - backfill)
+        return asyncio.gather(*acknowledged)
 
-    async def _write(self, pipe: str, partition: int, writing: _Writing) -> None:
-        await self._producer.send_and_wait(self._topic, partition, writing.records)
-        writing.acks.add_in_order(pipe, writing.minutes, writing.first_sequence)
 
-    def _minute(self, event: SourceEvent, accepted_us: int) -> int:
-        """The minute that an event counts in: that of its own time, or of its accepted time if they differ too much."""
-        time_us = event.time_us
-        if time_us is not None and abs(time_us - accepted_us) <= self._tolerance_us:
-            return time_us // _MINUTE_US
-        return accepted_us // _MINUTE_US
+def _report(pipe: str, written: RawRecords, ended: asyncio.Future[None]) -> None:
+    """Report records that Kafka has acknowledged."""
+    if not ended.cancelled() and ended.exception() is None:
+        written.acks.add_in_order(pipe, written.minutes, written.first_sequence)

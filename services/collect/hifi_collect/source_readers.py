@@ -152,13 +152,10 @@ class SourceReaders:
         source = reader.source
         if not isinstance(source, TopicSource):
             polled = _polled_source(self._settings, pipe, source)
-            pace = self._paces.begin(pipe, source.backfill)
-            try:
+            with self._paces.reading(pipe, source.backfill) as pace:
                 await PolledReader(
                     reader, self._settings, pipe, source, polled, self._registry, self._writer, pace
                 ).run()
-            finally:
-                self._paces.end(pipe)
             return
         if not isinstance(source, DebeziumSource):
             await self._read_topic(reader, pipe, source)
@@ -200,23 +197,20 @@ class SourceReaders:
                 if isinstance(source, DebeziumSource)
                 else RecordReader(source, cluster, max_bytes, avro)
             )
-            pace = self._paces.begin(pipe, source.backfill)
-            topic = KafkaTopicReader(
-                reader,
-                self._settings,
-                pipe,
-                source,
-                cluster,
-                events,
-                self._registry,
-                self._writer,
-                pace,
-                avro,
-            )
-            try:
+            with self._paces.reading(pipe, source.backfill) as pace:
+                topic = KafkaTopicReader(
+                    reader,
+                    self._settings,
+                    pipe,
+                    source,
+                    cluster,
+                    events,
+                    self._registry,
+                    self._writer,
+                    pace,
+                    avro,
+                )
                 await topic.run()
-            finally:
-                self._paces.end(pipe)
 
 
 def _polled_source(settings: CollectSettings, pipe: str, source: SqlSource | ObjectsSource) -> PolledSource:

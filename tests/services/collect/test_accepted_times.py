@@ -26,3 +26,10 @@ def test_times_of_committed_events_are_dropped() -> None:
 def test_metadata_that_collect_did_not_write_has_no_times() -> None:
     assert AcceptedTimes("").at(0) is None
     assert AcceptedTimes("2;5:1").at(0) is None
+
+
+def test_a_batch_gets_the_times_of_its_spans_and_what_has_none_the_default() -> None:
+    times = AcceptedTimes("1;5:100,8:200")
+    positions = [0, 4, 5, 7, 8, 20]
+    assert times.of(positions, 900) == [100, 100, 200, 200, 900, 900]
+    assert times.of(positions, 900) == [times.at(position) or 900 for position in positions]

@@ -1,14 +1,17 @@
 """Read a source topic in a consumer group on its own cluster, and write its records to `raw`.
 
-Before a batch is written, its accepted time is committed with the position of its first record; afterwards the position
-after its last one is. So whoever reads it again gives it the same time, and a reader that has lost the partition does
-not write, because its commit is refused. What the topic had before is backfill and has a pace (`hifi_collect.pace`).
+Before a batch is written, its accepted time is committed with the position up to which everything is written; then the
+position after its last record is. So whoever reads it again gives it the same time, and a reader that has lost the
+partition does not write, because its commit is refused. While a batch is written the next one is read. What the topic
+had before is backfill and has a pace (`hifi_collect.pace`).
 """
 
 import asyncio
 import contextlib
+from collections import deque
+from collections.abc import Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from aiokafka import ConsumerRecord
@@ -38,8 +41,10 @@ _RETRY_S: Final = 0.5
 _BATCH_RECORDS: Final = 4000
 """Largest number of records that are written at once: each batch waits for two answers of Kafka."""
 _FETCH_BYTES: Final = 4 * 1024 * 1024
-_TURN_RECORDS: Final = 500
-"""Records that are made events of before anything else gets a turn."""
+_TURN_RECORDS: Final = 250
+"""Records that are worked on before anything else gets a turn: a request to Kafka takes several turns of the loop."""
+_WRITING_BATCHES: Final = 2
+"""Batches of a partition that are being written while the next one is made: reading and writing overlap."""
 _REGISTRY: Final = "schema registry"
 
 logger = log.get(__name__)
@@ -54,6 +59,10 @@ class _PartitionReading:
         self.times = AcceptedTimes(assigned.metadata)
         self.next = assigned.committed
         """Offset to read next; None: the partition was not read before."""
+        self.first: int | None = None
+        """Offset that was read first."""
+        self.writing: deque[asyncio.Future[Any]] = deque()
+        """Acknowledgements of the last batches."""
         self.catch_up = CatchUp(after_s)
 
 
@@ -97,6 +106,8 @@ class KafkaTopicReader:
         self._event = events
         self._deleted = DeletedRecords(pipe, service.health, writer.reporter)
         self._avro = avro
+        self._turns = asyncio.Lock()
+        """Held by the partition whose records are worked on."""
         self._without_schemas: set[AssignedPartition] = set()
         """Partitions that wait for the schema registry."""
         self._readings: WeakKeyDictionary[AssignedPartition, _PartitionReading] = WeakKeyDictionary()
@@ -130,19 +141,32 @@ class KafkaTopicReader:
             await self._prepare(self._avro, assigned, batch)
         reading = await self._reading(assigned)
         reading.catch_up.begin(batch[-1].offset, self._end(assigned))
-        events = list(zip(batch, await self._events(batch), strict=True))
-        paced = batch[0].offset < reading.catch_up.target or any(event.backfill for _, event in events)
-        for part in self._pace.chunks(events) if paced else [events]:
+        events = await self._events(batch)
+        if not self._any_backfill(reading, batch, events):
+            await self._write(assigned, batch, events, catching_up=False)
+            return
+        for part in self._pace.chunks(range(len(batch))):
             if not assigned.active:
                 raise _given_up(assigned, "it was revoked during its backfill")
-            await self._write(assigned, [record for record, _ in part], [event for _, event in part])
+            await self._write(assigned, batch[part[0] : part[-1] + 1], events[part[0] : part[-1] + 1])
+
+    @staticmethod
+    def _any_backfill(reading: _PartitionReading, batch: Batch, events: list[SourceEvent]) -> bool:
+        """Whether some events have to keep the pace of a backfill."""
+        if any(event.backfill for event in events):
+            return True
+        if batch[0].offset >= reading.catch_up.target:
+            return False
+        oldest_ms = min(record.timestamp for record in batch)
+        return reading.catch_up.is_backfill(batch[0].offset, oldest_ms * 1000, now_us())
 
     async def _events(self, batch: Batch) -> list[SourceEvent]:
         """The events of a batch, with turns for everything else in between."""
         events: list[SourceEvent] = []
         for at in range(0, len(batch), _TURN_RECORDS):
-            events += [self._event(record) for record in batch[at : at + _TURN_RECORDS]]
-            await asyncio.sleep(0)
+            async with self._turns:
+                events += [self._event(record) for record in batch[at : at + _TURN_RECORDS]]
+                await asyncio.sleep(0)
         return events
 
     async def _prepare(self, avro: AvroRecords, assigned: AssignedPartition, batch: Batch) -> None:
@@ -178,11 +202,20 @@ class KafkaTopicReader:
         event = refused(SourceEvent(record.offset, key, None, [], None), "collect-failed", detail)
         await self._write(assigned, [record], [event])
 
-    async def _write(self, assigned: AssignedPartition, batch: Batch, events: list[SourceEvent]) -> None:
+    async def _write(
+        self,
+        assigned: AssignedPartition,
+        batch: Batch,
+        events: list[SourceEvent],
+        *,
+        catching_up: bool = True,
+    ) -> None:
+        """Queue the records of a batch; they are complete when Kafka has acknowledged them. Backfill is waited for."""
         if assigned.committed is not None and batch[0].offset < assigned.committed:
             await self._refuse_truncated(assigned)
         in_us, reading = now_us(), await self._reading(assigned)
         try:
+            await self._earlier_written(reading)
             expected, reading.next = reading.next, batch[-1].offset + 1
             start = partial(self._log_start, assigned)
             await asyncio.gather(
@@ -192,24 +225,45 @@ class KafkaTopicReader:
             pipe = self._registry.get(self._pipe)
             if pipe is None or pipe.pipe.source != self._source:
                 raise _given_up(assigned, "the pipe has another source now")
-            timed = [
-                (self._with_origin(reading, record, event, in_us), reading.times.at(event.position) or in_us)
-                for record, event in zip(batch, events, strict=True)
-            ]
-            for part in self._pace.slices(timed) if any(event.backfill for event, _ in timed) else [timed]:
-                if backfill := sum(event.backfill for event, _ in part):
+            if catching_up:
+                events = [
+                    self._with_origin(reading, record, event, in_us)
+                    for record, event in zip(batch, events, strict=True)
+                ]
+            times = reading.times.of((event.position for event in events), in_us)
+            paced, acknowledged = catching_up and any(event.backfill for event in events), []
+            every = range(len(events))
+            for part in self._pace.slices(every) if paced else _turns(every):
+                some, at = events[part[0] : part[-1] + 1], times[part[0] : part[-1] + 1]
+                if backfill := sum(event.backfill for event in some) if paced else 0:
                     await self._pace.turn(backfill)
                 if assigned.fenced:  # a partition that is only being revoked finishes its batch
                     raise _given_up(assigned, "it belongs to another member")
-                await self._writer.write(pipe, part, reading.source, reading.run, in_us)
+                async with self._turns:
+                    begun = await self._writer.begin(pipe, some, at, reading.source, reading.run, in_us)
+                    await asyncio.sleep(0)
+                acknowledged.append(begun)
+                if paced:
+                    await begun
         except BaseException:
             reading.run = new_run()  # some records may have been written: whatever follows has gone back
             raise
-        assigned.complete_through(batch[-1].offset)
-        reading.times.forget(batch[-1].offset + 1)
-        self._pace.progress.advance(
-            partition_name(assigned.tp), batch[-1].offset + 1, len(batch), monotonic_s()
-        )
+        written = asyncio.gather(*acknowledged)
+        reading.writing.append(written)
+        assigned.complete_when(written, batch[-1].offset, partial(self._complete, assigned, len(batch)))
+
+    @staticmethod
+    async def _earlier_written(reading: _PartitionReading) -> None:
+        """Wait until few enough batches are being written: a commit has room for few accepted times."""
+        while len(reading.writing) >= _WRITING_BATCHES:
+            await asyncio.wait([reading.writing[0]])
+            reading.writing.popleft()
+
+    def _complete(self, assigned: AssignedPartition, records: int, offset: int) -> None:
+        """Kafka has acknowledged a batch."""
+        assigned.complete_through(offset)
+        self._readings[assigned].times.forget(offset + 1)
+        self._pace.progress.advance(partition_name(assigned.tp), offset + 1, records, monotonic_s())
 
     @staticmethod
     def _with_origin(
@@ -252,12 +306,15 @@ class KafkaTopicReader:
     async def _keep_times(
         self, assigned: AssignedPartition, reading: _PartitionReading, batch: Batch, now: int
     ) -> None:
-        """Commit the accepted time of a batch with the position of its first record, unless it has one."""
+        """Commit the accepted time of a batch with the position that is complete, unless the batch has one."""
+        if reading.first is None:
+            reading.first = batch[0].offset
         if reading.times.at(batch[-1].offset) is not None:
             return
         reading.times.extend(batch[-1].offset + 1, now)
-        first = batch[0].offset
         while True:
+            complete = assigned.offsets.committable
+            first = reading.first if complete is None else complete
             try:
                 await self._consumer.member.commit(
                     {assigned.tp: OffsetAndMetadata(first, reading.times.text_from(first))}
@@ -281,6 +338,10 @@ class KafkaTopicReader:
         await assigned.revoked.wait()
         self._service.health.warn(subject, None)
         raise _given_up(assigned, "it was truncated")
+
+
+def _turns(every: range) -> Iterator[range]:
+    return (every[at : at + _TURN_RECORDS] for at in range(0, len(every), _TURN_RECORDS))
 
 
 async def _pause(assigned: AssignedPartition, why: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+from collections.abc import Iterator
 from typing import Final
 
 from hifi import log, metrics
@@ -44,14 +45,19 @@ class SourcePaces:
         self._partitions = partitions
         self._paces: dict[str, SourcePace] = {}
 
-    def begin(self, pipe: str, declared: Backfill) -> SourcePace:
-        """The pace of a source that is read from now on."""
-        made = self._paces[pipe] = SourcePace(declared)
-        return made
+    @contextlib.contextmanager
+    def reading(self, pipe: str, declared: Backfill) -> Iterator[SourcePace]:
+        """The pace of a source while it is read.
 
-    def end(self, pipe: str) -> None:
-        """A source is not read any more."""
-        if self._paces.pop(pipe, None) is not None:
+        Args:
+            pipe: name.
+            declared: by the pipe.
+        """
+        made = self._paces[pipe] = SourcePace(declared)
+        try:
+            yield made
+        finally:
+            del self._paces[pipe]
             for gauge in _GAUGES:
                 with contextlib.suppress(KeyError):
                     gauge.remove(pipe)

@@ -112,11 +112,12 @@ class SourceTurn:
         if pipe is None or pipe.pipe.source != reader.declared:
             raise Fenced("the pipe has another source now")
         marked = self._backlog.marked(events, remaining, now_us())
-        timed, pace = [(event, accepted_us) for event in marked], reader.pace
-        for part in pace.slices(timed) if any(event.backfill for event in marked) else [timed]:
-            if backfill := sum(event.backfill for event, _ in part):
+        pace, source = reader.pace, partition.encode()
+        for part in pace.slices(marked) if any(event.backfill for event in marked) else [marked]:
+            if backfill := sum(event.backfill for event in part):
                 await pace.turn(backfill)
-            await reader.writer.write(pipe, part, partition.encode(), self._run, now_us())
+            times = [accepted_us] * len(part)
+            await reader.writer.write(pipe, part, times, source, self._run, now_us())
         pace.progress.put(partition, self._backlog.extent, monotonic_s())
         pace.progress.advance(partition, self._backlog.extent.position, len(events), monotonic_s())
 

@@ -25,19 +25,22 @@ async def test_every_source_with_a_backfill_yields_to_the_latest_stage_and_to_sc
     interval = SimpleNamespace(seconds=0.02)
     monkeypatch.setattr(source_paces, "FETCH_INTERVAL", interval)
     paces = SourcePaces(CollectSettings(), 4)
-    filling, live = paces.begin("filling", Backfill(rate=1000)), paces.begin("live", Backfill(rate=1000))
-    await filling.turn(1)
-    paces._adjust(readings(normalize=1.5, enrich=4.0, egest=0.2))
-    assert filling.rate.late == "enrich"
-    assert filling.rate.per_s < 1000 * START
-    assert (live.rate.late, live.rate.per_s) == ("", 1000 * START)
-    slow = filling.rate.per_s
-    paces._adjust(readings(normalize=0.5, enrich=0.9))
-    assert filling.rate.late == ""
-    assert filling.rate.per_s > slow
-    interval.seconds = 0.05
-    paces._adjust(readings(normalize=0.5, enrich=0.9))
-    assert filling.rate.late == CPU
+    with (
+        paces.reading("filling", Backfill(rate=1000)) as filling,
+        paces.reading("live", Backfill(rate=1000)) as live,
+    ):
+        await filling.turn(1)
+        paces._adjust(readings(normalize=1.5, enrich=4.0, egest=0.2))
+        assert filling.rate.late == "enrich"
+        assert filling.rate.per_s < 1000 * START
+        assert (live.rate.late, live.rate.per_s) == ("", 1000 * START)
+        slow = filling.rate.per_s
+        paces._adjust(readings(normalize=0.5, enrich=0.9))
+        assert filling.rate.late == ""
+        assert filling.rate.per_s > slow
+        interval.seconds = 0.05
+        paces._adjust(readings(normalize=0.5, enrich=0.9))
+        assert filling.rate.late == CPU
 
 
 async def test_metrics_have_the_sources_that_are_read() -> None:
@@ -45,9 +48,8 @@ async def test_metrics_have_the_sources_that_are_read() -> None:
         return REGISTRY.get_sample_value("hifi_collect_source_left_seconds", {"pipe": pipe})
 
     paces = SourcePaces(CollectSettings(), 4)
-    paces.begin("metered", Backfill())
-    assert set(paces.reports()) == {"metered"}
-    assert left_s("metered") == 0
-    paces.end("metered")
+    with paces.reading("metered", Backfill()):
+        assert set(paces.reports()) == {"metered"}
+        assert left_s("metered") == 0
     assert paces.reports() == {}
     assert left_s("metered") is None

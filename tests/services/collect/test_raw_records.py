@@ -1,0 +1,57 @@
+"""Records of `raw`: sequences follow each other in each partition, and headers say where an event is from. Pure."""
+
+from hifi.accept.ack_report import PartitionAcks
+from hifi.accept.partitioner import partition_of
+from hifi.event import fields, identity, source_position
+from hifi.pipe.model import Pipe
+from hifi.pipe.revision import PipeVersion
+from hifi_collect.raw_records import raw_records
+from hifi_collect.source_event import SourceEvent
+
+MINUTE_US = 60_000_000
+ACCEPTED_US = 29_400_000 * MINUTE_US
+
+
+def version() -> PipeVersion:
+    source = {"kind": "kafka", "bootstrap": "b:9092", "topic": "t"}
+    declared = {
+        "pipe": "orders",
+        "source": source,
+        "destinations": [{"name": "d", "url": "http://127.0.0.1:9/"}],
+    }
+    return PipeVersion(Pipe.model_validate(declared), 3, 4)
+
+
+def test_events_get_successive_sequences_of_their_partition_and_each_its_own_minute_and_position() -> None:
+    partitions = [PartitionAcks(7), PartitionAcks(8)]
+    partitions[0].next_sequence = 100
+    times_us = [None, ACCEPTED_US - MINUTE_US, ACCEPTED_US - 10 * MINUTE_US]
+    events = [
+        SourceEvent(
+            1000 + at, b"k%d" % (at % 5), b"{}", [("ce_id", b"%d" % at)], times_us[at % 3], backfill=at > 7
+        )
+        for at in range(10)
+    ]
+    accepted = [ACCEPTED_US + at // 5 for at in range(10)]
+    found = raw_records(version(), events, accepted, b"s/0", b"run", 5, partitions, 2 * MINUTE_US)
+    seen = []
+    for partition, own in found.items():
+        first = 100 if partition == 0 else 0
+        assert own.first_sequence == first
+        for at, (record, minute) in enumerate(zip(own.records, own.minutes, strict=True)):
+            position = source_position(record.headers)
+            assert position is not None
+            event = events[position.position - 1000]
+            seen.append(position.position)
+            made = identity(record.headers)
+            assert made.seq == b"%016x:%d" % (partitions[partition].epoch, first + at)
+            assert (record.key, partition_of(event.key, 2)) == (event.key, partition)
+            assert (made.revision, made.barrier) == (4, 3)
+            assert made.accepted_us == accepted[position.position - 1000]
+            near = event.time_us is not None and event.time_us > ACCEPTED_US - 2 * MINUTE_US
+            assert made.minute == minute == ACCEPTED_US // MINUTE_US - near
+            assert (fields(record.headers).get("hifi_origin") == b"backfill") is event.backfill
+            assert (position.run, position.source) == (b"run", b"s/0")
+            assert record.headers[3:] == event.headers
+    assert sorted(seen) == list(range(1000, 1010))
+    assert [one.next_sequence for one in partitions] == [100, 0]
