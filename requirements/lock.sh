@@ -10,9 +10,11 @@ for p in infra ingest collect lake normalize enrich egest retrier observe provis
 "$UV" pip compile "${opts[@]}" "${ours[@]}" --extra mesh cli/pyproject.toml services/observe/pyproject.toml requirements/dev.in -o requirements/all.lock
 "$UV" pip compile "${opts[@]}" -c requirements/all.lock requirements/bench.in -o requirements/bench.lock
 "$UV" pip compile "${opts[@]}" "${ours[@]}" --extra parquet -c requirements/all.lock services/egest/pyproject.toml -o requirements/egest.lock
-for s in ingest collect normalize enrich lake retrier observe provision manage deploy scale; do
+for s in ingest collect normalize enrich lake retrier observe provision manage; do
     "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock "services/$s/pyproject.toml" -o "requirements/$s.lock"
 done
+# One for both, so that their images share the layer.
+"$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock services/deploy/pyproject.toml services/scale/pyproject.toml -o requirements/actors.lock
 "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock infra/pyproject.toml -o requirements/infra.lock
 "$UV" pip compile "${opts[@]}" "${ours[@]}" -c requirements/all.lock cli/pyproject.toml -o requirements/tools.lock
 "$UV" pip compile "${opts[@]}" -c requirements/all.lock requirements/destination.in -o requirements/destination.lock

@@ -92,6 +92,12 @@ class ComposeMesh:
         """Run the command `hifi` inside the network; returns what it prints."""
         return self.compose("run", "--rm", "--no-deps", "-T", "cli", *arguments).stdout
 
+    def executor(self, *change: str) -> list[dict[str, Any]]:
+        """What the executor reports, after a change of a service to a number if one is given."""
+        container = self.containers("deploy")[0]
+        done = run("docker", "exec", container, "/opt/hifi/bin/python", "-c", _EXECUTOR, *change)
+        return list(json.loads(done.stdout))
+
     def crash(self, service: str) -> None:
         """SIGKILL all processes of the first container of a service; Docker's restart policy starts it again."""
         container = self.containers(service)[0]
@@ -107,6 +113,23 @@ class ComposeMesh:
         heads = [json.loads(line) for line in books[0::2]]
         return Counter(head["headers"]["ce-id"] for head in heads if head["path"] == path)
 
+
+_EXECUTOR = """
+import asyncio, json, sys
+import aiohttp
+from hifi_infra.mesh.executor_client import MeshExecutor
+
+async def main():
+    secret = open("/run/secrets/executor_secret").read().strip()
+    async with aiohttp.ClientSession() as session:
+        executor = MeshExecutor(session, "http://executor:9400", secret)
+        if sys.argv[1:]:
+            await executor.scale(sys.argv[1], int(sys.argv[2]), "a test", 0)
+        found = await executor.instances()
+        print(json.dumps([one.json() for ones in found.values() for one in ones]))
+
+asyncio.run(main())
+"""
 
 READY = ("/opt/hifi/bin/python", "-I", "-S", "/opt/hifi/ready.py")
 

@@ -12,6 +12,7 @@ from stack import ROOT, ComposeMesh, inspect, until
 
 from hifi_infra.postgres.server import PASSWORD, USER, PostgresServer
 
+pytestmark = pytest.mark.more  # without containers: tests/services/observe/test_connectors_with_faults.py
 ROWS = 40
 PIPE = """
 pipe: customers

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
 
+pytestmark = pytest.mark.more  # test_mesh.py has the executor's changes without deploy and scale
 MakeSender = Callable[[ComposeMesh], SteadySender]
 SHORTENED = """
 services:
@@ -25,22 +26,6 @@ USER 0:0
 RUN printf '\\nimport os, threading\\nthreading.Timer(6, os._exit, [9]).start()\\n' \\
     >>"$(echo /opt/hifi/lib/python3*/site-packages/hifi_normalize/__main__.py)"
 USER 10001:10001
-"""
-ASK = """
-import asyncio, json, sys
-import aiohttp
-from hifi_infra.mesh.executor_client import MeshExecutor
-
-async def main():
-    secret = open("/run/secrets/executor_secret").read().strip()
-    async with aiohttp.ClientSession() as session:
-        executor = MeshExecutor(session, "http://executor:9400", secret)
-        if sys.argv[1:]:
-            await executor.scale(sys.argv[1], int(sys.argv[2]), "a test", 0)
-        found = await executor.instances()
-        print(json.dumps([one.json() for ones in found.values() for one in ones]))
-
-asyncio.run(main())
 """
 
 
@@ -66,15 +51,8 @@ def releases(tag: str) -> None:
     )
 
 
-def ask(mesh: ComposeMesh, *arguments: str) -> list[dict[str, Any]]:
-    """What the executor reports, after a change if one is named."""
-    container = mesh.containers("deploy")[0]
-    done = run("docker", "exec", container, "/opt/hifi/bin/python", "-c", ASK, *arguments)
-    return list(json.loads(done.stdout))
-
-
 def instances(mesh: ComposeMesh, service: str) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in ask(mesh) if one["service"] == service}
+    return {one["name"]: one for one in mesh.executor() if one["service"] == service}
 
 
 def deployed(mesh: ComposeMesh, service: str) -> dict[str, Any]:
@@ -96,7 +74,7 @@ async def test_egest_grows_and_the_control_plane_removes_what_is_not_needed(
     mesh: ComposeMesh, sender: MakeSender
 ) -> None:
     def grow() -> None:
-        assert len([one for one in ask(mesh, "egest", "3") if one["service"] == "egest"]) == 3
+        assert len([one for one in mesh.executor("egest", "3") if one["service"] == "egest"]) == 3
         until(lambda: all(one["ready"] for one in instances(mesh, "egest").values()), "all are ready")
         assert all(one["rss_bytes"] > 10_000_000 for one in instances(mesh, "egest").values())
         assert len(mesh.containers("egest")) == 3
@@ -164,6 +142,6 @@ async def test_an_executor_that_died_knows_the_highest_token_and_the_release_in_
     mesh.crash("executor")
     until(lambda: mesh.health("executor") == ["healthy"], "the executor is back")
     with pytest.raises(AssertionError, match="is over"):
-        ask(mesh, "egest", "2")
+        mesh.executor("egest", "2")
     folder = run("docker", "exec", mesh.containers("executor")[0], "cat", "/var/lib/executor/executor.json")
     assert json.loads(folder.stdout)["releases"]["normalize"] == "good"

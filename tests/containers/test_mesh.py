@@ -209,6 +209,22 @@ async def test_scaling_up_and_down_under_load_loses_and_repeats_nothing(
     all_arrived_once(mesh, one)
 
 
+async def test_the_executor_adds_and_removes_a_container_under_load(
+    mesh: ComposeMesh, sender: MakeSender
+) -> None:
+    def change(count: int) -> Callable[[], None]:
+        def make() -> None:
+            found = [one for one in mesh.executor("egest", str(count)) if one["service"] == "egest"]
+            assert len(found) == len(mesh.containers("egest")) == count
+            until(lambda: mesh.health("egest") == ["healthy"] * count, "every egest is ready")
+
+        return make
+
+    one = sender(mesh)
+    await one.send_while(in_thread(change(2), change(1)))
+    all_arrived_once(mesh, one)
+
+
 @pytest.mark.more  # without containers: tests of the assignor and the consumer
 async def test_more_instances_than_partitions_are_ready_all_the_same(mesh: ComposeMesh) -> None:
     mesh.up("--no-recreate", "--scale", "retrier=6")

@@ -1,7 +1,7 @@
 """One instance as an executor reports it, with its JSON form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hifi_infra.mesh.health_probe import LOOPBACK
@@ -48,37 +48,15 @@ class ExecutedInstance:
 
     def json(self) -> dict[str, Any]:
         """Its form in the executor's API."""
-        return {
-            "service": self.service,
-            "name": self.name,
-            "host": self.host,
-            "port": self.port,
-            "member": self.member,
-            "ready": self.ready,
-            "release": self.release,
-            "ready_after_s": self.ready_after_s,
-            "restarts": self.restarts,
-            "cpu_s": self.used_s,
-            "rss_bytes": self.rss_bytes,
-        }
+        return asdict(self)
 
 
 def decode(found: Mapping[str, Any]) -> ExecutedInstance:
     """An instance from its form in the executor's API.
 
     Raises:
-        KeyError: it lacks something.
+        TypeError: it lacks something.
     """
     return ExecutedInstance(
-        found["service"],
-        found["name"],
-        found["port"],
-        found["cpu_s"],
-        found["release"],
-        found["ready"],
-        found["ready_after_s"],
-        found["restarts"],
-        found["rss_bytes"],
-        found["member"],
-        found["host"],
+        **{name: found[name] for name in ExecutedInstance.__dataclass_fields__ if name in found}
     )

@@ -138,10 +138,10 @@ class Executor:
                     f"The step {token} is over: step {self._highest_token} has begun since. Take a new step.",
                     title="Fenced",
                 )
-            if token > self._highest_token:
-                self._keep_token(token)
-            self._highest_token = token
             try:
+                if token > self._highest_token:
+                    self._keep_token(token)
+                self._highest_token = token
                 yield
             except Misconfigured as error:
                 raise Problem(400, str(error)) from None
