@@ -40,12 +40,12 @@ def run(
     return done
 
 
-def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
-    """Poll until a condition holds."""
+def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S, every_s: float = 0.5) -> None:
+    """Poll until a condition holds; less often where asking is a program that takes a second of CPU time."""
     end = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
-        time.sleep(0.5)
+        time.sleep(every_s)
 
 
 @dataclass
