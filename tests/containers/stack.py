@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -46,6 +47,17 @@ def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S, ev
     while not holds():
         assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
         time.sleep(every_s)
+
+
+def slow_pipes(folder: Path) -> str:
+    """A copy of the example's pipes with an SLO that a slow machine meets, too: steps wait for a stable stream."""
+    pipes = folder / "pipes"
+    shutil.copytree(ROOT / "examples/compose/pipes", pipes)
+    with (pipes / "orders.yaml").open("a") as file:
+        file.write("\nslo: {p95: 120s}\n")
+    for path in (pipes, *pipes.parents[:3]):
+        path.chmod(0o755)
+    return str(pipes)
 
 
 @dataclass

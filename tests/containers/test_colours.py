@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from stack import ComposeMesh, SteadySender, all_arrived_once, run, until
+from stack import ComposeMesh, SteadySender, all_arrived_once, run, slow_pipes, until
 
 from hifi_infra.ports import free_port
 
@@ -53,9 +53,11 @@ class ColouredMesh(ComposeMesh):
 
 @pytest.fixture(scope="module")
 def mesh(tag: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColouredMesh]:
-    file = tmp_path_factory.mktemp("compose") / "shortened.yaml"
+    folder = tmp_path_factory.mktemp("compose")
+    file = folder / "shortened.yaml"
     file.write_text(SHORTENED)
     env = {
+        "HIFI_PIPES": slow_pipes(folder),
         "HIFI_TAG": tag,
         "HIFI_SECRETS": str(secrets),
         "HIFI_COLOURS": NAME,

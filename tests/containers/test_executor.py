@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
+from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, slow_pipes, until
 
 pytestmark = pytest.mark.more  # test_mesh.py has the executor's changes without deploy and scale
 MakeSender = Callable[[ComposeMesh], SteadySender]
@@ -31,9 +31,10 @@ USER 10001:10001
 
 @pytest.fixture(scope="module")
 def mesh(make_mesh: Callable[..., ComposeMesh], tmp_path_factory: pytest.TempPathFactory) -> ComposeMesh:
-    file = tmp_path_factory.mktemp("compose") / "shortened.yaml"
+    folder = tmp_path_factory.mktemp("compose")
+    file = folder / "shortened.yaml"
     file.write_text(SHORTENED)
-    mesh = make_mesh("executor", str(file), control="hifi-control")
+    mesh = make_mesh("executor", str(file), control="hifi-control", HIFI_PIPES=slow_pipes(folder))
     mesh.up()
     return mesh
 
