@@ -37,6 +37,6 @@ for host in ${KAFKA_HOSTS:-kafka kafka-2 kafka-3 blue-kafka green-kafka control-
 DOCKER_HOST=${DOCKER_HOST:-$("$(dirname "$0")/engine.sh")}
 export DOCKER_HOST
 # As root, for the files to belong to user 10001; it has no network and sees this folder only.
-docker run --rm --network none --read-only --user 0:0 --cap-drop ALL --cap-add CHOWN --cap-add DAC_OVERRIDE \
+docker run --rm --network none --read-only --user 0:0 --cap-drop ALL --cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER \
     --volume "$(cd "$folder" && pwd):/secrets" "hifi-tools:${HIFI_TAG:-latest}" \
     hifi_infra.kafka.make_credentials /secrets/kafka --stream "${HIFI_STREAM:-hifi}" --owner 10001 "${hosts[@]}"

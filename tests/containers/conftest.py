@@ -53,7 +53,8 @@ def secrets(tag: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("secrets")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)
-    run("infra/docker/secrets.sh", str(folder), env={"HIFI_TAG": tag})
+    for _ in range(2):  # the second time everything is kept
+        run("infra/docker/secrets.sh", str(folder), env={"HIFI_TAG": tag})
     return folder
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections import Counter
@@ -40,12 +41,23 @@ def run(
     return done
 
 
-def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
-    """Poll until a condition holds."""
+def until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S, every_s: float = 0.5) -> None:
+    """Poll until a condition holds; less often where asking is a program that takes a second of CPU time."""
     end = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < end, f"not within {within_s:.0f} s: {what}"
-        time.sleep(0.5)
+        time.sleep(every_s)
+
+
+def slow_pipes(folder: Path) -> str:
+    """A copy of the example's pipes with an SLO that a slow machine meets, too: steps wait for a stable stream."""
+    pipes = folder / "pipes"
+    shutil.copytree(ROOT / "examples/compose/pipes", pipes)
+    with (pipes / "orders.yaml").open("a") as file:
+        file.write("\nslo: {p95: 120s}\n")
+    for path in (pipes, *pipes.parents[:3]):
+        path.chmod(0o755)
+    return str(pipes)
 
 
 @dataclass

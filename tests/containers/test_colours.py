@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from stack import ComposeMesh, SteadySender, all_arrived_once, run, until
+from stack import ComposeMesh, SteadySender, all_arrived_once, run, slow_pipes, until
 
 from hifi_infra.ports import free_port
 
@@ -53,9 +53,11 @@ class ColouredMesh(ComposeMesh):
 
 @pytest.fixture(scope="module")
 def mesh(tag: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ColouredMesh]:
-    file = tmp_path_factory.mktemp("compose") / "shortened.yaml"
+    folder = tmp_path_factory.mktemp("compose")
+    file = folder / "shortened.yaml"
     file.write_text(SHORTENED)
     env = {
+        "HIFI_PIPES": slow_pipes(folder),
         "HIFI_TAG": tag,
         "HIFI_SECRETS": str(secrets),
         "HIFI_COLOURS": NAME,
@@ -103,7 +105,7 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
 
     await sender.send_while(
         beside(
-            lambda: until(mesh.stable, "both colours are stable"),
+            lambda: until(mesh.stable, "both colours are stable", every_s=4),
             lambda: mesh.colour("colour", "shift", "green"),
             shares(0),
             lambda: mesh.colour("colour", "split"),
@@ -118,7 +120,7 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
 
 async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, sender: SteadySender) -> None:
     def sleep() -> None:
-        until(mesh.stable, "both colours are stable")
+        until(mesh.stable, "both colours are stable", every_s=4)
         mesh.colour("colour", "sleep", "green")
         assert mesh.running("green") == []
 
@@ -138,7 +140,9 @@ async def test_the_loss_of_a_colour_loses_nothing_that_was_accepted(
         time.sleep(3)
         began = time.monotonic()
         run("docker", "kill", *mesh.running("blue"))
-        until(lambda: mesh.status()["colours"]["green"]["share"] == 10_000, "green has every request")
+        until(
+            lambda: mesh.status()["colours"]["green"]["share"] == 10_000, "green has every request", every_s=1
+        )
         print(f"green has every request after {time.monotonic() - began:.1f} s")
 
     def is_back() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, until
+from stack import ComposeMesh, SteadySender, all_arrived_once, inspect, run, slow_pipes, until
 
 pytestmark = pytest.mark.more  # test_mesh.py has the executor's changes without deploy and scale
 MakeSender = Callable[[ComposeMesh], SteadySender]
@@ -31,9 +31,10 @@ USER 10001:10001
 
 @pytest.fixture(scope="module")
 def mesh(make_mesh: Callable[..., ComposeMesh], tmp_path_factory: pytest.TempPathFactory) -> ComposeMesh:
-    file = tmp_path_factory.mktemp("compose") / "shortened.yaml"
+    folder = tmp_path_factory.mktemp("compose")
+    file = folder / "shortened.yaml"
     file.write_text(SHORTENED)
-    mesh = make_mesh("executor", str(file), control="hifi-control")
+    mesh = make_mesh("executor", str(file), control="hifi-control", HIFI_PIPES=slow_pipes(folder))
     mesh.up()
     return mesh
 
@@ -75,12 +76,14 @@ async def test_egest_grows_and_the_control_plane_removes_what_is_not_needed(
 ) -> None:
     def grow() -> None:
         assert len([one for one in mesh.executor("egest", "3") if one["service"] == "egest"]) == 3
-        until(lambda: all(one["ready"] for one in instances(mesh, "egest").values()), "all are ready")
+        until(
+            lambda: all(one["ready"] for one in instances(mesh, "egest").values()), "all are ready", every_s=2
+        )
         assert all(one["rss_bytes"] > 10_000_000 for one in instances(mesh, "egest").values())
         assert len(mesh.containers("egest")) == 3
 
     def shrink() -> None:
-        until(lambda: len(instances(mesh, "egest")) == 1, "scale has removed two instances")
+        until(lambda: len(instances(mesh, "egest")) == 1, "scale has removed two instances", every_s=4)
         assert len(mesh.containers("egest")) == 1
 
     one = sender(mesh)
@@ -95,6 +98,7 @@ async def test_an_instance_that_died_runs_again_and_is_counted(mesh: ComposeMesh
     until(
         lambda: (found := instances(mesh, "egest")["egest-1"])["restarts"] > before and found["ready"],
         "egest is ready again",
+        every_s=2,
     )
 
 
@@ -112,6 +116,7 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
                     and not found["canary"]
                 ),
                 f"{release} is {state}",
+                every_s=4,
             )
             print(f"{release}: {deployed(mesh, 'normalize')['reason']}; {time.monotonic() - began:.0f} s")
 
@@ -131,7 +136,7 @@ async def test_a_bad_release_is_rolled_back_and_a_good_one_gets_to_every_instanc
 
 def test_a_release_without_an_image_is_refused(mesh: ComposeMesh) -> None:
     mesh.hifi("deploy", "start", "egest", "no-such-tag")
-    until(lambda: deployed(mesh, "egest")["state"] == "refused", "the release is refused")
+    until(lambda: deployed(mesh, "egest")["state"] == "refused", "the release is refused", every_s=4)
     assert "no image hifi-egest:no-such-tag" in deployed(mesh, "egest")["reason"]
     assert len(mesh.containers("egest")) == 1
 

@@ -61,8 +61,10 @@ class ProjectRunner:
         )
 
     async def start(self, setup: ColourSetup, *, beside: bool) -> None:
-        """As `ColourRunner`. What it runs on is said by the files of the project."""
+        """As `ColourRunner`. What it runs on is said by the files of the project, which Compose has started once."""
         del setup, beside
+        if not await self._is_set_up():
+            return
         found = await self._all()
         async with self._answering():
             await asyncio.gather(*(one.start() for one in found))
@@ -86,16 +88,23 @@ class ProjectRunner:
             config = (await one.show())["Config"]
             await one.stop(t=config.get("StopTimeout") or 10)
 
+    async def _is_set_up(self) -> bool:
+        """Whether the jobs of the project have ended; before, Compose starts its containers in their order."""
+        jobs = [one for one in await self._listed() if one["Labels"].get(SERVICE) in _JOBS]
+        return bool(jobs) and all(one["State"] == "exited" for one in jobs)
+
     async def _all(self) -> list[DockerContainer]:
         """Containers of the project that should run.
 
         Raises:
             Retryable: the engine does not answer.
         """
+        return [one for one in await self._listed() if one["Labels"].get(SERVICE) not in _JOBS]
+
+    async def _listed(self) -> list[DockerContainer]:
         filters = orjson.dumps({"label": [f"{PROJECT}={self._project}", f"{ONE_OFF}=False"]}).decode()
         async with self._answering():
-            found = await self._docker.containers.list(all=True, filters=filters)
-        return [one for one in found if one["Labels"].get(SERVICE) not in _JOBS]
+            return await self._docker.containers.list(all=True, filters=filters)
 
     @contextlib.asynccontextmanager
     async def _answering(self) -> AsyncIterator[None]:
