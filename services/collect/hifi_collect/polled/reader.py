@@ -115,10 +115,23 @@ class SourceTurn:
         timed, pace = [(event, accepted_us) for event in marked], reader.pace
         for part in pace.slices(timed) if any(event.backfill for event in marked) else [timed]:
             if backfill := sum(event.backfill for event, _ in part):
-                await pace.turn(backfill)
+                await self._turn_of(backfill)
             await reader.writer.write(pipe, part, partition.encode(), self._run, now_us())
         pace.progress.put(partition, self._backlog.extent, monotonic_s())
         pace.progress.advance(partition, self._backlog.extent.position, len(events), monotonic_s())
+
+    async def _turn_of(self, events: int) -> None:
+        """Wait for the rate of the source; when reading has to end, the batch is completed without waiting."""
+        waits = [
+            asyncio.create_task(self._reader.pace.turn(events)),
+            asyncio.create_task(self._reader.over.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.wait(waits)
 
     def warn(self, subject: str, reason: str | None) -> None:
         """Show a warning about a subject; None removes it."""
