@@ -23,8 +23,8 @@ from polled_objects import PolledFolder
 from polled_table import PolledTable
 from postgres_server import PROGRAMS, PostgresServer
 
-ROWS = 6_000
-BACKFILL = {"rate": "400/s"}
+ROWS = 4_000
+BACKFILL = {"rate": "400/s", "after": "0s"}
 """Slow enough that a shift and a kill meet the sources while they are read."""
 BATCH = 500
 """Events that are announced before they are written, so that a lost colour leaves so many to be read again."""

@@ -112,16 +112,21 @@ class SourceTurn:
         if pipe is None or pipe.pipe.source != reader.declared:
             raise Fenced("the pipe has another source now")
         marked = self._backlog.marked(events, remaining, now_us())
-        timed, pace = [(event, accepted_us) for event in marked], reader.pace
-        for part in pace.slices(timed) if any(event.backfill for event in marked) else [timed]:
+        left, pace = [(event, accepted_us) for event in marked], reader.pace
+        paced = any(event.backfill for event in marked)
+        while left:
+            part = next(pace.slices(left)) if paced else left
             if backfill := sum(event.backfill for event, _ in part):
                 await self._turn_of(backfill)
+            if self.over():
+                part = left  # at once, so that whoever reads next has nothing to write again
             await reader.writer.write(pipe, part, partition.encode(), self._run, now_us())
+            left = left[len(part) :]
         pace.progress.put(partition, self._backlog.extent, monotonic_s())
         pace.progress.advance(partition, self._backlog.extent.position, len(events), monotonic_s())
 
     async def _turn_of(self, events: int) -> None:
-        """Wait for the rate of the source; when reading has to end, the batch is completed without waiting."""
+        """Wait for the rate of the source, at most until reading has to end."""
         waits = [
             asyncio.create_task(self._reader.pace.turn(events)),
             asyncio.create_task(self._reader.over.wait()),
