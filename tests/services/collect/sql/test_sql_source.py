@@ -63,7 +63,7 @@ async def test_a_reader_that_has_to_end_completes_its_batch_however_low_the_rate
 ) -> None:
     async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
         table.add(range(900))
-        await stream.publish(table.pipe(backfill={"rate": "4/s"}))
+        await stream.publish(table.pipe(backfill={"rate": "4/s", "after": "0s"}))
         reading, _ = await stream.start("collect")
         await raw_end.reached(1)
         reading.terminate()
