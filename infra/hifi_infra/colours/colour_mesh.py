@@ -21,6 +21,8 @@ STOP_S: Final = 300.0
 """Longer than all services of a mesh take to drain, one after the other."""
 LOW_S: Final = 150.0
 """Longest time for which a colour that starts gets only the CPU time that the other one leaves, seconds."""
+LOOK_S: Final = 2.0
+"""Time between two looks whether it is ready, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class ColourMesh:
         self._env = {name: value for name, value in os.environ.items() if name != "HIFI_KAFKA"} | dict(env)
         self._control = {"HIFI_CONTROL": control.control, "HIFI_CONTROL_KAFKA": control_kafka}
         self._log = log
-        self._low_until_s = 0.0
+        self._low_until_s = self._look_at_s = 0.0
         self.process = self._made(ColourSetup())
 
     @property
@@ -98,11 +100,15 @@ class ColourMesh:
             await asyncio.to_thread(lower, self.process.pid)
 
     async def adjust_priority(self, *, alone: bool) -> None:
-        """Give it its full share of CPU time when its services are ready, `LOW_S` are over, or no other colour runs."""
-        if not self._low_until_s or not self.process.running:
+        """Give it its full share of CPU time when its services are ready, `LOW_S` are over, or no other colour runs.
+
+        It looks every `LOOK_S`, since looking takes CPU time from the other colour.
+        """
+        now_s = time.monotonic()
+        if not self._low_until_s or not self.process.running or not (alone or now_s >= self._look_at_s):
             return
-        over = alone or time.monotonic() >= self._low_until_s
-        if over or not await waits_for(self.address.folder):
+        self._look_at_s = now_s + LOOK_S
+        if alone or now_s >= self._low_until_s or not await waits_for(self.address.folder):
             await asyncio.to_thread(restore, self.process.pid)
             self._low_until_s = 0
         else:

@@ -61,7 +61,12 @@ async def coloured_meshes(
     pipes = folder / "pipes"
     pipes.mkdir()
     write_pipes(pipes, f"http://127.0.0.1:{ports[2]}/")
-    env = {"HELLO_KEY": "secret", "HIFI_OBSERVE_STABLE_S": "5", "HIFI_ENRICH_DRIVER_MEMORY": "768m"}
+    env = {
+        "HELLO_KEY": "secret",
+        "HIFI_OBSERVE_STABLE_S": "5",
+        "HIFI_ENRICH_DRIVER_MEMORY": "768m",
+        "HIFI_COLLECT_BACKFILL_LAG_S": "60",  # sources are read at their rate on a busy machine, too
+    }
     command = mesh_command("s", pipes, MeshOptions(partitions=2))
     plan = ColouredPlan(folder / "data", "s", (ports[0], ports[1]), command, split_above=split_above, env=env)
     stream = ColouredStream(plan)

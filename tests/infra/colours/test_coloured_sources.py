@@ -6,7 +6,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-import yaml
 from tests.infra.colours.coloured_meshes import Arrivals, coloured_meshes, until
 
 from hifi.control.action import ActionKind
@@ -24,8 +23,8 @@ from polled_objects import PolledFolder
 from polled_table import PolledTable
 from postgres_server import PROGRAMS, PostgresServer
 
-ROWS = 6_000
-BACKFILL = {"rate": "400/s"}
+ROWS = 4_000
+BACKFILL = {"rate": "400/s", "after": "0s"}
 """Slow enough that a shift and a kill meet the sources while they are read."""
 BATCH = 500
 """Events that are announced before they are written, so that a lost colour leaves so many to be read again."""
@@ -34,9 +33,9 @@ UNDER_WAY = 100
 
 
 def declared(pipe: Pipe, name: str, url: str) -> str:
-    """The YAML of a pipe with this name and destination."""
+    """A pipe with this name and destination, as JSON, which is YAML."""
     body = pipe.model_dump(mode="json", exclude_unset=True) | {"pipe": name, "slo": {"p95": "600s"}}
-    return yaml.safe_dump(body | {"destinations": [{"name": "d", "url": url}]})
+    return orjson.dumps(body | {"destinations": [{"name": "d", "url": url}]}).decode()
 
 
 class Rows:

@@ -112,14 +112,32 @@ class SourceTurn:
         if pipe is None or pipe.pipe.source != reader.declared:
             raise Fenced("the pipe has another source now")
         marked = self._backlog.marked(events, remaining, now_us())
-        pace, source = reader.pace, partition.encode()
-        for part in pace.slices(marked) if any(event.backfill for event in marked) else [marked]:
+        left, pace, source = marked, reader.pace, partition.encode()
+        paced = any(event.backfill for event in marked)
+        while left:
+            part = next(pace.slices(left)) if paced else left
             if backfill := sum(event.backfill for event in part):
-                await pace.turn(backfill)
+                await self._turn_of(backfill)
+            if self.over():
+                part = left  # at once, so that whoever reads next has nothing to write again
             times = [accepted_us] * len(part)
             await reader.writer.write(pipe, part, times, source, self._run, now_us())
+            left = left[len(part) :]
         pace.progress.put(partition, self._backlog.extent, monotonic_s())
         pace.progress.advance(partition, self._backlog.extent.position, len(events), monotonic_s())
+
+    async def _turn_of(self, events: int) -> None:
+        """Wait for the rate of the source, at most until reading has to end."""
+        waits = [
+            asyncio.create_task(self._reader.pace.turn(events)),
+            asyncio.create_task(self._reader.over.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.wait(waits)
 
     def warn(self, subject: str, reason: str | None) -> None:
         """Show a warning about a subject; None removes it."""

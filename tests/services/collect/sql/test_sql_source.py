@@ -11,6 +11,8 @@ from polled_reader import RawEnd, assert_each_once, field, take_reader, written
 from polled_table import PolledTable
 from tests.stream_process import readyz
 
+from hifi_collect.polled.reader import MOST_EVENTS
+
 pytestmark = pytest.mark.timeout(400)
 ROWS = 24_000
 
@@ -54,6 +56,23 @@ async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_
         normalized = await stream.read(topics.normalized, lambda found: last <= set(field(found, "name")))
         await assert_each_once(stream, normalized)
         assert log.read_text().count("source-taken-over") >= 3
+
+
+async def test_a_reader_that_has_to_end_completes_its_batch_however_low_the_rate_is_and_no_row_is_read_again(
+    kafka: str, log: Path, table: PolledTable
+) -> None:
+    async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
+        table.add(range(900))
+        await stream.publish(table.pipe(backfill={"rate": "4/s", "after": "0s"}))
+        reading, _ = await stream.start("collect")
+        await raw_end.reached(1)
+        reading.terminate()
+        await asyncio.to_thread(reading.wait)
+        assert await raw_end.count() == MOST_EVENTS
+        await stream.publish(table.pipe())
+        await stream.start("collect")
+        await raw_end.reached(900)
+        assert sorted(field(await stream.all(stream.topics.raw), "id")) == [*range(900)]
 
 
 async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
