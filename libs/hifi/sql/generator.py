@@ -6,8 +6,7 @@ is one expression over `INPUT_COLUMNS`.
 """
 
 import re
-import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -21,6 +20,7 @@ from hifi.pipe.watch.watched_field import (
     WatchedField,
     watch_id,
 )
+from hifi.sql.json_fields import json_fields, let
 from hifi.sql.lookup_key import table_id, text_of, typed
 
 TEXT: Final = "`hifi.text`"
@@ -45,7 +45,6 @@ TIME_FORMATS: Final = {
 """RFC 3339 with microseconds, as normalize writes times."""
 FailureSql: TypeAlias = Callable[[str], str]
 """From the SQL of a failure's text to the SQL of the result in that case."""
-_NONCE: Final = f"end{secrets.token_hex(12)}"
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -87,6 +86,28 @@ class RowPosition:
         return f"{ROWS}[{self.wave}][{self.index}]"
 
 
+class _Values:
+    """The values of a pipe's declared fields and of its lookups' fields.
+
+    Only names that users' SQL refers to are bound: each binding costs about as much as a cast.
+    """
+
+    def __init__(self, values: Sequence[tuple[str, str]], pipe: Pipe) -> None:
+        texts = [text for _, text in user_expressions(pipe)] + [one.field for one in pipe.watch or ()]
+        words = set(_WORD.findall("\n".join(texts)))
+        self._bound = [(name, value) for name, value in values if words.issuperset(_WORD.findall(name))]
+        names = {name for name, _ in self._bound}
+        self._not_bound = {name: value for name, value in values if name not in names}
+
+    def of(self, name: str) -> str:
+        """SQL of the value of a field, of these or derived."""
+        return self._not_bound.get(name, f"`{name}`")
+
+    def bind(self, body: str) -> str:
+        """Bind the names that the body uses."""
+        return _bind_used(self._bound, body)
+
+
 def generate_sql(pipe: Pipe) -> PipeSql:
     """Generate the SQL of a pipe.
 
@@ -99,13 +120,14 @@ def generate_sql(pipe: Pipe) -> PipeSql:
         name: RowPosition(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
     }
     keys = tuple(_lookup_keys(enrich, positions, names) for names in waves)
+    values = _Values(_values(enrich, positions), pipe)
     udf_args = typed_udf_args = None
     if enrich.udf:
-        passed = {name: f"`{name}`" for name in enrich.udf.args}
-        udf_args = _guarded(enrich, positions, lambda _: "null", _json(passed))
-        typed_udf_args = _guarded(enrich, positions, lambda _: "null", _struct(passed))
+        passed = {name: values.of(name) for name in enrich.udf.args}
+        udf_args = _guarded(enrich, positions, values, lambda _: "null", _json(passed))
+        typed_udf_args = _guarded(enrich, positions, values, lambda _: "null", _struct(passed))
     destinations = _destinations(pipe)
-    added = {name: f"`{name}`" for name in _added_in_order(enrich)}
+    added = {name: values.of(name) for name in _added_in_order(enrich)}
     patch = _json(added) if added else "cast(null as string)"
     result = f"named_struct('patch', {patch}, 'to', {destinations}, 'failure', cast(null as string))"
     if enrich.udf:
@@ -116,7 +138,7 @@ def generate_sql(pipe: Pipe) -> PipeSql:
     if fields is None and not (added or conditions or pipe.watch):
         fixed = ",".join(one.name for one in pipe.destinations)
     return PipeSql(
-        fields, keys, udf_args, typed_udf_args, _guarded(enrich, positions, _failed, result), fixed
+        fields, keys, udf_args, typed_udf_args, _guarded(enrich, positions, values, _failed, result), fixed
     )
 
 
@@ -164,16 +186,6 @@ def field_types(enrich: Enrich) -> dict[str, str]:
     return types
 
 
-def let(name: str, value: str, body: str) -> str:
-    """SQL that evaluates `value` once and binds it to `name` in `body`.
-
-    It is an `aggregate` over an empty array that starts with the value and finishes with the body. `transform` would
-    work too, but its type depends on whether an element can be null, so Spark's analysis visits each level of nesting
-    twice: 2^n steps. The line break ends a comment at the end of the user's text.
-    """
-    return f"aggregate(array(), ({value}\n), (`hifi all`, `hifi one`) -> `hifi all`, `{name}` -> {body})"
-
-
 def literal(text: str) -> str:
     """A SQL string literal with any content."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -183,54 +195,48 @@ def literal(text: str) -> str:
 def _fields(enrich: Enrich) -> str | None:
     if not enrich.fields and not enrich.added():
         return None
-    schema = ", ".join(f"`{name}` string" for name in enrich.fields)
-    values = ", ".join(f"`hifi data`.`{name}`" for name in enrich.fields)
-    array = let("hifi data", f"from_json({TEXT}, '{schema}')", f"array({values})") if values else "array('')"
-    valid = f"is_valid_utf8({TEXT}) and startswith(ltrim(' \\t\\r\\n', {TEXT}), '{{')"
-    # Spark's JSON parsers ignore text after the first value. To detect it, the data is wrapped in an array followed by
-    # an unguessable element: after trailing text that element is not the second one, or the array does not parse.
-    wrapped = f"concat('[', {TEXT}, ',{{\"{_NONCE}\":1}}]')"
-    whole = f"try_variant_get(try_parse_json({wrapped}), '$[1].{_NONCE}', 'bigint') = 1"
-    return f"case when {valid} and {whole} then {array} end"
+    return json_fields(TEXT, list(enrich.fields))
 
 
 def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> str:
+    wave = min(positions[name].wave for name in names)
+    values = dict(_values(enrich, {name: one for name, one in positions.items() if one.wave < wave}))
     structs = []
     for name in names:
         lookup = enrich.lookups[name]
         parts = [
-            _key_part(field, lookup.types.get(column, SqlType.STRING)) for field, column in lookup.key.items()
+            _key_part(values[field], lookup.types.get(column, SqlType.STRING))
+            for field, column in lookup.key.items()
         ]
         if len(parts) > 1:
-            parts = [f"concat(length({part}), ':', {part})" for part in parts]
+            parts = [
+                let("hifi part", part, "concat(length(`hifi part`), ':', `hifi part`)") for part in parts
+            ]
         structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(parts)}))")
-    body = f"array({', '.join(structs)})"
-    wave = min(positions[name].wave for name in names)
-    before = {name: position for name, position in positions.items() if position.wave < wave}
-    return _bind(enrich, before, body)
+    return f"array({', '.join(structs)})"
 
 
-def _key_part(field: str, kind: SqlType) -> str:
+def _key_part(value: str, kind: SqlType) -> str:
     """SQL of the event's part of a key as text; `hifi.sql.lookup_key.key_part` makes the table's."""
-    cast = f"cast(`{field}` as {kind.value})"
+    cast = f"cast({value} as {kind.value})"
     return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
 
 
-def _bind(enrich: Enrich, positions: Mapping[str, RowPosition], body: str) -> str:
-    """Bind the declared fields and the lookups' fields that the body or a later binding uses."""
-    bindings = [
+def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> list[tuple[str, str]]:
+    """(name, SQL of the value) of the declared fields and of the fields of the lookups with these positions."""
+    values = [
         (name, f"cast({FIELDS}[{index}] as {kind.value})")
         for index, (name, kind) in enumerate(enrich.fields.items())
     ]
     for name, position in positions.items():
         lookup = enrich.lookups[name]
-        bindings += [
+        values += [
             (field, _looked_up(lookup, field, index, position)) for index, field in enumerate(lookup.fields)
         ]
-    return _bind_used(bindings, body)
+    return values
 
 
-def _bind_used(bindings: list[tuple[str, str]], body: str) -> str:
+def _bind_used(bindings: Sequence[tuple[str, str]], body: str) -> str:
     words = set(_WORD.findall(body))
     for name, value in reversed(bindings):
         if words.issuperset(_WORD.findall(name)):
@@ -249,23 +255,29 @@ def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) ->
     return f"if({position.sql()} is null, cast({text} as {kind.value}), {value})"
 
 
-def _guarded(enrich: Enrich, positions: Mapping[str, RowPosition], failed: FailureSql, body: str) -> str:
+def _guarded(
+    enrich: Enrich,
+    positions: Mapping[str, RowPosition],
+    values: _Values,
+    failed: FailureSql,
+    body: str,
+) -> str:
     """SQL that derives fields and evaluates the body, or fails where something required is missing."""
     required = [
         name
         for name, derived in enrich.derive.items()
         if isinstance(derived, DerivedField) and derived.required
     ]
-    body = _unless([_null(name) for name in required], failed, body)
+    body = _unless([_null(name, f"`{name}`") for name in required], failed, body)
     body = _bind_used([(name, derived_sql(derived)) for name, derived in enrich.derive.items()], body)
-    checks = [_null(name) for name in enrich.required if name in enrich.fields]
+    checks = [_null(name, values.of(name)) for name in enrich.required if name in enrich.fields]
     for name, lookup in enrich.lookups.items():
         if lookup.miss == "dead-letter":
             checks.append(
                 (f"{positions[name].sql()} is null", f"lookup-miss: no row of the lookup {name} matches")
             )
-    checks += [_null(name) for name in enrich.required if name not in enrich.fields]
-    body = _bind(enrich, positions, _unless(checks, failed, body))
+    checks += [_null(name, values.of(name)) for name in enrich.required if name not in enrich.fields]
+    body = values.bind(_unless(checks, failed, body))
     if not enrich.added():
         return body
     not_an_object = "not-an-object: the data is not a JSON object, so no fields can be added to it"
@@ -276,8 +288,8 @@ def _failed(failure: str) -> str:
     return f"named_struct('patch', cast(null as string), 'to', cast(null as string), 'failure', {failure})"
 
 
-def _null(name: str) -> tuple[str, str]:
-    return f"`{name}` is null", f"required-null: the required field {name} is null"
+def _null(name: str, value: str) -> tuple[str, str]:
+    return f"{value} is null", f"required-null: the required field {name} is null"
 
 
 def _unless(checks: list[tuple[str, str]], failed: FailureSql, body: str) -> str:

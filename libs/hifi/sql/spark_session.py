@@ -50,7 +50,8 @@ _TUNING: Final = {
     "spark.sql.streaming.ui.enabled": "false",
     "spark.metrics.appStatusSource.enabled": "false",
     "spark.appStatusStore.diskStoreDir": "",
-    "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM does not compile longer methods: split them instead
+    # Spark's default is 64 KiB, up to which Java can load a method. With a longer one, projections run one by one.
+    "spark.sql.codegen.hugeMethodLimit": "32000",
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -73,6 +74,7 @@ JVM_OPTIONS: Final = (
     "-Xss8m "  # expressions nest deeply, and Spark walks them recursively
     "-XX:+UseSerialGC "  # with few cores its pauses are as short as those of other collectors
     "-XX:TieredStopAtLevel=1 "  # see the setting enrich_compile
+    "-XX:-DontCompileHugeMethods "  # above 8,000 bytes: the method of a real-time plan with four lookups or more
     "-XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true "
     f"-Dlog4j2.configurationFile={LOG4J}"
 )
