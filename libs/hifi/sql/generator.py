@@ -6,7 +6,7 @@ is one expression over `INPUT_COLUMNS`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -86,28 +86,6 @@ class RowPosition:
         return f"{ROWS}[{self.wave}][{self.index}]"
 
 
-class _Values:
-    """The values of a pipe's declared fields and of its lookups' fields.
-
-    Only names that users' SQL refers to are bound: each binding costs about as much as a cast.
-    """
-
-    def __init__(self, values: Sequence[tuple[str, str]], pipe: Pipe) -> None:
-        texts = [text for _, text in user_expressions(pipe)] + [one.field for one in pipe.watch or ()]
-        words = set(_WORD.findall("\n".join(texts)))
-        self._bound = [(name, value) for name, value in values if words.issuperset(_WORD.findall(name))]
-        names = {name for name, _ in self._bound}
-        self._not_bound = {name: value for name, value in values if name not in names}
-
-    def of(self, name: str) -> str:
-        """SQL of the value of a field, of these or derived."""
-        return self._not_bound.get(name, f"`{name}`")
-
-    def bind(self, body: str) -> str:
-        """Bind the names that the body uses."""
-        return _bind_used(self._bound, body)
-
-
 def generate_sql(pipe: Pipe) -> PipeSql:
     """Generate the SQL of a pipe.
 
@@ -120,14 +98,13 @@ def generate_sql(pipe: Pipe) -> PipeSql:
         name: RowPosition(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
     }
     keys = tuple(_lookup_keys(enrich, positions, names) for names in waves)
-    values = _Values(_values(enrich, positions), pipe)
     udf_args = typed_udf_args = None
     if enrich.udf:
-        passed = {name: values.of(name) for name in enrich.udf.args}
-        udf_args = _guarded(enrich, positions, values, lambda _: "null", _json(passed))
-        typed_udf_args = _guarded(enrich, positions, values, lambda _: "null", _struct(passed))
+        passed = {name: f"`{name}`" for name in enrich.udf.args}
+        udf_args = _guarded(enrich, positions, lambda _: "null", _json(passed))
+        typed_udf_args = _guarded(enrich, positions, lambda _: "null", _struct(passed))
     destinations = _destinations(pipe)
-    added = {name: values.of(name) for name in _added_in_order(enrich)}
+    added = {name: f"`{name}`" for name in _added_in_order(enrich)}
     patch = _json(added) if added else "cast(null as string)"
     result = f"named_struct('patch', {patch}, 'to', {destinations}, 'failure', cast(null as string))"
     if enrich.udf:
@@ -138,7 +115,7 @@ def generate_sql(pipe: Pipe) -> PipeSql:
     if fields is None and not (added or conditions or pipe.watch):
         fixed = ",".join(one.name for one in pipe.destinations)
     return PipeSql(
-        fields, keys, udf_args, typed_udf_args, _guarded(enrich, positions, values, _failed, result), fixed
+        fields, keys, udf_args, typed_udf_args, _guarded(enrich, positions, _failed, result), fixed
     )
 
 
@@ -222,6 +199,11 @@ def _key_part(value: str, kind: SqlType) -> str:
     return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
 
 
+def _bind(enrich: Enrich, positions: Mapping[str, RowPosition], body: str) -> str:
+    """Bind the declared fields and the lookups' fields that the body or a later binding uses."""
+    return _bind_used(_values(enrich, positions), body)
+
+
 def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> list[tuple[str, str]]:
     """(name, SQL of the value) of the declared fields and of the fields of the lookups with these positions."""
     values = [
@@ -236,7 +218,7 @@ def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> list[tuple[
     return values
 
 
-def _bind_used(bindings: Sequence[tuple[str, str]], body: str) -> str:
+def _bind_used(bindings: list[tuple[str, str]], body: str) -> str:
     words = set(_WORD.findall(body))
     for name, value in reversed(bindings):
         if words.issuperset(_WORD.findall(name)):
@@ -255,29 +237,23 @@ def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) ->
     return f"if({position.sql()} is null, cast({text} as {kind.value}), {value})"
 
 
-def _guarded(
-    enrich: Enrich,
-    positions: Mapping[str, RowPosition],
-    values: _Values,
-    failed: FailureSql,
-    body: str,
-) -> str:
+def _guarded(enrich: Enrich, positions: Mapping[str, RowPosition], failed: FailureSql, body: str) -> str:
     """SQL that derives fields and evaluates the body, or fails where something required is missing."""
     required = [
         name
         for name, derived in enrich.derive.items()
         if isinstance(derived, DerivedField) and derived.required
     ]
-    body = _unless([_null(name, f"`{name}`") for name in required], failed, body)
+    body = _unless([_null(name) for name in required], failed, body)
     body = _bind_used([(name, derived_sql(derived)) for name, derived in enrich.derive.items()], body)
-    checks = [_null(name, values.of(name)) for name in enrich.required if name in enrich.fields]
+    checks = [_null(name) for name in enrich.required if name in enrich.fields]
     for name, lookup in enrich.lookups.items():
         if lookup.miss == "dead-letter":
             checks.append(
                 (f"{positions[name].sql()} is null", f"lookup-miss: no row of the lookup {name} matches")
             )
-    checks += [_null(name, values.of(name)) for name in enrich.required if name not in enrich.fields]
-    body = values.bind(_unless(checks, failed, body))
+    checks += [_null(name) for name in enrich.required if name not in enrich.fields]
+    body = _bind(enrich, positions, _unless(checks, failed, body))
     if not enrich.added():
         return body
     not_an_object = "not-an-object: the data is not a JSON object, so no fields can be added to it"
@@ -288,8 +264,8 @@ def _failed(failure: str) -> str:
     return f"named_struct('patch', cast(null as string), 'to', cast(null as string), 'failure', {failure})"
 
 
-def _null(name: str, value: str) -> tuple[str, str]:
-    return f"{value} is null", f"required-null: the required field {name} is null"
+def _null(name: str) -> tuple[str, str]:
+    return f"`{name}` is null", f"required-null: the required field {name} is null"
 
 
 def _unless(checks: list[tuple[str, str]], failed: FailureSql, body: str) -> str:
