@@ -53,7 +53,6 @@ class DataFrameBuilder:
         self._task_copies = task_copies
         self._enriched, self._dead_letter = enriched, dead_letter
         self._max_record_bytes = max_record_bytes
-        [self._without_outdated] = catalyst.compile([record_sql.without_outdated()], record_sql.OUTDATED)
 
     def build(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
         """The records to write.
@@ -199,8 +198,6 @@ class DataFrameBuilder:
         frame = frame.withColumn("trimmed", F.expr(record_sql.trimmed()))
         frame = frame.withColumn("merged", F.expr(record_sql.merged()))
         frame = frame.withColumn("failure", F.expr(record_sql.failure(self._max_record_bytes)))
-        frame = frame.withColumn("outdated", F.expr(record_sql.outdated_headers()))
-        frame = frame.withColumn("cleaned", F.when(F.col("outdated").isNotNull(), self._cleaned_headers()))
         return frame.select(
             "key",
             F.expr(record_sql.output_value()).alias("value"),
@@ -208,13 +205,6 @@ class DataFrameBuilder:
             F.expr(record_sql.output_topic(self._enriched, self._dead_letter)).alias("topic"),
             "partition",
         )
-
-    def _cleaned_headers(self) -> Column:
-        """The outdated headers without those of an earlier pass. Each task has its own copy of the expression."""
-        catalyst = self._catalyst
-        row = catalyst.expression(F.struct(F.col("outdated"), F.col("failure").isNotNull()))
-        clean = catalyst.constant(self._without_outdated, EXPRESSION)
-        return catalyst.column(catalyst.call(clean, "eval", record_sql.HEADERS, row))
 
 
 def _fixed_result(to: Column) -> Column:

@@ -13,9 +13,6 @@ HEADERS: Final = "array<struct<key string, value binary>>"
 _REPLACED_HEADERS: Final = (event.HOP, event.REASON, event.DETAIL, event.POINTER)
 """Headers of an earlier pass through the mesh, which a replayed event has. The service that refused it stays on events
 that pass: by it egest knows that the event's offset in `raw` is an old one, so that it is no copy."""
-OUTDATED: Final = f"headers {HEADERS}, failed boolean"
-"""The columns of `without_outdated`: headers, and whether the record is a dead letter."""
-_REST: Final = "slice(headers, 3, size(headers))"
 _WHITE_SPACE: Final = "' \\t\\r\\n'"
 
 
@@ -97,31 +94,14 @@ def output_value() -> str:
     return "if(failure is null, if(result.to = '', cast(null as binary), merged), value)"
 
 
-def outdated_headers() -> str:
-    """SQL of the headers from which `without_outdated` removes some, from `failure`; null where none has to go.
-
-    Only dead letters and replayed events have such headers.
-    """
-    replayed = f"(size(headers) > 2 and startswith(headers[size(headers) - 1].key, '{event.IDENTITY}_'))"
-    return (
-        f"case when failure is null and not {replayed} then null when is_event then {_REST} else headers end"
-    )
-
-
-def without_outdated() -> str:
-    """SQL of `headers` without those of an earlier pass through the mesh, from the columns `OUTDATED`.
-
-    Lambda functions have no generated code, so it does not stand in the plan, which would lose its own.
-    """
-    replaced = ", ".join(literal(name) for name in _REPLACED_HEADERS)
-    return f"filter(headers, h -> h.key not in ({replaced}) and not (failed and h.key = {literal(event.SERVICE)}))"
-
-
 def output_headers() -> str:
-    """SQL of the headers to write, from `cleaned` (`without_outdated` of `outdated_headers`, if any)."""
+    """SQL of the headers to write. Only the headers of dead letters and of replayed events are filtered."""
+    rest = "slice(headers, 3, size(headers))"
+    replayed = f"(size(headers) > 2 and startswith(headers[size(headers) - 1].key, '{event.IDENTITY}_'))"
+    kept = f"if({replayed}, {_filtered(rest)}, {rest})"
     hop = _header(event.HOP, "concat(cast(fetched as string), ';', coalesce(hop[1], ''), ';', result.to)")
-    passed = f"concat(array(headers[0], {hop}), coalesce(cleaned, {_REST}))"
-    return f"if(failure is null, {passed}, {_dead_letter_headers()})"
+    passed = f"concat(array(headers[0], {hop}), {kept})"
+    return f"if(failure is null, {passed}, {_dead_letter_headers(rest)})"
 
 
 def output_topic(enriched: str, dead_letter: str) -> str:
@@ -129,15 +109,21 @@ def output_topic(enriched: str, dead_letter: str) -> str:
     return f"if(failure is null, {literal(enriched)}, {literal(dead_letter)})"
 
 
-def _dead_letter_headers() -> str:
+def _dead_letter_headers(rest: str) -> str:
     first = "slice(headers, 1, if(is_event, 1, 0))"
+    others = _filtered(f"if(is_event, {rest}, headers)", event.SERVICE)
     hop = "if(is_event, concat_ws(';', cast(fetched as string), hop[1]), cast(fetched as string))"
     facts = [
         _header(event.REASON, "substring_index(failure, ': ', 1)"),
         _header(event.DETAIL, "substring(failure, locate(': ', failure) + 2, 1000)"),
         _header(event.SERVICE, "'enrich'"),
     ]
-    return f"concat({first}, array({_header(event.HOP, hop)}), cleaned, array({', '.join(facts)}))"
+    return f"concat({first}, array({_header(event.HOP, hop)}), {others}, array({', '.join(facts)}))"
+
+
+def _filtered(headers: str, *more: str) -> str:
+    replaced = ", ".join(literal(name) for name in (*_REPLACED_HEADERS, *more))
+    return f"filter({headers}, h -> h.key not in ({replaced}))"
 
 
 def _header(name: str, text: str) -> str:

@@ -13,7 +13,6 @@ def test_a_real_time_plan_with_ten_lookups_is_one_generated_method(bench: SparkB
     plan = bench.plan([pipe], {name: [{"code": "x", "name": "y"}] for name in lookups})
     records = bench.catalyst.spark.createDataFrame([], SCHEMA)
     planned = bench.dataframe.build(records, plan)._jdf.queryExecution().executedPlan()
-    assert planned.nodeName().startswith("WholeStageCodegen"), "no projection is left out"
     debug = getattr(bench.catalyst.jvm.org.apache.spark.sql.execution.debug, "package$")
     stages = getattr(debug, "MODULE$").codegenStringSeq(planned)
     assert stages.size() == 1
