@@ -6,7 +6,6 @@ is one expression over `INPUT_COLUMNS`.
 """
 
 import re
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -21,6 +20,7 @@ from hifi.pipe.watch.watched_field import (
     WatchedField,
     watch_id,
 )
+from hifi.sql.json_fields import json_fields, let
 from hifi.sql.lookup_key import table_id, text_of, typed
 
 TEXT: Final = "`hifi.text`"
@@ -45,7 +45,6 @@ TIME_FORMATS: Final = {
 """RFC 3339 with microseconds, as normalize writes times."""
 FailureSql: TypeAlias = Callable[[str], str]
 """From the SQL of a failure's text to the SQL of the result in that case."""
-_NONCE: Final = f"end{secrets.token_hex(12)}"
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -164,16 +163,6 @@ def field_types(enrich: Enrich) -> dict[str, str]:
     return types
 
 
-def let(name: str, value: str, body: str) -> str:
-    """SQL that evaluates `value` once and binds it to `name` in `body`.
-
-    It is an `aggregate` over an empty array that starts with the value and finishes with the body. `transform` would
-    work too, but its type depends on whether an element can be null, so Spark's analysis visits each level of nesting
-    twice: 2^n steps. The line break ends a comment at the end of the user's text.
-    """
-    return f"aggregate(array(), ({value}\n), (`hifi all`, `hifi one`) -> `hifi all`, `{name}` -> {body})"
-
-
 def literal(text: str) -> str:
     """A SQL string literal with any content."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
@@ -183,51 +172,50 @@ def literal(text: str) -> str:
 def _fields(enrich: Enrich) -> str | None:
     if not enrich.fields and not enrich.added():
         return None
-    schema = ", ".join(f"`{name}` string" for name in enrich.fields)
-    values = ", ".join(f"`hifi data`.`{name}`" for name in enrich.fields)
-    array = let("hifi data", f"from_json({TEXT}, '{schema}')", f"array({values})") if values else "array('')"
-    valid = f"is_valid_utf8({TEXT}) and startswith(ltrim(' \\t\\r\\n', {TEXT}), '{{')"
-    # Spark's JSON parsers ignore text after the first value. To detect it, the data is wrapped in an array followed by
-    # an unguessable element: after trailing text that element is not the second one, or the array does not parse.
-    wrapped = f"concat('[', {TEXT}, ',{{\"{_NONCE}\":1}}]')"
-    whole = f"try_variant_get(try_parse_json({wrapped}), '$[1].{_NONCE}', 'bigint') = 1"
-    return f"case when {valid} and {whole} then {array} end"
+    return json_fields(TEXT, list(enrich.fields))
 
 
 def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> str:
+    wave = min(positions[name].wave for name in names)
+    values = dict(_values(enrich, {name: one for name, one in positions.items() if one.wave < wave}))
     structs = []
     for name in names:
         lookup = enrich.lookups[name]
         parts = [
-            _key_part(field, lookup.types.get(column, SqlType.STRING)) for field, column in lookup.key.items()
+            _key_part(values[field], lookup.types.get(column, SqlType.STRING))
+            for field, column in lookup.key.items()
         ]
         if len(parts) > 1:
-            parts = [f"concat(length({part}), ':', {part})" for part in parts]
+            parts = [
+                let("hifi part", part, "concat(length(`hifi part`), ':', `hifi part`)") for part in parts
+            ]
         structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(parts)}))")
-    body = f"array({', '.join(structs)})"
-    wave = min(positions[name].wave for name in names)
-    before = {name: position for name, position in positions.items() if position.wave < wave}
-    return _bind(enrich, before, body)
+    return f"array({', '.join(structs)})"
 
 
-def _key_part(field: str, kind: SqlType) -> str:
+def _key_part(value: str, kind: SqlType) -> str:
     """SQL of the event's part of a key as text; `hifi.sql.lookup_key.key_part` makes the table's."""
-    cast = f"cast(`{field}` as {kind.value})"
+    cast = f"cast({value} as {kind.value})"
     return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
 
 
 def _bind(enrich: Enrich, positions: Mapping[str, RowPosition], body: str) -> str:
     """Bind the declared fields and the lookups' fields that the body or a later binding uses."""
-    bindings = [
+    return _bind_used(_values(enrich, positions), body)
+
+
+def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> list[tuple[str, str]]:
+    """(name, SQL of the value) of the declared fields and of the fields of the lookups with these positions."""
+    values = [
         (name, f"cast({FIELDS}[{index}] as {kind.value})")
         for index, (name, kind) in enumerate(enrich.fields.items())
     ]
     for name, position in positions.items():
         lookup = enrich.lookups[name]
-        bindings += [
+        values += [
             (field, _looked_up(lookup, field, index, position)) for index, field in enumerate(lookup.fields)
         ]
-    return _bind_used(bindings, body)
+    return values
 
 
 def _bind_used(bindings: list[tuple[str, str]], body: str) -> str:

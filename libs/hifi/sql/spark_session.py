@@ -50,7 +50,8 @@ _TUNING: Final = {
     "spark.sql.streaming.ui.enabled": "false",
     "spark.metrics.appStatusSource.enabled": "false",
     "spark.appStatusStore.diskStoreDir": "",
-    "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM does not compile longer methods: split them instead
+    # Spark's default is 64 KiB, up to which Java can load a method. With a longer one, projections run one by one.
+    "spark.sql.codegen.hugeMethodLimit": "32000",
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -69,10 +70,14 @@ _TUNING: Final = {
     "spark.shuffle.service.enabled": "false",
     "spark.cleaner.periodicGC.interval": "10min",
 }
+_COMPILE_HUGE_METHODS: Final = "-XX:-DontCompileHugeMethods"
+"""Java compiles methods above 8,000 bytes too: that of a real-time plan with five lookups has 12,000."""
+_EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 JVM_OPTIONS: Final = (
     "-Xss8m "  # expressions nest deeply, and Spark walks them recursively
     "-XX:+UseSerialGC "  # with few cores its pauses are as short as those of other collectors
     "-XX:TieredStopAtLevel=1 "  # see the setting enrich_compile
+    f"{_COMPILE_HUGE_METHODS} "
     "-XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true "
     f"-Dlog4j2.configurationFile={LOG4J}"
 )
@@ -84,6 +89,15 @@ def task_slots(master: str) -> int | None:
         return None
     match = _LOCAL.fullmatch(master)
     return int(match[1]) if match else (os.cpu_count() or 1) if master == "local[*]" else 1
+
+
+def executor_options(conf: Mapping[str, str]) -> str:
+    """Options of the JVMs of a cluster's executors: those of `conf`, and what generated code needs.
+
+    Args:
+        conf: Spark settings.
+    """
+    return f"{_COMPILE_HUGE_METHODS} {conf.get(_EXECUTOR_OPTIONS, '')}".strip()
 
 
 def start_spark(
@@ -116,7 +130,8 @@ def start_spark(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in {**_TUNING, **own, **conf, **SEMANTICS}.items():
+    java = {_EXECUTOR_OPTIONS: executor_options(conf)}
+    for name, value in {**_TUNING, **own, **conf, **java, **SEMANTICS}.items():
         builder = builder.config(name, value)
     if secret:
         # In a file: the settings of a session become arguments, which a process list shows.

@@ -1,9 +1,9 @@
-"""Temporary folders of Spark."""
+"""Temporary folders and Java options of Spark."""
 
 import os
 from pathlib import Path
 
-from hifi.sql.spark_session import scratch_folder
+from hifi.sql.spark_session import JVM_OPTIONS, executor_options, scratch_folder
 
 
 def test_scratch_folders_are_deleted_with_their_process(tmp_path: Path) -> None:
@@ -16,3 +16,11 @@ def test_scratch_folders_are_deleted_with_their_process(tmp_path: Path) -> None:
         (folder / "x").touch()
         assert not killed.exists()
     assert set(tmp_path.iterdir()) == {living, other}
+
+
+def test_executors_compile_large_methods_as_the_driver_does_whatever_else_is_set() -> None:
+    for conf in ({}, {"spark.executor.extraJavaOptions": "-Xss8m"}):
+        options = executor_options(conf).split()
+        assert "-XX:-DontCompileHugeMethods" in options
+        assert "-XX:-DontCompileHugeMethods" in JVM_OPTIONS.split()
+        assert ("-Xss8m" in options) == bool(conf)
