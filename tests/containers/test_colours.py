@@ -36,7 +36,7 @@ class ColouredMesh(ComposeMesh):
         return self.script("colour", *arguments)
 
     def status(self) -> dict[str, Any]:
-        return dict(json.loads(self.colour("colour", "status", "--json")))
+        return dict(json.loads(self.colour("status", "--json")))
 
     def stable(self) -> bool:
         seen = self.status()["seen"]
@@ -106,11 +106,11 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
     await sender.send_while(
         beside(
             lambda: until(mesh.stable, "both colours are stable", every_s=4),
-            lambda: mesh.colour("colour", "shift", "green"),
+            lambda: mesh.colour("shift", "green"),
             shares(0),
-            lambda: mesh.colour("colour", "split"),
+            lambda: mesh.colour("split"),
             shares(5_000),
-            lambda: mesh.colour("colour", "shift", "blue"),
+            lambda: mesh.colour("shift", "blue"),
             shares(10_000),
         )
     )
@@ -121,10 +121,10 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
 async def test_a_colour_sleeps_without_a_process_and_wakes(mesh: ColouredMesh, sender: SteadySender) -> None:
     def sleep() -> None:
         until(mesh.stable, "both colours are stable", every_s=4)
-        mesh.colour("colour", "sleep", "green")
+        mesh.colour("sleep", "green")
         assert mesh.running("green") == []
 
-    await sender.send_while(beside(sleep, lambda: mesh.colour("colour", "wake", "green")))
+    await sender.send_while(beside(sleep, lambda: mesh.colour("wake", "green")))
     assert mesh.status()["colours"]["green"]["state"] == "dark"
     assert not sender.doubtful
     all_arrived_once(mesh, sender)
@@ -147,7 +147,7 @@ async def test_the_loss_of_a_colour_loses_nothing_that_was_accepted(
 
     def is_back() -> None:
         until(lambda: mesh.running("blue"), "blue is started again")
-        mesh.colour("colour", "wake", "blue")
+        mesh.colour("wake", "blue")
 
     await sender.send_while(beside(lose, is_back))
     print(f"{len(sender.doubtful)} requests without a 202")
