@@ -161,6 +161,8 @@ class SteadySender:
     accepted: set[str] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
     """Ids without a 202: they may or may not have been accepted."""
+    answers: Counter[int] = field(default_factory=Counter)
+    """Number of answers of each status."""
 
     async def send(self, seconds: float) -> None:
         """Send for a number of seconds."""
@@ -193,6 +195,7 @@ class SteadySender:
                 f"{self.url}/v1/pipes/orders/events", json=event, headers=headers
             ) as answer:
                 await answer.read()
+                self.answers[answer.status] += 1
                 (self.accepted if answer.status == 202 else self.doubtful).add(name)
         except (aiohttp.ClientError, TimeoutError):
             self.doubtful.add(name)

@@ -7,21 +7,13 @@ colour that has ended. It tells commands what it sees of a colour, and changes n
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiodocker
-import orjson
 from pydantic import Field
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from hifi.control.colours import NAMES, Colour, ColourState, FrontAddress
-from hifi.errors import Misconfigured, Retryable
-from hifi.http.problem import Problem
 from hifi.http.server import listen, serve
 from hifi.service import Service, run
 from hifi.settings import ServiceSettings
@@ -30,7 +22,8 @@ from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
 from hifi_infra.colours.first_record import first_record
 from hifi_infra.colours.switch import Switch
-from hifi_infra.containers.colour_places import COLOUR, ColourProjects
+from hifi_infra.containers.colour_app import colour_app, kafka_of
+from hifi_infra.containers.colour_places import ColourProjects
 from hifi_infra.containers.front_container import FrontContainer
 from hifi_infra.containers.project_runner import ProjectRunner
 
@@ -77,7 +70,7 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
                 ColourState.DARK,
                 (f"http://{name}-ingest:8080",),
                 f"http://{name}-observe:9200",
-                _kafka(name),
+                kafka_of(name),
             )
             for name in NAMES
         }
@@ -85,7 +78,7 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
         await log.write(first_record(log.newest, addresses, fronts, time.time_ns() // 1_000_000, _BY))
         await log.catch_up()
         service.health.unblock(_KAFKA)
-        await stack.enter_async_context(serve(_app(runners), sock, drain_s=1))
+        await stack.enter_async_context(serve(colour_app(runners), sock, drain_s=1))
         loop = ColourLoop(
             log, runners, [front], lambda by: Switch(settings.kafka, settings.topics, places, by), _BY
         )
@@ -100,34 +93,6 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-
-
-def _kafka(name: str) -> str:
-    return f"{name}-kafka:9092"
-
-
-def _app(runners: Mapping[str, ProjectRunner]) -> Starlette:
-    """What is seen of a colour, for commands inside the network."""
-
-    async def colour(request: Request) -> Response:
-        """One colour."""
-        name = request.path_params["name"]
-        if name not in runners:
-            raise Problem(404, f"There is no colour {name}.")
-        try:
-            runs = await runners[name].is_running()
-            waiting = await runners[name].waits_for()
-        except (Retryable, Misconfigured) as error:
-            raise Problem(503, str(error)) from None
-        seen = {"runs": runs, "waits_for": waiting, "kafka": _kafka(name) if runs else ""}
-        return Response(orjson.dumps(seen), media_type="application/json")
-
-    async def problem(_: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)
-        return error.response()
-
-    handlers: dict[Any, Any] = {Problem: problem}
-    return Starlette(routes=[Route(COLOUR, colour, methods=["GET"])], exception_handlers=handlers)
 
 
 if __name__ == "__main__":

@@ -266,7 +266,7 @@ class ContainerMesh:
                 self._docker.containers.container(one.id).stats(stream=False),
             )
             ready = probe.ready
-            used_s, rss_bytes = _used(stats[0])
+            used_s, rss_bytes = _used(stats[0] if stats else {})
         return ExecutedInstance(
             one.service,
             one.instance,
@@ -294,10 +294,10 @@ class ContainerMesh:
     def _cpu_seconds(self, container: str, used_s: float) -> float:
         """CPU time over all restarts of a container; the engine counts from 0 at each."""
         earlier_s, last_s = self._cpu_s.get(container, (0.0, 0.0))
-        if used_s < last_s:
-            earlier_s += last_s
-        self._cpu_s[container] = (earlier_s, used_s)
-        return earlier_s + used_s
+        if used_s:  # 0: it could not be read
+            earlier_s, last_s = earlier_s + (last_s if used_s < last_s else 0.0), used_s
+            self._cpu_s[container] = (earlier_s, last_s)
+        return earlier_s + last_s
 
     def _release(self, one: ServiceContainer) -> str:
         """What an actor calls the release of a container."""
@@ -322,9 +322,12 @@ class ContainerMesh:
 
 
 def _used(stats: Mapping[str, Any]) -> tuple[float, int]:
-    """CPU time in seconds and resident memory in bytes; cgroups of version 1 call it `rss`, of version 2 `anon`."""
-    memory = stats["memory_stats"].get("stats", {})
-    used_s = stats["cpu_stats"]["cpu_usage"]["total_usage"] / _NANOSECONDS
+    """CPU time in seconds and resident memory in bytes; cgroups of version 1 call it `rss`, of version 2 `anon`.
+
+    The engine leaves out what it cannot read of a container that is ending.
+    """
+    memory = stats.get("memory_stats", {}).get("stats", {})
+    used_s = stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage", 0) / _NANOSECONDS
     return used_s, int(memory.get("total_rss", memory.get("anon", 0)))
 
 

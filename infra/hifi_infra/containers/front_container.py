@@ -44,7 +44,7 @@ class FrontContainer:
             Retryable: it does not answer in time.
         """
         if not await self._place.answers():
-            self._place.prepare(f"0.0.0.0:{_PORT}", shares)
+            self._place.prepare(f"0.0.0.0:{_PORT}", shares, RESOLVER)
             try:
                 async with asyncio.timeout(_START_S):
                     while not await self._place.answers():

@@ -1,0 +1,56 @@
+"""What is seen of two colours in containers, over HTTP for commands inside the network."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hifi.errors import Retryable
+from hifi.http.problem import Problem
+from hifi_infra.containers.colour_places import COLOUR
+
+
+class SeenColour(Protocol):
+    """A colour: see `hifi_infra.containers.project_runner.ProjectRunner`."""
+
+    async def is_running(self) -> bool:
+        """Whether any of its containers runs."""
+
+    async def waits_for(self) -> list[str]:
+        """What it waits for before all of its services are ready."""
+
+
+def kafka_of(name: str) -> str:
+    """Bootstrap servers of the Kafka of a colour."""
+    return f"{name}-kafka:9092"
+
+
+def colour_app(colours: Mapping[str, SeenColour]) -> Starlette:
+    """The API as an ASGI app. It changes nothing.
+
+    Args:
+        colours: by name.
+    """
+
+    async def colour(request: Request) -> Response:
+        """One colour."""
+        name = request.path_params["name"]
+        if name not in colours:
+            raise Problem(404, f"There is no colour {name}.")
+        try:
+            runs, waiting = await colours[name].is_running(), await colours[name].waits_for()
+        except Retryable as error:
+            raise Problem(503, str(error)) from None
+        seen = {"runs": runs, "waits_for": waiting, "kafka": kafka_of(name) if runs else ""}
+        return Response(orjson.dumps(seen), media_type="application/json")
+
+    async def problem(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem)
+        return error.response()
+
+    handlers: dict[Any, Any] = {Problem: problem}
+    return Starlette(routes=[Route(COLOUR, colour, methods=["GET"])], exception_handlers=handlers)

@@ -1,0 +1,62 @@
+"""What commands see of colours in containers, over real HTTP."""
+
+import pytest
+
+from hifi.errors import Misconfigured, Retryable
+from hifi.http import server
+from hifi_infra.colours.new_setup import SetupChange
+from hifi_infra.colours.places import wait_until_ready
+from hifi_infra.containers.colour_app import colour_app
+from hifi_infra.containers.colour_places import ColourProjects
+
+
+class Seen:
+    """Stands in for the containers of a colour."""
+
+    def __init__(self, *waiting: str, runs: bool = True, fails: bool = False) -> None:
+        self.waiting, self.runs, self.fails = list(waiting), runs, fails
+
+    async def is_running(self) -> bool:
+        if self.fails:
+            raise Retryable("the Docker engine does not answer")
+        return self.runs
+
+    async def waits_for(self) -> list[str]:
+        return self.waiting
+
+
+@pytest.fixture
+async def places():
+    colours = {
+        "blue": Seen(),
+        "green": Seen("hifi-green-egest-1: exited", runs=False),
+        "red": Seen(fails=True),
+    }
+    sock = server.listen("127.0.0.1", 0)
+    async with server.serve(colour_app(colours), sock, drain_s=1):
+        yield ColourProjects(f"http://127.0.0.1:{sock.getsockname()[1]}/")
+
+
+async def test_a_colour_is_told_as_it_is(places) -> None:
+    assert (await places.runs("blue"), await places.waits_for("blue")) == (True, [])
+    assert await places.kafka("blue") == "blue-kafka:9092"
+    assert (await places.runs("green"), await places.kafka("green")) == (False, "")
+    await wait_until_ready(places, "blue", 5)
+    with pytest.raises(
+        Retryable, match=r"green is not ready.*hifi-green-egest-1: exited.*docker compose logs"
+    ):
+        await wait_until_ready(places, "green", 0.05)
+
+
+async def test_what_is_not_known_is_not_taken_for_nothing(places) -> None:
+    with pytest.raises(Retryable, match="the Docker engine does not answer"):
+        await places.runs("red")
+    with pytest.raises(Retryable, match="There is no colour pink"):
+        await places.runs("pink")
+    with pytest.raises(Retryable, match="does not answer"):
+        await ColourProjects("http://127.0.0.1:1").kafka("blue")
+
+
+def test_a_colour_in_containers_gets_no_setup_from_a_command() -> None:
+    with pytest.raises(Misconfigured, match="docker compose create"):
+        ColourProjects("http://127.0.0.1:1").check(SetupChange(partitions=8))
