@@ -9,6 +9,8 @@ from typing import Any, Final
 import orjson
 from connector_targets import FolderTarget, TableTarget, Target, TopicTarget
 from enriched_events import PIPE, order, write_enriched
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict
 
 from hifi.event import Record
 from hifi.kafka.producer import Producer
@@ -23,7 +25,7 @@ DESTINATION_EVENTS: Final = 80_000
 BATCH: Final = 500
 """Largest number of events in a write to a destination, of the service and of the loop."""
 DATABASE_URL: Final = "BENCH_DATABASE"
-SOURCES: Final = ("kafka source", "debezium source")
+SOURCES: Final = ("kafka source", "debezium source", "sql source", "objects source")
 DESTINATIONS: Final = (
     "kafka",
     "postgres upsert",
@@ -31,6 +33,11 @@ DESTINATIONS: Final = (
     "objects ndjson",
     "objects parquet",
 )
+SOURCE_TABLE: Final = """
+    CREATE TABLE source_rows AS
+    SELECT number AS id, number % 1000 + 0.5::float8 AS total, repeat('n', 300) AS note
+    FROM generate_series(1, {events}) AS number
+"""
 LIVE: Final = {"rate": 100_000_000, "after": "1h"}
 """How backfill is declared: nothing has a pace."""
 _AT_ONCE: Final = 5000
@@ -75,7 +82,9 @@ class Step:
 
 async def prepare_step(name: str, scene: Scene, topics: Topics) -> Step:
     """Make the stream, declare its pipe, and write the input of a step."""
-    make = _source if name in SOURCES else _destination
+    if name not in SOURCES:
+        return await _destination(name, scene, topics)
+    make = _polled if name in ("sql source", "objects source") else _source
     return await make(name, scene, topics)
 
 
@@ -101,6 +110,44 @@ async def _source(name: str, scene: Scene, topics: Topics) -> Step:
         "collect",
         lambda: TopicTarget(scene.kafka, topics.raw),
         _loop("source_loop.py", kind, scene.kafka, topic, loop_target.topic, str(PARTITIONS)),
+        lambda: loop_target,
+        SOURCE_EVENTS,
+    )
+
+
+async def _polled(name: str, scene: Scene, topics: Topics) -> Step:
+    """From a table or a folder to `raw`."""
+    kind = name.partition(" ")[0]
+    source: dict[str, Any] = {"kind": kind, "backfill": LIVE}
+    if kind == "sql":
+        read = scene.database
+        place = conninfo_to_dict(read)
+        database = {"host": place["host"], "port": place.get("port", 5432), "name": place["dbname"]}
+        password = scene.folder / "password"
+        password.write_text(str(place["password"]))
+        database |= {"user": place["user"], "sslmode": "disable", "password_file": str(password)}
+        source |= {"database": database, "table": "source_rows", "column": "id", "settle": "100ms"}
+        async with await AsyncConnection.connect(read) as connection:
+            await connection.execute("DROP TABLE IF EXISTS source_rows")
+            await connection.execute(SOURCE_TABLE.format(events=SOURCE_EVENTS))
+            await connection.execute("ALTER TABLE source_rows ADD PRIMARY KEY (id)")
+    else:
+        folder = scene.folder / topics.stream / "source"
+        folder.mkdir(parents=True)
+        read = str(folder)
+        source |= {"folder": read, "format": "ndjson", "settle": "0s"}
+        (folder / "orders.ndjson").write_bytes(b"\n".join(map(order, range(SOURCE_EVENTS))))
+    await _declare(scene, topics, source, {"name": "nowhere", "url": "http://127.0.0.1:9/"})
+    loop_target, progress = (
+        TopicTarget(scene.kafka, f"{topics.stream}-{end}") for end in ("loop", "progress")
+    )
+    await loop_target.create(PARTITIONS)
+    await progress.create(1)
+    arguments = kind, scene.kafka, read, loop_target.topic, str(PARTITIONS), progress.topic
+    return Step(
+        "collect",
+        lambda: TopicTarget(scene.kafka, topics.raw),
+        _loop("polled_loop.py", *arguments),
         lambda: loop_target,
         SOURCE_EVENTS,
     )

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from aiokafka.errors import OutOfOrderSequenceNumber
 
 from hifi.errors import Overloaded, Rejected, Unacknowledged
 from hifi.event import Record
+from hifi.kafka import producer as producer_module
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
 from hifi_infra.kafka.cluster import KafkaCluster
 
@@ -53,6 +55,26 @@ def record(number: int, size: int = 0) -> Record:
 async def cluster(tmp_path: Path) -> AsyncIterator[KafkaCluster]:
     async with KafkaCluster(tmp_path / "kafka") as one:
         yield one
+
+
+async def test_a_full_batch_does_not_wait_for_the_next_round_and_a_small_one_does(
+    kafka: str, topic: "object", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await topic(partitions=2)  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    hour_s = 3600.0
+    monkeypatch.setattr(producer_module, "FETCH_INTERVAL", SimpleNamespace(seconds=hour_s))
+    await producer.send_and_wait(name, 0, [record(0)])  # the next round is an hour away
+    small = producer.send(name, 0, [record(1)])
+    await asyncio.wait([small.acknowledged], timeout=1)
+    assert not small.acknowledged.done()
+    full = [producer.send(name, 1, [record(number, MAX_BATCH_BYTES // 4)]) for number in range(2, 12)]
+    async with asyncio.timeout(60):
+        await asyncio.gather(small.acknowledged, *(one.acknowledged for one in full[:8]))
+    assert [int(value) for value in await stored(kafka, name)] == [0, 1]
+    assert [int(value) for value in await stored(kafka, name, 1)][:8] == [*range(2, 10)]
+    await producer.stop(timeout_s=0)
 
 
 async def test_records_arrive_in_order_over_several_batches(kafka: str, topic: "object") -> None:

@@ -9,8 +9,6 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from aiohttp import web
-from standardwebhooks import Webhook
 
 from hifi import event
 from hifi.clock import now_us
@@ -19,9 +17,8 @@ from hifi.kafka.admin import create_topics
 from hifi.topics import Topics, parse_tiers
 
 sys.path.insert(0, str(Path(__file__).parent))
+from owner_webhook import SECRET, hook
 from stream_double import Stream, new_stream
-
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 @pytest.fixture
@@ -162,24 +159,11 @@ async def eighty(stream: Stream, minute: int) -> None:
 
 async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) -> None:
     posted: list[dict[str, Any]] = []
-
-    async def take(request: web.Request) -> web.Response:
-        posted.append(Webhook(SECRET).verify(await request.read(), dict(request.headers)))
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_post("/", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
     minute = past_minute() + 1
     await stream.events(0, minute, 10, lose={"normalized": [1]})
     await stream.commit(0)
-    hook = {"observe_webhook": f"http://127.0.0.1:{port}/", "observe_webhook_secret": SECRET}
-    hook |= {"observe_url": "https://observe.example/"}
-    async with stream.observing(**hook) as (_, url):
+    own = {"observe_webhook_secret": SECRET, "observe_url": "https://observe.example/"}
+    async with hook(posted) as webhook, stream.observing(observe_webhook=webhook, **own) as (_, url):
         body = await until(
             url, "/api/v1/alarms", lambda body: any(one["kind"] == "loss" for one in body["active"])
         )
@@ -192,7 +176,6 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
     (told,) = [one for one in posted if one["data"]["kind"] == "loss"]
     assert told["type"] == "hifi.alarm.started"
     assert told["data"]["runbook"] == "https://observe.example/runbooks#loss"
-    await runner.cleanup()
 
 
 async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: Stream) -> None:

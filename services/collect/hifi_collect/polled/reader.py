@@ -21,8 +21,10 @@ from hifi_collect.run import new_run
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import SourceEvent
 
-MOST_EVENTS: Final = 500
-"""Largest number of events of a batch."""
+MOST_EVENTS: Final = 5000
+"""Largest number of events of a batch: each one waits for a transaction that writes its progress, and for `raw`."""
+_TURN_EVENTS: Final = 250
+"""Events that are worked on before anything else gets a turn."""
 _RETRY_S: Final = 1.0
 _RETRIES_S: Final = (1.0, 1.0, 2.0, 5.0, 10.0)
 """Waits while a source does not answer, seconds."""
@@ -112,7 +114,7 @@ class SourceTurn:
         if pipe is None or pipe.pipe.source != reader.declared:
             raise Fenced("the pipe has another source now")
         marked = self._backlog.marked(events, remaining, now_us())
-        left, pace, source = marked, reader.pace, partition.encode()
+        left, pace, source, acknowledged = marked, reader.pace, partition.encode(), []
         paced = any(event.backfill for event in marked)
         while left:
             part = next(pace.slices(left)) if paced else left
@@ -120,9 +122,16 @@ class SourceTurn:
                 await self._turn_of(backfill)
             if self.over():
                 part = left  # at once, so that whoever reads next has nothing to write again
-            times = [accepted_us] * len(part)
-            await reader.writer.write(pipe, part, times, source, self._run, now_us())
             left = left[len(part) :]
+            for at in range(0, len(part), _TURN_EVENTS):
+                some = part[at : at + _TURN_EVENTS]
+                times = [accepted_us] * len(some)
+                begun = await reader.writer.begin(pipe, some, times, source, self._run, now_us())
+                acknowledged.append(begun)
+                await asyncio.sleep(0)
+            if backfill:
+                await begun
+        await asyncio.gather(*acknowledged)
         pace.progress.put(partition, self._backlog.extent, monotonic_s())
         pace.progress.advance(partition, self._backlog.extent.position, len(events), monotonic_s())
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -31,9 +32,9 @@ class FolderStore:
         """The content of a file, durable from now on; None: it does not exist."""
         return await asyncio.to_thread(self._read, self._root / path)
 
-    async def create(self, path: str, content: bytes) -> bool:
+    async def create(self, path: str, encode: Callable[[], bytes]) -> bool:
         """Create a file unless it exists."""
-        return await asyncio.to_thread(self._create, self._root / path, content)
+        return await asyncio.to_thread(self._create, self._root / path, encode)
 
     def _read(self, file: Path) -> bytes | None:
         try:
@@ -45,7 +46,8 @@ class FolderStore:
             raise Retryable(f"the file {file} cannot be read: {error.strerror}") from error
         return content
 
-    def _create(self, file: Path, content: bytes) -> bool:
+    def _create(self, file: Path, encode: Callable[[], bytes]) -> bool:
+        content = encode()
         temporary = file.parent / f".{file.name}.{uuid.uuid4().hex}{TEMPORARY}"
         try:
             self._make_folder(file.parent)

@@ -8,6 +8,7 @@ whoever writes it and however late.
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from hifi_egest.objects.formats import ObjectFormat, read_offsets
@@ -43,8 +44,8 @@ class ObjectLog:
         """Write those rows that are not written yet, as one object."""
         async with self._lock:
             while missing := [row for row in rows if row.offset not in self._written]:
-                content = await asyncio.to_thread(self._form.encode, missing)
-                if await self._store.create(self._object(self._next), content):
+                encode = partial(self._form.encode, missing)
+                if await self._store.create(self._object(self._next), encode):
                     self._written.add(row.offset for row in missing)
                     self._next += 1
                     return

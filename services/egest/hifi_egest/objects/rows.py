@@ -70,6 +70,8 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
 def _value(name: str, column: ObjectColumn, value: Any) -> Any:
     if value is None or type(value) is _EXACT[column.type]:
         return value
+    if type(value) is float and column.type == "double" and math.isfinite(value):
+        return value
     if not _FITS[column.type](value):
         kind = {bool: "boolean", int: "integer", float: "number", str: "text"}.get(
             type(value), type(value).__name__

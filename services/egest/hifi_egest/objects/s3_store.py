@@ -1,5 +1,8 @@
 """Objects of an S3-compatible bucket."""
 
+import asyncio
+from collections.abc import Callable
+
 import obstore
 from obstore import exceptions
 
@@ -34,8 +37,9 @@ class BucketStore:
         except exceptions.BaseError as error:
             raise Retryable(f"the bucket {self._bucket}: {first_line(error)}") from error
 
-    async def create(self, path: str, content: bytes) -> bool:
+    async def create(self, path: str, encode: Callable[[], bytes]) -> bool:
         """Create an object unless it exists."""
+        content = await asyncio.to_thread(encode)
         try:
             await obstore.put_async(self._store, path, content, mode="create", use_multipart=False)
         except exceptions.AlreadyExistsError:

@@ -1,5 +1,6 @@
 """What a writer needs of a folder or a bucket."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -13,8 +14,12 @@ class ObjectStore(Protocol):
             Retryable: the store does not answer, or refuses it.
         """
 
-    async def create(self, path: str, content: bytes) -> bool:
+    async def create(self, path: str, encode: Callable[[], bytes]) -> bool:
         """Create an object, durably, unless one of this path exists.
+
+        Args:
+            path: of the object.
+            encode: makes the content; it takes a while, and runs in another thread.
 
         Returns:
             Whether it was created now.

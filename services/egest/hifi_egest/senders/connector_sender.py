@@ -10,17 +10,15 @@ from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.connectors.installed import read_settings
 from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.errors import HifiError, Misconfigured, Rejected, Unacknowledged
-from hifi.event import CE_PREFIX, CONTENT_TYPE, hop
 from hifi.pipe.limit_check import secrets
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.transform import Transform, compile_transform
-from hifi_egest.dedup.lineage import RAW_LINE
 from hifi_egest.delivery.delivery import Attempt, Delivery
 from hifi_egest.delivery.outbound_request import OutboundRequest
-from hifi_egest.delivery.partition import RETRY_OUT
 from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
 from hifi_egest.policy.outcome import DeadLettered, SplitBatch
+from hifi_egest.senders.outbound_events import outbound_event
 from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest, Unsendable
 
 WRITTEN: Final = 200
@@ -114,7 +112,7 @@ class ConnectorSender:
         rejected: list[tuple[Delivery, DeadLettered]] = []
         for delivery in request.deliveries:
             try:
-                events.append(self._event(delivery))
+                events.append(outbound_event(delivery, self._transform))
             except Rejected as why:
                 rejected.append((delivery, DeadLettered(why.reason, why.detail)))
         if rejected:
@@ -164,34 +162,6 @@ class ConnectorSender:
                 "write-failed", f"the kind {self._destination.kind} fails with {name}; see the log"
             )
         return Answer(WRITTEN)
-
-    def _event(self, delivery: Delivery) -> OutboundEvent:
-        record = delivery.event.record
-        attributes: dict[str, str] = {}
-        content_type = "application/json"
-        for name, value in record.headers:
-            if name.startswith(CE_PREFIX):
-                attributes[name[len(CE_PREFIX) :]] = value.decode("utf-8", "replace")
-            elif name == CONTENT_TYPE and self._transform is None:
-                content_type = value.decode("utf-8", "replace")
-        data = record.value or b""
-        if self._transform is not None:
-            data = self._transform(data)
-        event = delivery.event
-        # The offset in `raw`, not the record's: a retry comes with the position of its first delivery.
-        offset = event.rank if event.line == RAW_LINE else hop(record.headers).raw
-        partition = event.partition
-        retried = partition.source == RETRY_OUT
-        return OutboundEvent(
-            data,
-            content_type,
-            attributes,
-            record.key,
-            partition.number,
-            offset,
-            event.accepted_us,
-            retried,
-        )
 
     # The writer
 

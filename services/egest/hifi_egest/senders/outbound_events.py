@@ -1,0 +1,46 @@
+"""A delivery as the event that the writer of a destination's kind gets. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from hifi.connectors.kind import OutboundEvent
+from hifi.event import CE_PREFIX, CONTENT_TYPE, hop
+from hifi.pipe.transform import Transform
+from hifi_egest.dedup.lineage import RAW_LINE
+from hifi_egest.delivery.delivery import Delivery
+from hifi_egest.delivery.partition import RETRY_OUT
+
+_JSON: Final = "application/json"
+_PREFIX: Final = len(CE_PREFIX)
+
+
+def outbound_event(delivery: Delivery, transform: Transform | None) -> OutboundEvent:
+    """The event of a delivery.
+
+    Args:
+        delivery: to write.
+        transform: of the destination; its result is JSON. None: the data is written as it is.
+
+    Raises:
+        Rejected: the transform has no result.
+    """
+    event = delivery.event
+    record = event.record
+    headers: Sequence[tuple[str, bytes]] = record.headers
+    attributes: dict[str, str] = {}
+    content_type = _JSON
+    for name, value in headers:
+        if name.startswith(CE_PREFIX):
+            attributes[name[_PREFIX:]] = value.decode("utf-8", "replace")
+        elif transform is None and name == CONTENT_TYPE:
+            content_type = value.decode("utf-8", "replace")
+    data: bytes = record.value or b""
+    if transform is not None:
+        data = transform(data)
+    # The offset in `raw`, not the record's: a retry comes with the position of its first delivery.
+    offset = event.rank if event.line == RAW_LINE else hop(headers).raw
+    partition = event.partition
+    retried = partition.source == RETRY_OUT
+    return OutboundEvent(
+        data, content_type, attributes, record.key, partition.number, offset, event.accepted_us, retried
+    )
