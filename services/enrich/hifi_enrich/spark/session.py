@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -13,6 +14,10 @@ from hifi.pipe.model import QueryTrigger, Trigger
 from hifi.sql.spark_session import GENERATED, INTERPRETED, JVM_OPTIONS, start_spark, task_slots
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.class_archive import archive_options, archive_path
+
+_SHORT_METHODS: Final = {"spark.sql.codegen.hugeMethodLimit": "8000"}
+"""With the second compiler, a longer plan runs one projection at a time: longer methods were measured with the first
+compiler only."""
 
 
 def resolve_master(master: str, partitions: int, trigger: Trigger) -> str:
@@ -102,6 +107,7 @@ def start_session(
         # Kafka's client fetches access tokens only from the endpoints that this property names.
         java_options += f" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_url}"
     conf = {
+        **(_SHORT_METHODS if settings.enrich_compile == "throughput" else {}),
         # Plans and logs show the options of sources and sinks, which hold Kafka's credentials.
         "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|password|secret",
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
