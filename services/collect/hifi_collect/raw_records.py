@@ -6,7 +6,7 @@ from typing import Final
 from hifi.accept.ack_report import PartitionAcks
 from hifi.accept.partitioner import partition_of
 from hifi.clock import MICROSECONDS
-from hifi.event import BACKFILL, HOP, IDENTITY, POSITION, Record, identity_prefix
+from hifi.event import BACKFILL, HOP, IDENTITY, Record, SourcePosition, identity_prefix, position_header
 from hifi.pipe.revision import PipeVersion
 from hifi_collect.source_event import SourceEvent
 
@@ -89,7 +89,7 @@ def raw_records(
             own = found[partition] = RawRecords(partitions[partition])
         revision = rollout.next if rollout is not None and rollout.gets(key) else pipe
         minute = minute_of(event.time_us, at_us, tolerance_us)
-        position = POSITION, b"%b;%d;%b" % (run, event.position, source)
+        position = position_header(SourcePosition(run, event.position, source))
         own.add(event, revision, at_us, minute, hop, position)
     return found
 

@@ -33,22 +33,6 @@ class RawWriter:
         self._partitions = reporter.partitions
         self._tolerance_us = int(tolerance_s * MICROSECONDS)
 
-    async def write(
-        self,
-        pipe: PipeVersion,
-        events: Sequence[SourceEvent],
-        accepted_us: Sequence[int],
-        source: bytes,
-        run: bytes,
-        in_us: int,
-    ) -> None:
-        """Write events and return when Kafka has acknowledged all of them; see `begin`.
-
-        Raises:
-            Overloaded, Unacknowledged: the producer was stopped.
-        """
-        await (await self.begin(pipe, events, accepted_us, source, run, in_us))
-
     async def begin(
         self,
         pipe: PipeVersion,

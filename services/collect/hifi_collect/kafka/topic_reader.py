@@ -257,7 +257,7 @@ class KafkaTopicReader:
         """Wait until few enough batches are being written: a commit has room for few accepted times."""
         while len(reading.writing) >= _WRITING_BATCHES:
             await asyncio.wait([reading.writing[0]])
-            reading.writing.popleft()
+            reading.writing.popleft().result()  # nothing is written after a batch that was not
 
     def _complete(self, assigned: AssignedPartition, records: int, offset: int) -> None:
         """Kafka has acknowledged a batch."""
