@@ -49,6 +49,7 @@ def colour_app(colours: Mapping[str, SeenColour]) -> Starlette:
         return Response(orjson.dumps(seen), media_type="application/json")
 
     async def problem(_: Request, error: Exception) -> Response:
+        """A `Problem` as a response."""
         assert isinstance(error, Problem)
         return error.response()
 

@@ -43,6 +43,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     destinations = DestinationFollower(settings.kafka, topics, settings.instance)
 
     def publish_state(name: DestinationName, change: StateChange) -> None:
+        """Write the new state of a destination's circuit breaker or parking for observe."""
         outbox.put(topics.destinations, 0, [state_record(name, change)], lambda: None)
 
     resources = LaneResources(
