@@ -12,8 +12,10 @@ from hifi.control.action import ActionKind
 from hifi.control.colours import WHOLE_SHARE
 from hifi.pipe.model import Pipe
 from hifi.topics import Topics
+from hifi_collect.polled.reader import MOST_EVENTS
 from hifi_infra.colours.colour_mesh import waits_for
 from hifi_infra.colours.coloured_stream import ColouredStream
+from hifi_infra.colours.places import ColourFolders
 from hifi_infra.colours.switch import Switch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "services" / "collect" / "sql"))
@@ -26,8 +28,6 @@ from postgres_server import PROGRAMS, PostgresServer
 ROWS = 4_000
 BACKFILL = {"rate": "400/s", "after": "0s"}
 """Slow enough that a shift and a kill meet the sources while they are read."""
-BATCH = 500
-"""Events that are announced before they are written, so that a lost colour leaves so many to be read again."""
 UNDER_WAY = 100
 """Requests of egest to one destination that were under way or not recorded yet when it was killed."""
 
@@ -60,7 +60,7 @@ class Rows:
 def switch_of(stream: ColouredStream) -> Switch:
     plan = stream.plan
     folders = {one: plan.folder(one) for one in stream.meshes}
-    return Switch(stream.cluster.bootstrap, Topics(plan.stream), folders, "test")
+    return Switch(stream.cluster.bootstrap, Topics(plan.stream), ColourFolders(folders), "test")
 
 
 @pytest.mark.more
@@ -104,4 +104,4 @@ async def test_each_row_arrives_once_over_a_shift_and_at_most_a_batch_is_repeate
         repeated = [name for name, count in arrivals.counts.items() if count > 1]
         print(f"{len(repeated)} of {len(arrivals.counts)} rows arrived more than once")
         assert max(arrivals.counts.values()) <= 2
-        assert len(repeated) <= 2 * (BATCH + UNDER_WAY)
+        assert len(repeated) <= 2 * (MOST_EVENTS + UNDER_WAY)

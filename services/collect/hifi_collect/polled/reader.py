@@ -21,7 +21,7 @@ from hifi_collect.run import new_run
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import SourceEvent
 
-MOST_EVENTS: Final = 5000
+MOST_EVENTS: Final = 2000
 """Largest number of events of a batch: each one waits for a transaction that writes its progress, and for `raw`."""
 _TURN_EVENTS: Final = 250
 """Events that are worked on before anything else gets a turn."""
