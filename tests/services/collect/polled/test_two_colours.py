@@ -24,7 +24,9 @@ from hifi_collect.polled.reader import MOST_EVENTS
 from hifi_infra.kafka.cluster import KafkaCluster
 
 pytestmark = pytest.mark.timeout(400)
-ROWS = 4_000
+ROWS = 4 * MOST_EVENTS
+BACKFILL = {"rate": f"{MOST_EVENTS}/s", "after": "0s"}
+"""Slow enough that a shift and a kill meet the sources while they are read."""
 
 
 class TwoColours:
@@ -100,7 +102,8 @@ async def two_colours(
             await publish(blue.kafka, blue.topics, [stream_record(PARTITIONS)])
             colours = TwoColours(blue, green)
             await create_topics(kafka, colours.control, partitions=1, replication=1)
-            pipes = (table.pipe(), folder.pipe().model_copy(update={"pipe": "files"}))
+            files = folder.pipe(backfill=BACKFILL).model_copy(update={"pipe": "files"})
+            pipes = (table.pipe(backfill=BACKFILL), files)
             for stream in (blue, green):
                 await publish(stream.kafka, stream.topics, [pipe_record(pipe) for pipe in pipes])
             yield colours

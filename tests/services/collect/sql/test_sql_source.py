@@ -61,8 +61,9 @@ async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_
 async def test_a_reader_that_has_to_end_completes_its_batch_however_low_the_rate_is_and_no_row_is_read_again(
     kafka: str, log: Path, table: PolledTable
 ) -> None:
+    rows = MOST_EVENTS + 400
     async with collected_stream(kafka, log) as stream, RawEnd(stream) as raw_end:
-        table.add(range(900))
+        table.add(range(rows))
         await stream.publish(table.pipe(backfill={"rate": "4/s", "after": "0s"}))
         reading, _ = await stream.start("collect")
         await raw_end.reached(1)
@@ -71,8 +72,8 @@ async def test_a_reader_that_has_to_end_completes_its_batch_however_low_the_rate
         assert await raw_end.count() == MOST_EVENTS
         await stream.publish(table.pipe())
         await stream.start("collect")
-        await raw_end.reached(900)
-        assert sorted(field(await stream.all(stream.topics.raw), "id")) == [*range(900)]
+        await raw_end.reached(rows)
+        assert sorted(field(await stream.all(stream.topics.raw), "id")) == [*range(rows)]
 
 
 async def test_a_row_of_a_transaction_that_commits_late_is_not_passed_over(
