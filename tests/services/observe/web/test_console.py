@@ -329,6 +329,7 @@ async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: s
         )
         await tell(remaining=0, backfill=False)
         await expect(shown.locator('[data-is="state"]')).to_have_text("live", timeout=15_000)
+        await page.goto("about:blank")  # the page must not ask a server that has ended
 
 
 async def test_times_are_in_the_viewers_zone_with_utc_as_the_tooltip(kafka: str) -> None:
