@@ -90,6 +90,8 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
                     await asyncio.wait_for(service.stopping.wait(), 1)
                 if front.running:
                     service.health.unblock(_FRONT)
+                if following.done():
+                    following.result()  # an error that it does not expect ends the service, and is told
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Final
 
 import aiodocker
@@ -74,10 +74,13 @@ class ProjectRunner:
     async def stop(self) -> None:
         """As `ColourRunner`: service by service in the order of an event's path, Kafka last."""
         async with self._answering():
-            found = await self._all()
-            for service in (*FLOW, *_others(found), _KAFKA):
-                ending = [one for one in found if one["Labels"].get(SERVICE) == service]
-                await asyncio.gather(*(self._stop(one) for one in ending))
+            running: dict[str, list[DockerContainer]] = {}
+            for (
+                one
+            ) in await self._all():  # what `show` reads of a container later has no labels at this place
+                running.setdefault(one["Labels"][SERVICE], []).append(one)
+            for service in (*FLOW, *sorted(running.keys() - {*FLOW, _KAFKA}), _KAFKA):
+                await asyncio.gather(*(self._stop(one) for one in running.get(service, ())))
         logger.info("colour-stopped", project=self._project)
 
     async def adjust_priority(self, *, alone: bool) -> None:
@@ -112,12 +115,6 @@ class ProjectRunner:
             yield
         except (aiodocker.DockerError, aiohttp.ClientError, OSError, TimeoutError) as error:
             raise Retryable(f"the Docker engine refuses or does not answer: {error!r}") from error
-
-
-def _others(found: Iterable[DockerContainer]) -> list[str]:
-    """Services of a project besides those of the path and Kafka."""
-    known = {*FLOW, _KAFKA}
-    return sorted({one["Labels"][SERVICE] for one in found} - known)
 
 
 def _health(status: str) -> str:
