@@ -169,7 +169,7 @@ async def wake(
     reason: Reason = "a person asks for it",
     within: Within = 600,
     partitions: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--partitions",
             min=1,
@@ -177,7 +177,7 @@ async def wake(
             help="Partitions of each event topic from now on. Another number begins a new stream in this colour.",
             show_default="as before",
         ),
-    ] = 0,
+    ] = None,
     kafka_version: Annotated[
         str,
         typer.Option("--kafka-version", metavar="VERSION", help="Version of its Kafka. Default: as before."),
@@ -213,7 +213,7 @@ async def wake(
       hifi colour wake green --release releases/2026-11-24
     """
     folder = str(Path(release).resolve()) if release and release != INSTALLED else release
-    change = SetupChange(partitions, kafka_version, folder, read_settings(settings or []))
+    change = SetupChange(partitions or 0, kafka_version, folder, read_settings(settings or []))
     aside = await _switch(data).wake(_checked(name), reason, within, change)
     if aside is not None:
         _tell(f"{name} has a new stream. The old one, with its dead letters and minutes, is in {aside}")
