@@ -11,4 +11,4 @@ import pytest
 def test_every_command_works_without_options_and_names_what_is_missing(hifi, tmp_path, command) -> None:
     status, _, error = hifi("colour", *command, "--data", tmp_path)
     assert status == 1, error
-    assert b"no stream with two colours is running" in error
+    assert "no stream with two colours is running" in error
