@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import aiodocker
-import aiohttp
 import orjson
 from aiodocker.containers import DockerContainer
 
 from hifi import log
 from hifi.control.releases.desired_release import INSTALLED
 from hifi.errors import Misconfigured, Retryable
+from hifi_infra.containers.engine_answers import engine_answers
 from hifi_infra.containers.executor_state import StateFile
 from hifi_infra.containers.service_container import (
     NEXT,
@@ -88,13 +88,14 @@ class ContainerMesh:
         Raises:
             Retryable: the engine does not answer.
         """
-        async with self._refreshing, self._answering():
-            found = [one for one in await self._all() if not one.is_next]
-            self._executed = list(await asyncio.gather(*map(self._read, found)))
-            ids = {one.id for one in found}
-            self._cpu_s = {name: used for name, used in self._cpu_s.items() if name in ids}
-            self._unready = {key for key in self._unready if key[0] in ids}
-            self._ready_after_s = {key: one for key, one in self._ready_after_s.items() if key[0] in ids}
+        async with self._refreshing:
+            with engine_answers():
+                found = [one for one in await self._all() if not one.is_next]
+                self._executed = list(await asyncio.gather(*map(self._read, found)))
+                ids = {one.id for one in found}
+                self._cpu_s = {name: used for name, used in self._cpu_s.items() if name in ids}
+                self._unready = {key for key in self._unready if key[0] in ids}
+                self._ready_after_s = {key: one for key, one in self._ready_after_s.items() if key[0] in ids}
 
     async def finish(self) -> None:
         """Finish what an earlier executor left half done.
@@ -102,8 +103,9 @@ class ContainerMesh:
         Raises:
             Retryable: the engine does not answer.
         """
-        async with self._changing, self._answering():
-            await self._finish(await self._all())
+        async with self._changing:
+            with engine_answers():
+                await self._finish(await self._all())
 
     async def scale(self, service: str, count: int, reason: str = "") -> None:
         """Set the number of instances; returns once surplus ones have drained.
@@ -309,16 +311,9 @@ class ContainerMesh:
     async def _change(self) -> AsyncIterator[None]:
         """One change at a time; what it leaves is read at once."""
         async with self._changing:
-            async with self._answering():
+            with engine_answers():
                 yield
             await self.refresh()
-
-    @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except (aiodocker.DockerError, aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Retryable(f"the Docker engine refuses or does not answer: {error!r}") from error
 
 
 def _used(stats: Mapping[str, Any]) -> tuple[float, int]:

@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from typing import Final
 
 import aiodocker
-import aiohttp
 import orjson
 from aiodocker.containers import DockerContainer
 
 from hifi import log
 from hifi.control.colours import ColourSetup
-from hifi.errors import Retryable
+from hifi_infra.containers.engine_answers import engine_answers
 from hifi_infra.containers.service_container import ONE_OFF, PROJECT, SERVICE
 from hifi_infra.mesh.plan import FLOW
 
@@ -66,18 +64,16 @@ class ProjectRunner:
         if not await self._is_set_up():
             return
         found = await self._all()
-        async with self._answering():
+        with engine_answers():
             await asyncio.gather(*(one.start() for one in found))
         self.was_started |= bool(found)
         logger.info("colour-started", project=self._project, containers=len(found))
 
     async def stop(self) -> None:
         """As `ColourRunner`: service by service in the order of an event's path, Kafka last."""
-        async with self._answering():
+        with engine_answers():
             running: dict[str, list[DockerContainer]] = {}
-            for (
-                one
-            ) in await self._all():  # what `show` reads of a container later has no labels at this place
+            for one in await self._all():  # now: `show` replaces what is known of a container, labels too
                 running.setdefault(one["Labels"][SERVICE], []).append(one)
             for service in (*FLOW, *sorted(running.keys() - {*FLOW, _KAFKA}), _KAFKA):
                 await asyncio.gather(*(self._stop(one) for one in running.get(service, ())))
@@ -106,15 +102,8 @@ class ProjectRunner:
 
     async def _listed(self) -> list[DockerContainer]:
         filters = orjson.dumps({"label": [f"{PROJECT}={self._project}", f"{ONE_OFF}=False"]}).decode()
-        async with self._answering():
+        with engine_answers():
             return await self._docker.containers.list(all=True, filters=filters)
-
-    @contextlib.asynccontextmanager
-    async def _answering(self) -> AsyncIterator[None]:
-        try:
-            yield
-        except (aiodocker.DockerError, aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Retryable(f"the Docker engine refuses or does not answer: {error!r}") from error
 
 
 def _health(status: str) -> str:
