@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hifi_cli.demo.load_test import LoadTest
+from hifi_cli.demo.sender import CONNECTIONS
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
 from hifi_cli.rate.event_load import EventLoad
 
@@ -25,13 +26,17 @@ class LoadRounds:
         self._books = RequestLogReader(self.made.workspace.request_log)
 
     async def run(
-        self, rate: float, seconds: float, meanwhile: Callable[[], Awaitable[None]] | None = None
+        self,
+        rate: float,
+        seconds: float,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+        connections: int = CONNECTIONS,
     ) -> "LoadRound":
         """Send at a rate for some seconds; `meanwhile` runs beside it and is awaited after the last event."""
         count = max(self.load.batch, round(rate * seconds))
         first, self._first = self._first, self._first + count
         expected = await asyncio.to_thread(lambda: dict(self.load.write(self.made.workspace, count, first)))
-        sending = asyncio.create_task(self.made.send(rate, self.load.batch))
+        sending = asyncio.create_task(self.made.send(rate, self.load.batch, connections=connections))
         try:
             if meanwhile is not None:
                 await meanwhile()

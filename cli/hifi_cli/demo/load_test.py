@@ -9,6 +9,7 @@ from typing import Any, Final
 from hifi.errors import Retryable
 from hifi.pipe.model import Pipe
 from hifi_cli.demo.expected import Deliveries
+from hifi_cli.demo.sender import CONNECTIONS
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent
 from hifi_cli.demo.workspace import Workspace
 from hifi_infra.kafka.backlog import read_backlog
@@ -53,14 +54,22 @@ class LoadProcesses:
         await self.destination.start()
         return self.destination
 
-    async def send(self, rate: float, batch: int = 1, poll_s: float = POLL_S) -> Process:
+    async def send(
+        self, rate: float, batch: int = 1, poll_s: float = POLL_S, connections: int = CONNECTIONS
+    ) -> Process:
         """Send the events of the workspace; return the process of the sender, which has ended.
+
+        Args:
+            rate: events a second.
+            batch: events in a request.
+            poll_s: time between two looks at the progress, seconds.
+            connections: of the sender, at most.
 
         Raises:
             Retryable: the sender or the destination failed.
         """
         self.progress.phase = "sending"
-        self.sender = sender = self.workspace.sender(rate, batch)
+        self.sender = sender = self.workspace.sender(rate, batch, connections)
         await sender.start()
         while sender.running:
             await self.count()

@@ -17,6 +17,7 @@ from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi_cli.demo import flights
 from hifi_cli.demo.flights import Row
+from hifi_cli.demo.sender import CONNECTIONS
 from hifi_infra.mesh.health_probe import get
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
@@ -108,8 +109,14 @@ class Workspace:
         ]
         return Process("the destination", argv, log=self.data / "logs" / "destination.log")
 
-    def sender(self, rate: float, batch: int = 1) -> Process:
-        """Make the process of the sender, without starting it: `rate` events a second, `batch` events in a request."""
+    def sender(self, rate: float, batch: int = 1, connections: int = CONNECTIONS) -> Process:
+        """Make the process of the sender, without starting it.
+
+        Args:
+            rate: events a second.
+            batch: events in a request.
+            connections: that are open at most.
+        """
         url = f"http://127.0.0.1:{self.ingest_port}/v1/events"
         argv = [
             sys.executable,
@@ -119,6 +126,7 @@ class Workspace:
             str(self.events),
             str(self.send_log),
             str(batch),
+            str(connections),
         ]
         env = os.environ | {"KEY": self.write_key}
         return Process("the sender", argv, log=self.data / "logs" / "sender.log", env=env)
