@@ -33,6 +33,8 @@ from hifi_infra.mesh.running import RunningInstance
 from hifi_infra.ports import free_port
 from hifi_infra.process.process import Process
 
+CONTROL_NICENESS: Final = 5
+"""Of the control plane's processes: nobody waits for the start of one, and events do not wait for it."""
 STOP_GRACE_S: Final = 55.0
 """Longer than the 45 s in which egest drains; a service that takes longer is killed."""
 
@@ -222,6 +224,7 @@ class Fleet:
             command_of(spec.release, command(spec.service)),
             log=self._plan.data / "logs" / f"{spec.name}.log",
             env=self._environment(spec),
+            niceness=CONTROL_NICENESS if spec.service in CONTROL else 0,
         )
 
     def _environment(self, spec: InstanceSpec) -> dict[str, str]:

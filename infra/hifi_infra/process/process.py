@@ -20,6 +20,7 @@ import psutil
 
 from hifi.errors import Misconfigured
 from hifi_infra.process.parent_death import death_signal_command, reaper
+from hifi_infra.process.priority import give_way
 
 POLL_S = 0.05
 LOG_CHECK_S = 5.0
@@ -39,6 +40,7 @@ class Process:
         log: file to which standard output and error are appended.
         log_limit_bytes: a log above this size moves to `<log>.1`, so at most twice this size is on disk.
         cwd: the child's working directory.
+        niceness: from 0 to 19: how much it gives way to other processes where CPU time is scarce (`priority.give_way`).
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class Process:
         env: Mapping[str, str] | None = None,
         log_limit_bytes: int = 16 * 1024 * 1024,
         cwd: Path | None = None,
+        niceness: int = 0,
     ) -> None:
         self.name = name
         self.argv = tuple(argv)
         self.log = log
         self._env = env
         self._cwd = cwd
+        self._niceness = niceness
         self._log_limit_bytes = log_limit_bytes
         self._popen: subprocess.Popen[bytes] | None = None
         self._cpu_s = 0.0
@@ -102,6 +106,8 @@ class Process:
         self._cpu_s = 0.0
         self._popen = self._spawn()
         reaper.add(self.pid)
+        if self._niceness:
+            await asyncio.to_thread(give_way, self.pid, self._niceness)
         self._log_limiter = asyncio.create_task(self._limit_log(), name=f"log of {self.name}")
 
     async def wait(self) -> int:

@@ -1,5 +1,6 @@
 """A process that starts with lower priority gets the full one with all threads of its children."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from hifi_infra.process import priority
+from hifi_infra.process.process import Process
 
 CHILD = """\
 import os, sys, threading, time
@@ -71,3 +73,21 @@ def test_a_session_of_its_own_gets_the_lowest_niceness_where_the_kernel_has_auto
         for one in [*psutil.Process(process.pid).children(), psutil.Process(process.pid)]:
             one.kill()
         process.wait()
+
+
+async def test_a_process_gives_way_from_its_start_with_its_threads_and_children(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHILD)
+    process = Process("one", [sys.executable, str(program)], log=tmp_path / "log", niceness=5)
+    await process.start()
+    try:
+        parent = psutil.Process(process.pid)
+        async with asyncio.timeout(60):
+            while not parent.children() or any(one.num_threads() < 2 for one in (parent, *parent.children())):
+                await asyncio.sleep(0.05)
+        threads = [thread.id for one in (parent, *parent.children()) for thread in one.threads()]
+        assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads} == {5}
+        if priority._AUTOGROUPS.exists() and priority._AUTOGROUPS.read_text().strip() == "1":
+            assert Path(f"/proc/{process.pid}/autogroup").read_text().split()[-1] == "5"
+    finally:
+        await process.kill()
