@@ -94,9 +94,9 @@ class Connector:
         if status in (200, 201):
             logger.info("connector-declared", connector=self.name)
         elif status == _CONFLICT or status >= 500:
-            raise Retryable(f"Kafka Connect answers {status}: {_message(answer)}")
+            raise Retryable(f"Kafka Connect does not accept the connector yet: {_reason(status, answer)}")
         else:
-            raise Misconfigured(f"Kafka Connect refuses the connector {self.name}: {_message(answer)}")
+            raise Misconfigured(f"Kafka Connect refuses the connector {self.name}: {_reason(status, answer)}")
 
     async def watch(self, health: Health) -> None:
         """Show on `health` why the connector does not run, and restart what has failed of it, until cancelled."""
@@ -116,7 +116,7 @@ class Connector:
         status, found = await self._request("GET", f"/connectors/{self.name}/status")
         if status != 200:
             await self._declare_again()
-            return f"Kafka Connect does not know {self.name}: {_message(found)}"
+            return f"Kafka Connect does not know {self.name}: {_reason(status, found)}"
         parts = [found["connector"], *found["tasks"]]
         failed = next((part for part in parts if part["state"] == "FAILED"), None)
         if failed is None:
@@ -124,7 +124,7 @@ class Connector:
         logger.error("connector-failed", connector=self.name, trace=failed.get("trace", ""))
         restart = f"/connectors/{self.name}/restart?includeTasks=true&onlyFailed=true"
         status, answer = await self._request("POST", restart)
-        done = "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_message(answer)})"
+        done = "is restarted" if status < _BAD_REQUEST else f"cannot be restarted ({_reason(status, answer)})"
         return f"it failed and {done}: {_cause(failed.get('trace', ''))}"
 
     async def _declare_again(self) -> None:
@@ -147,8 +147,10 @@ class Connector:
             raise Retryable(f"Kafka Connect does not answer at {url}: {error!r}") from error
 
 
-def _message(answer: Any) -> str:
-    return str(answer.get("message", "")) if isinstance(answer, dict) else ""
+def _reason(status: int, answer: Any) -> str:
+    """What Kafka Connect says of a request, which may be nothing but its status."""
+    message = answer.get("message", "") if isinstance(answer, dict) else ""
+    return f"HTTP {status}, {message}" if message else f"HTTP {status}"
 
 
 def _cause(trace: str) -> str:
