@@ -17,7 +17,10 @@ HIFI_DOCKER_GROUP=${HIFI_DOCKER_GROUP:-$(stat -L -c %g "$HIFI_DOCKER_SOCKET")}
 export DOCKER_HOST HIFI_DOCKER_SOCKET HIFI_DOCKER_GROUP
 NAME=${HIFI_COLOURS:-hifi}
 
-front() { infra/docker/compose.sh -p "$NAME-colours" -f infra/compose.colours.yaml "$@"; }
+front() {
+    infra/docker/compose.sh -p "$NAME-colours" -f infra/compose.colours.yaml \
+        ${HIFI_SECOND_PORT:+--profile second-front} "$@"
+}
 
 mesh() {
     local colour=$1 port=${HIFI_CONSOLE_PORT:-8090} files=()

@@ -66,6 +66,7 @@ def mesh(tag: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         "HIFI_FRONT": NAME,
         "HIFI_COLOUR_FILES": str(file),
         "HIFI_PORT": str(free_port()),
+        "HIFI_SECOND_PORT": str(free_port()),
         "HIFI_CONSOLE_PORT": str(free_port()),
         "HIFI_GREEN_CONSOLE_PORT": str(free_port()),
     }
@@ -85,8 +86,12 @@ def mesh(tag: str, secrets: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def sender(mesh: ColouredMesh, secrets: Path, request: pytest.FixtureRequest) -> SteadySender:
+    return sender_to("HIFI_PORT", mesh, secrets, request.node.name)
+
+
+def sender_to(port: str, mesh: ColouredMesh, secrets: Path, name: str) -> SteadySender:
     key = (secrets / "write_key").read_text().strip()
-    return SteadySender(f"http://127.0.0.1:{mesh.env['HIFI_PORT']}", key, name=request.node.name)
+    return SteadySender(f"http://127.0.0.1:{mesh.env[port]}", key, name=name)
 
 
 async def beside(*steps: Callable[[], object]) -> None:
@@ -117,6 +122,46 @@ async def test_a_shift_and_back_refuse_lose_and_repeat_nothing(
         )
     )
     assert not sender.answers.keys() & REFUSED, sender.answers
+    all_arrived_once(mesh, sender)
+
+
+async def test_the_second_front_follows_the_shares(mesh: ColouredMesh, secrets: Path) -> None:
+    sender = sender_to("HIFI_SECOND_PORT", mesh, secrets, "second")
+    await sender.send(2)
+    until(mesh.stable, "both colours are stable", every_s=4)
+    mesh.colour("shift", "green")
+    before = accepted_by(mesh, "blue")
+    await sender.send(3)
+    assert accepted_by(mesh, "blue") == before > 0
+    mesh.colour("shift", "blue")
+    await sender.send(3)
+    assert accepted_by(mesh, "blue") > before
+    assert not sender.answers.keys() & REFUSED, sender.answers
+    all_arrived_once(mesh, sender)
+
+
+def accepted_by(mesh: ColouredMesh, colour: str) -> float:
+    """Events that the ingest of a colour has accepted since its start."""
+    read = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9000/metrics').read().decode())"
+    page = mesh.script("compose", colour, "exec", "-T", "ingest", "/opt/hifi/bin/python", "-c", read)
+    return sum(
+        float(line.split()[-1])
+        for line in page.splitlines()
+        if line.startswith("hifi_ingest_accepted_events_total")
+    )
+
+
+async def test_a_burst_is_split(mesh: ColouredMesh, sender: SteadySender) -> None:
+    split = {**mesh.env, "HIFI_SPLIT_ABOVE": str(sender.rate / 2)}
+    run("infra/docker/colours.sh", "compose", "front", "up", "--detach", "--wait", "colours", env=split)
+
+    def shared() -> bool:
+        return all(one["share"] == 5_000 for one in mesh.status()["colours"].values())
+
+    await sender.send_while(beside(lambda: until(shared, "both colours share the requests", every_s=4)))
+    mesh.script("compose", "front", "up", "--detach", "--wait", "colours")
+    until(mesh.stable, "both colours are stable", every_s=4)
+    mesh.colour("shift", "blue")
     all_arrived_once(mesh, sender)
 
 

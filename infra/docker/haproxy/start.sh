@@ -1,5 +1,6 @@
 #!/bin/sh
-# Becomes HAProxy once its configuration is there. Its paths are relative to the volume.
-cd /run/front || exit 2
-until [ -f haproxy.cfg ]; do sleep 0.2; done
+# Becomes HAProxy once its configuration is in the volume, in the folder of it that is given. Its paths are relative.
+folder=/run/front/${1:-.}
+until [ -f "$folder/haproxy.cfg" ]; do sleep 0.2; done
+cd "$folder" || exit 2
 exec haproxy -db -f haproxy.cfg

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,22 +17,21 @@ from hifi.errors import HifiError
 from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
 from hifi_infra.colours.switch import Switch
 from hifi_infra.mesh import running
-from hifi_infra.mesh.health_probe import get
+from hifi_infra.mesh.health_probe import LOOPBACK, get
 
 MEASURE_S: Final = 5.0
-BY: Final = "hifi up --split-above"
-"""Author of its records: what a person has split stays split."""
 _ACCEPTED: Final = "hifi_ingest_accepted_events"
 
 logger = log.get(__name__)
 
 
 class BurstSplitter:
-    """Call `adjust` every `MEASURE_S` seconds.
+    """Call `adjust` every `MEASURE_S` seconds, or `follow` once.
 
     Args:
         policy: when to split and to join.
-        switch: takes the steps.
+        by: author of its records: what anybody else has split stays split.
+        switch: makes a switch in the name of somebody.
         count: reads how many events both colours have accepted so far; None: not known.
         clock: monotonic, seconds.
     """
@@ -40,23 +39,31 @@ class BurstSplitter:
     def __init__(
         self,
         policy: BurstPolicy,
-        switch: Switch,
+        by: str,
+        switch: Callable[[str], Switch],
         count: Callable[[], Awaitable[float | None]],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._policy, self._switch, self._count, self._clock = policy, switch, count, clock
+        self._policy, self._by, self._count, self._clock = policy, by, count, clock
+        self._switch = switch(by)
         self._before: tuple[float, float | None] = (clock(), None)
         most = int((policy.split_after_s + policy.join_after_s) / MEASURE_S) + 2
         self._samples: deque[RateSample] = deque(maxlen=most)
         self._light = ""
         """The colour that had every request before the burst."""
 
+    async def follow(self, colours: Callable[[], Colours]) -> None:
+        """Adjust again and again, by the newest record that `colours` gives."""
+        while True:
+            await asyncio.sleep(MEASURE_S)
+            await self.adjust(colours())
+
     async def adjust(self, colours: Colours) -> None:
         """Measure, and split or join where that is due."""
         self._samples.append(await self._measure())
         light = [name for name in NAMES if colours.colours[name].share == WHOLE_SHARE]
-        split = not light and colours.by == BY and bool(self._light)
+        split = not light and colours.by == self._by and bool(self._light)
         if not split and not light:
             return
         step = decide(self._policy, self._samples, split=split)
@@ -91,17 +98,25 @@ class BurstSplitter:
         return RateSample(now_s, (count - before) / (now_s - before_s))
 
 
-async def accepted_events(folders: Mapping[str, Path]) -> float | None:
-    """Events that the ingest of every colour that runs has accepted since its start; None: one does not tell.
+def ingests_of(folders: Mapping[str, Path]) -> list[tuple[str, int]]:
+    """Host and port of the health pages of the ingest of every colour that runs on this machine.
 
     Args:
         folders: colour to its data folder.
     """
     meshes = [mesh for folder in folders.values() if (mesh := running.find(folder)) is not None]
-    ports = [one.port for mesh in meshes for one in mesh.instances if one.service == "ingest"]
+    return [(LOOPBACK, one.port) for mesh in meshes for one in mesh.instances if one.service == "ingest"]
+
+
+async def accepted_events(ingests: Sequence[tuple[str, int]]) -> float | None:
+    """Events that these have accepted since their start; None: there are none, or one does not tell.
+
+    Args:
+        ingests: host and port of their health pages.
+    """
     try:
-        pages = await asyncio.gather(*(get(port, "/metrics") for port in ports))
-        return sum(_total(body.decode()) for _, body in pages) if ports else None
+        pages = await asyncio.gather(*(get(port, "/metrics", host=host) for host, port in ingests))
+        return sum(_total(body.decode()) for _, body in pages) if ingests else None
     except (OSError, ValueError):
         return None
 

@@ -23,7 +23,7 @@ from hifi.kafka.admin import create_topics
 from hifi.settings import StreamSettings, load
 from hifi.topics import ControlTopics, DeclaredTopics, Topics
 from hifi_infra.colours.burst import BurstPolicy
-from hifi_infra.colours.burst_splitter import BY, MEASURE_S, BurstSplitter, accepted_events
+from hifi_infra.colours.burst_splitter import BurstSplitter, accepted_events, ingests_of
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import LOOP_S, ColourLoop
 from hifi_infra.colours.colour_mesh import (
@@ -46,8 +46,9 @@ from hifi_infra.ports import free_port, is_free
 
 CLIENT: Final = "hifi-colours"
 CONTROL_HEAP_MB: Final = 256
+SPLIT_BY: Final = "hifi up --split-above"
 _BY: Final = "hifi up"
-"""Author of its records."""
+"""Authors of its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +206,14 @@ class ColouredStream:
         await loop.bring_about()
         self._loops = [asyncio.create_task(loop.follow(), name="follow the colours")]
         if plan.split_above:
-            self._loops.append(asyncio.create_task(self._split_bursts(), name="split bursts"))
+            splitter = BurstSplitter(
+                BurstPolicy(plan.split_above),
+                SPLIT_BY,
+                self._switch,
+                lambda: accepted_events(ingests_of(self._folders)),
+            )
+            following = splitter.follow(lambda: self.colours)
+            self._loops.append(asyncio.create_task(following, name="split bursts"))
 
     def _first_record(self, addresses: Mapping[str, ColourAddress]) -> Colours:
         """The record of this start."""
@@ -222,15 +230,6 @@ class ColouredStream:
     def _switch(self, by: str) -> Switch:
         topics = Topics(self.plan.stream, load(StreamSettings).tiers)
         return Switch(self.cluster.bootstrap, topics, ColourFolders(self._folders), by)
-
-    async def _split_bursts(self) -> None:
-        """Split and join requests with the rate of events, again and again."""
-        splitter = BurstSplitter(
-            BurstPolicy(self.plan.split_above), self._switch(BY), lambda: accepted_events(self._folders)
-        )
-        while True:
-            await asyncio.sleep(MEASURE_S)
-            await splitter.adjust(self.colours)
 
     @property
     def _folders(self) -> dict[str, Path]:

@@ -6,7 +6,9 @@ colour that has ended. It tells commands what it sees of a colour, and changes n
 
 import asyncio
 import contextlib
+import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,18 +20,23 @@ from hifi.http.server import listen, serve
 from hifi.service import Service, run
 from hifi.settings import ServiceSettings
 from hifi.topics import ControlTopics
+from hifi_infra.colours.burst import BurstPolicy
+from hifi_infra.colours.burst_splitter import BurstSplitter, accepted_events
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
 from hifi_infra.colours.first_record import first_record
 from hifi_infra.colours.switch import Switch
 from hifi_infra.containers.colour_app import colour_app, kafka_of
 from hifi_infra.containers.colour_places import ColourProjects
+from hifi_infra.containers.container_mesh import HEALTH_PORT
 from hifi_infra.containers.front_container import FrontContainer
 from hifi_infra.containers.project_runner import ProjectRunner
 
 _KAFKA: Final = "kafka"
 _FRONT: Final = "front"
 _BY: Final = "colours"
+_SPLIT_BY: Final = "colours, above HIFI_COLOURS_SPLIT_ABOVE"
+_SECOND: Final = "second"
 
 
 class ColoursSettings(ServiceSettings):
@@ -43,6 +50,15 @@ class ColoursSettings(ServiceSettings):
     colours_url: str = Field(
         "http://127.0.0.1:8080", description="URL of the front for senders, as it is shown."
     )
+    colours_second_url: str = Field(
+        "",
+        description="URL of the second front for senders; its folder is `second` in the volume. Empty: none.",
+    )
+    colours_split_above: float = Field(
+        0,
+        ge=0,
+        description="Events per second above which both colours share the requests; 0: that is left to people.",
+    )
     colours_engine: str = Field("unix:///var/run/docker.sock", description="Address of the Docker engine.")
 
 
@@ -54,9 +70,11 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
     runners = {name: ProjectRunner(docker, f"{settings.colours_project}-{name}") for name in NAMES}
     sock = listen(settings.host, settings.colours_port)
     places = ColourProjects(f"http://127.0.0.1:{sock.getsockname()[1]}")
-    front = FrontContainer(
-        settings.colours_folder, settings.colours_url, {name: [f"{name}-ingest:8080"] for name in NAMES}
-    )
+    ingest = {name: [f"{_ingest(name)}:8080"] for name in NAMES}
+    fronts = [FrontContainer(settings.colours_folder, settings.colours_url, ingest)]
+    if settings.colours_second_url:
+        second = settings.colours_folder / _SECOND
+        fronts.append(FrontContainer(second, settings.colours_second_url, ingest))
     control = ControlTopics(f"{settings.stream}-control")
     log = ColourLog(settings.kafka, control.colours, settings.instance)
     async with contextlib.AsyncExitStack() as stack:
@@ -68,33 +86,66 @@ async def divide(service: Service, settings: ColoursSettings) -> None:
             name: Colour(
                 0,
                 ColourState.DARK,
-                (f"http://{name}-ingest:8080",),
+                (f"http://{_ingest(name)}:8080",),
                 f"http://{name}-observe:9200",
                 kafka_of(name),
             )
             for name in NAMES
         }
-        fronts = (FrontAddress(front.url, front.stats),)
-        await log.write(first_record(log.newest, addresses, fronts, time.time_ns() // 1_000_000, _BY))
+        shown = tuple(FrontAddress(front.url, front.stats) for front in fronts)
+        await log.write(first_record(log.newest, addresses, shown, time.time_ns() // 1_000_000, _BY))
         await log.catch_up()
         service.health.unblock(_KAFKA)
         await stack.enter_async_context(serve(colour_app(runners), sock, drain_s=1))
-        loop = ColourLoop(
-            log, runners, [front], lambda by: Switch(settings.kafka, settings.topics, places, by), _BY
-        )
+
+        def switch(by: str) -> Switch:
+            return Switch(settings.kafka, settings.topics, places, by)
+
+        loop = ColourLoop(log, runners, fronts, switch, _BY)
         service.health.state = "running"
-        following = asyncio.create_task(loop.follow(), name="follow the colours")
-        try:
-            while not service.stopping.is_set():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(service.stopping.wait(), 1)
-                if front.running:
-                    service.health.unblock(_FRONT)
-                if following.done():
-                    following.result()  # an error that it does not expect ends the service, and is told
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        following = [asyncio.create_task(loop.follow(), name="follow the colours")]
+        if settings.colours_split_above:
+            policy = BurstPolicy(settings.colours_split_above)
+            splitter = BurstSplitter(policy, _SPLIT_BY, switch, _accepted_events)
+            splitting = splitter.follow(lambda: loop.colours)
+            following.append(asyncio.create_task(splitting, name="split bursts"))
+        await _until_stopped(service, fronts, following)
+
+
+async def _until_stopped(
+    service: Service, fronts: Sequence[FrontContainer], following: Sequence[asyncio.Task[None]]
+) -> None:
+    """Run tasks until the service stops; an error that they do not expect ends it, and is told."""
+    try:
+        while not service.stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(service.stopping.wait(), 1)
+            if all(front.running for front in fronts):
+                service.health.unblock(_FRONT)
+            for one in following:
+                if one.done():
+                    one.result()
+    finally:
+        for one in following:
+            one.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+
+
+def _ingest(name: str) -> str:
+    """Host name of all instances of ingest of a colour."""
+    return f"{name}-ingest"
+
+
+async def _accepted_events() -> float | None:
+    """As `accepted_events`, of all instances of ingest whose colour runs."""
+    found: list[tuple[str, int]] = []
+    for name in NAMES:
+        with contextlib.suppress(socket.gaierror):  # it is asleep
+            addresses = await asyncio.get_running_loop().getaddrinfo(
+                _ingest(name), HEALTH_PORT, type=socket.SOCK_STREAM
+            )
+            found += [(str(address[0]), HEALTH_PORT) for *_, address in addresses]
+    return await accepted_events(found)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from hifi.control.action import ActionKind
 from hifi.control.colours import ColourState
 from hifi.control.verdict import Condition
 from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
-from hifi_infra.colours.burst_splitter import BY, MEASURE_S, BurstSplitter, accepted_events
+from hifi_infra.colours.burst_splitter import MEASURE_S, BurstSplitter, accepted_events, ingests_of
 
 POLICY = BurstPolicy(above_per_s=100)
+BY = "burst"
 HALF = {"blue": 5000, "green": 5000}
 BLUE = {"blue": 10_000, "green": 0}
 
@@ -62,7 +63,7 @@ def splitter_of(colours: ColoursUnderTest, rates: list[float]) -> BurstSplitter:
         return next(counts)
 
     clock: Callable[[], float] = lambda: next(times)  # noqa: E731
-    return BurstSplitter(POLICY, colours.switch(by=BY), count, clock=clock)
+    return BurstSplitter(POLICY, BY, lambda by: colours.switch(by=by), count, clock=clock)
 
 
 async def rounds(splitter: BurstSplitter, colours: ColoursUnderTest, count: int) -> None:
@@ -101,4 +102,4 @@ async def test_a_split_of_a_person_stays_and_a_colour_that_is_asleep_gets_nothin
 
 
 async def test_a_colour_whose_ingest_does_not_tell_makes_the_count_unknown(tmp_path: Path) -> None:
-    assert await accepted_events({"blue": tmp_path}) is None
+    assert await accepted_events(ingests_of({"blue": tmp_path})) is None
