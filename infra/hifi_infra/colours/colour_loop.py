@@ -40,7 +40,7 @@ class ColourRunner(Protocol):
         """Whether this process has seen it run, so that it has ended if it does not."""
 
     async def start(self, setup: ColourSetup, *, beside: bool) -> None:
-        """Start it on a setup; `beside`: the other colour works."""
+        """Start it on a setup; `beside`: the other colour works, and nothing waits in this one."""
 
     async def stop(self) -> None:
         """Drain and end it."""
@@ -75,7 +75,8 @@ class ColourLoop:
         self._by = by
         self._divided: dict[str, dict[str, int]] = {}
         self._started_s: dict[str, float] = {}
-        self._is_first = True
+        self._slept: set[str] = set()
+        """Colours that were asleep when they were last looked at."""
 
     @property
     def colours(self) -> Colours:
@@ -91,7 +92,6 @@ class ColourLoop:
         """
         await self._start_and_divide_fronts()
         await self._start_and_stop_colours()
-        self._is_first = False
 
     async def follow(self) -> None:
         """Do what the record says, again and again."""
@@ -126,6 +126,8 @@ class ColourLoop:
         for name, runner in self._runners.items():
             colour = self.colours.colours[name]
             wanted = colour.state is not ColourState.ASLEEP
+            if not wanted:
+                self._slept.add(name)
             if running[name] and not wanted:
                 await runner.stop()
                 running[name] = False
@@ -135,9 +137,10 @@ class ColourLoop:
                 now_s = time.monotonic()
                 if now_s - self._started_s.get(name, -_RESTART_S) >= _RESTART_S:
                     self._started_s[name] = now_s
-                    await runner.start(
-                        self.colours.colours[name].setup, beside=not self._is_first and running[other(name)]
-                    )
+                    # Events wait in a colour that has died, in one that was asleep none do.
+                    beside = running[other(name)] and name in self._slept
+                    await runner.start(self.colours.colours[name].setup, beside=beside)
+                    self._slept.discard(name)
                     running[name] = True
             await runner.adjust_priority(alone=not running[other(name)])
 

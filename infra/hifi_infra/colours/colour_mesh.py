@@ -88,7 +88,8 @@ class ColourMesh:
 
         Args:
             setup: of the colour.
-            beside: the other colour works: until this one is ready it gets the CPU time that is left, where possible.
+            beside: the other colour works, and nothing waits in this one: until it is ready it gets the CPU time that
+                is left, where possible.
 
         Raises:
             Misconfigured: the release of the setup has no program.

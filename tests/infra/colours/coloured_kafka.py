@@ -47,6 +47,7 @@ class ColoursUnderTest:
             for name, state in ({"blue": ColourState.LIGHT, "green": ColourState.DARK} | states).items()
         }
         await log.write(Colours(each, (), 1, "test"))
+        await log.stop()
 
     async def states(self) -> dict[str, ColourState]:
         return {name: one.state for name, one in (await self.switch().colours()).colours.items()}

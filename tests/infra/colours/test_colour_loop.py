@@ -1,0 +1,62 @@
+"""The loop that follows the record of the colours, on a real Kafka; the colours only note what is asked of them."""
+
+from dataclasses import dataclass, field
+
+from tests.infra.colours.coloured_kafka import ColoursUnderTest
+
+from hifi.control.colours import ColourSetup, ColourState
+from hifi.topics import ControlTopics
+from hifi_infra.colours.colour_log import ColourLog
+from hifi_infra.colours.colour_loop import ColourLoop
+
+
+@dataclass
+class NotedColour:
+    """A colour that runs once it was started."""
+
+    runs: bool = False
+    was_started: bool = False
+    beside: list[bool] = field(default_factory=list)
+
+    async def is_running(self) -> bool:
+        return self.runs
+
+    async def start(self, setup: ColourSetup, *, beside: bool) -> None:
+        del setup
+        self.runs = self.was_started = True
+        self.beside.append(beside)
+
+    async def stop(self) -> None:
+        self.runs = False
+
+    async def adjust_priority(self, *, alone: bool) -> None:
+        del alone
+
+
+async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(
+    colours: ColoursUnderTest,
+) -> None:
+    await colours.write()
+    log = ColourLog(colours.kafka, ControlTopics(f"{colours.stream}-control").colours, "test")
+    await log.start()
+    both = {"blue": NotedColour(), "green": NotedColour()}
+    green = both["green"]
+    loop = ColourLoop(log, both, [], lambda by: colours.switch(by=by), "test")
+    await loop.bring_about()
+    assert [one.beside for one in both.values()] == [[False], [False]]
+
+    await colours.write(green=ColourState.ASLEEP)
+    await log.catch_up()
+    await loop.bring_about()
+    assert not green.runs
+    await colours.write()
+    await log.catch_up()
+    loop._started_s.clear()  # as if it had been asleep for longer
+    await loop.bring_about()
+    assert green.beside == [False, True]
+
+    green.runs = False
+    loop._started_s.clear()
+    await loop.bring_about()
+    assert green.beside == [False, True, False]
+    await log.stop()
