@@ -55,7 +55,9 @@ class ObjectRowEvents:
             detail = f"the row has {len(row.data)} bytes as JSON; the limit is {self._max_bytes}"
             event.data = None
             return refused(event, "too-large", detail)
-        return event if self._partition_key is None else self._with_key(event, self._partition_key, row.fields)
+        return (
+            event if self._partition_key is None else self._with_key(event, self._partition_key, row.fields)
+        )
 
     def _with_key(self, event: SourceEvent, names: Sequence[str], data: dict[str, Any]) -> SourceEvent:
         value: Any = data

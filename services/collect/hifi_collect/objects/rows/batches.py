@@ -61,7 +61,9 @@ class RowBatches:
             return kept
         try:
             row = next(self._rows, None)
-        except UnreadableObject as unreadable:  # each error has a name of its own, because mypyc gives it one type
+        except (
+            UnreadableObject
+        ) as unreadable:  # each error has a name of its own, because mypyc gives it one type
             return self._unreadable(unreadable.reason, unreadable.detail)
         except OSError as failure:
             if failure.errno is not None:
