@@ -150,12 +150,16 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Headers
 
-    def size_bytes(self) -> int:
-        """Bytes of key, value and headers, without the overhead of Kafka's format."""
-        size = len(self.key or b"") + len(self.value or b"")
-        for name, value in self.headers:
-            size += len(name) + len(value)
-        return size
+
+def sizes_bytes(records: Iterable[Record]) -> list[int]:
+    """Bytes of key, value and headers of each record, without the overhead of Kafka's format."""
+    sizes = []
+    for key, value, headers in records:
+        size = (0 if key is None else len(key)) + (0 if value is None else len(value))
+        for name, text in headers:
+            size += len(name) + len(text)
+        sizes.append(size)
+    return sizes
 
 
 class Identity(NamedTuple):
@@ -197,9 +201,9 @@ class SourcePosition(NamedTuple):
     """Name of the source partition, such as `kafka/<cluster id>/<topic>/<topic id>/<partition>`."""
 
 
-def position_header(position: SourcePosition) -> tuple[str, bytes]:
-    """The header `hifi_position`."""
-    return POSITION, b"%b;%d;%b" % position
+def position_header(run: bytes, position: int, source: bytes) -> tuple[str, bytes]:
+    """The header `hifi_position`; the arguments are the fields of `SourcePosition`."""
+    return POSITION, b"%b;%d;%b" % (run, position, source)
 
 
 def source_position(headers: Sequence[tuple[str, bytes]]) -> SourcePosition | None:

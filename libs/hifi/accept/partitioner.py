@@ -1,13 +1,16 @@
 """Partition of a key, as Kafka's default partitioner chooses it. Pure."""
 
-from functools import lru_cache
-from struct import unpack
-from typing import Final
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # a machine word where this is compiled; no product below exceeds 63 bits
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
-_CACHED_KEY_BYTES: Final = 128
+_UNPACK: Final = [Struct(f"<{words}I").unpack for words in range(64)]
+"""Number of words to what unpacks them."""
 
 
 def murmur2(data: bytes) -> int:
@@ -17,19 +20,19 @@ def murmur2(data: bytes) -> int:
     """
     length = len(data)
     whole = length & ~3
-    h = _SEED ^ length
-    for word in unpack("<%dI" % (length >> 2), data[:whole]):  # noqa: UP031 - faster than an f-string
-        k = word * _M & _MASK
+    h: i64 = _SEED ^ length
+    k: i64
+    words = length >> 2
+    unpack = _UNPACK[words] if words < len(_UNPACK) else Struct(f"<{words}I").unpack
+    for word in unpack(data[:whole]):
+        k = word
+        k = k * _M & _MASK
         h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
     if length & 3:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+        k = int.from_bytes(data[whole:], "little")
+        h = (h ^ k) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
     return h ^ h >> 15
-
-
-@lru_cache(maxsize=16_384)
-def _cached_partition(key: bytes, partitions: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -39,6 +42,4 @@ def partition_of(key: bytes, partitions: int) -> int:
         key: of the record.
         partitions: of the topic.
     """
-    if len(key) <= _CACHED_KEY_BYTES:
-        return _cached_partition(key, partitions)
     return (murmur2(key) & 0x7FFFFFFF) % partitions

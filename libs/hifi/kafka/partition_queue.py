@@ -36,6 +36,7 @@ class PartitionQueue:
     """One batch in flight, and the records queued behind it."""
 
     __slots__ = (
+        "at_once",
         "client",
         "failures",
         "in_flight",
@@ -52,6 +53,7 @@ class PartitionQueue:
         self.tp = TopicPartition(topic, partition)
         self.queued: deque[Sending] = deque()
         self.queued_bytes = 0
+        self.at_once = False
         self.in_flight: list[Sending] = []
         self.client: Any = None
         """The aiokafka producer that has the batch in flight, since `sent_s`."""
@@ -67,11 +69,12 @@ class PartitionQueue:
 
     @property
     def full(self) -> bool:
-        """Whether what is queued fills a batch: it gains nothing from waiting for more."""
-        return self.queued_bytes >= MAX_BATCH_BYTES
+        """Whether what is queued gains nothing from waiting for more: it fills a batch, or nothing comes after it."""
+        return self.at_once or self.queued_bytes >= MAX_BATCH_BYTES
 
-    def add(self, sending: Sending) -> None:
-        """Queue records."""
+    def add(self, sending: Sending, *, at_once: bool = False) -> None:
+        """Queue records; what is queued is full from now on if they are to be sent at once."""
+        self.at_once |= at_once
         self.queued.append(sending)
         self.queued_bytes += sending.size_bytes
 
@@ -86,6 +89,7 @@ class PartitionQueue:
             self.in_flight.append(self.queued.popleft())
             size += self.in_flight[-1].size_bytes
         self.queued_bytes -= size
+        self.at_once &= bool(self.queued)
 
     def unsent(self) -> list[Sending]:
         """What of the batch in flight was not abandoned and is to be sent, now or again."""

@@ -23,7 +23,7 @@ from aiokafka_cooperative import IncompatibleAiokafkaError
 from hifi import log, metrics
 from hifi.backoff import backoff_s
 from hifi.errors import Misconfigured, Overloaded, Rejected, Unacknowledged
-from hifi.event import Record
+from hifi.event import Record, sizes_bytes
 from hifi.health import Health
 from hifi.kafka.batches import abort, append_batch, build_batches, check_accumulator
 from hifi.kafka.clients import close, connect
@@ -160,8 +160,16 @@ class Producer:
                     queue.take(0)
                 self._complete(queue, Unacknowledged("the producer was stopped"))
 
-    def send(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
+    def send(
+        self, topic: str, partition: int, records: Sequence[Record], *, at_once: bool = False
+    ) -> Sending:
         """Queue records for a partition, in order; await `.acknowledged` of the result.
+
+        Args:
+            topic: name.
+            partition: of the topic.
+            records: in order.
+            at_once: do not wait for the next round; for records after which nothing comes until they are acknowledged.
 
         Raises:
             Overloaded: the buffer is full; nothing was queued.
@@ -169,13 +177,13 @@ class Producer:
         """
         if self._stopped:
             raise Overloaded("the producer is stopping")
-        sizes = [record.size_bytes() + _FRAMING_BYTES for record in records]
-        if max(sizes, default=0) > _LARGEST_RECORD_BYTES:
+        sizes = sizes_bytes(records)
+        largest = max(sizes, default=0) + _FRAMING_BYTES
+        if largest > _LARGEST_RECORD_BYTES:
             raise Rejected(
-                "too-large",
-                f"a record of {max(sizes)} bytes; the limit of a topic is {_LARGEST_RECORD_BYTES}",
+                "too-large", f"a record of {largest} bytes; the limit of a topic is {_LARGEST_RECORD_BYTES}"
             )
-        size = sum(sizes)
+        size = sum(sizes) + len(sizes) * _FRAMING_BYTES
         if self._buffered_bytes and self._buffered_bytes + size > self._buffer_bytes:
             raise Overloaded("the producer's buffer is full")
         self._count(size)
@@ -183,13 +191,17 @@ class Producer:
         queue = self._queues.get((topic, partition))
         if queue is None:
             queue = self._queues[topic, partition] = PartitionQueue(topic, partition)
-        queue.add(sending)
+        queue.add(sending, at_once=at_once)
         if not queue.in_flight:
             self._make_ready(queue)
         return sending
 
-    async def send_when_room(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
+    async def send_when_room(
+        self, topic: str, partition: int, records: Sequence[Record], *, at_once: bool = False
+    ) -> Sending:
         """Queue records for a partition as soon as there is room for them; await `.acknowledged` of the result.
+
+        The arguments are those of `send`.
 
         Raises:
             Overloaded: the producer was stopped.
@@ -197,7 +209,7 @@ class Producer:
         """
         while True:
             try:
-                return self.send(topic, partition, records)
+                return self.send(topic, partition, records, at_once=at_once)
             except Overloaded:
                 if self._stopped:
                     raise

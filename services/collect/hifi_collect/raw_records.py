@@ -6,11 +6,12 @@ from typing import Final
 from hifi.accept.ack_report import PartitionAcks
 from hifi.accept.partitioner import partition_of
 from hifi.clock import MICROSECONDS
-from hifi.event import BACKFILL, HOP, IDENTITY, Record, SourcePosition, identity_prefix, position_header
+from hifi.event import BACKFILL, HOP, IDENTITY, Record, identity_prefix, position_header
 from hifi.pipe.revision import PipeVersion
 from hifi_collect.source_event import SourceEvent
 
 _MINUTE_US: Final = 60 * MICROSECONDS
+_ORIGIN: Final = b";" + BACKFILL
 
 
 class RawRecords:
@@ -23,7 +24,8 @@ class RawRecords:
         self.minutes: list[int] = []
         """That they count in."""
         self.records: list[Record] = []
-        self._shared: tuple[int, int, int, int] | None = None
+        self._revision: PipeVersion | None = None
+        self._accepted_us = self._minute = -1
         self._head = b""
 
     def add(
@@ -45,13 +47,13 @@ class RawRecords:
             hop: the header `hifi_hop`.
             position: the header `hifi_position`.
         """
-        shared = revision.revision, revision.version, accepted_us, minute
-        if shared != self._shared:  # events that follow each other mostly share all of it
+        if minute != self._minute or accepted_us != self._accepted_us or revision is not self._revision:
+            # Events that follow each other mostly share all of it.
             prefix = identity_prefix(revision.pipe.pipe, revision.revision, revision.version, accepted_us)
-            self._shared, self._head = shared, b"%b%d;%016x:" % (prefix, minute, self.acks.epoch)
-        identity = b"%b%d" % (self._head, self.first_sequence + len(self.records))
-        if event.backfill:
-            identity = b"%b;%b" % (identity, BACKFILL)
+            self._head = b"%b%d;%016x:" % (prefix, minute, self.acks.epoch)
+            self._minute, self._accepted_us, self._revision = minute, accepted_us, revision
+        origin = _ORIGIN if event.backfill else b""
+        identity = b"%b%d%b" % (self._head, self.first_sequence + len(self.records), origin)
         headers = [(IDENTITY, identity), hop, position, *event.headers]
         self.records.append(Record(event.key, event.data, headers))
         self.minutes.append(minute)
@@ -89,7 +91,7 @@ def raw_records(
             own = found[partition] = RawRecords(partitions[partition])
         revision = rollout.next if rollout is not None and rollout.gets(key) else pipe
         minute = minute_of(event.time_us, at_us, tolerance_us)
-        position = position_header(SourcePosition(run, event.position, source))
+        position = position_header(run, event.position, source)
         own.add(event, revision, at_us, minute, hop, position)
     return found
 

@@ -41,6 +41,8 @@ class RawWriter:
         source: bytes,
         run: bytes,
         in_us: int,
+        *,
+        at_once: bool = False,
     ) -> asyncio.Future[Any]:
         """Queue events, as soon as there is room for them. What is queued after them is written after them.
 
@@ -51,6 +53,7 @@ class RawWriter:
             source: name of the source partition.
             run: see `SourcePosition.run`.
             in_us: when they were read, microseconds since 1970 UTC.
+            at_once: see `Producer.send`.
 
         Returns:
             Done when Kafka has acknowledged all of them; with `Unacknowledged` if the producer was stopped before.
@@ -66,7 +69,9 @@ class RawWriter:
             own.acks.next_sequence += len(own.records)
         acknowledged = []
         for partition, own in found.items():
-            sending = await self._producer.send_when_room(self._topic, partition, own.records)
+            sending = await self._producer.send_when_room(
+                self._topic, partition, own.records, at_once=at_once
+            )
             sending.acknowledged.add_done_callback(partial(_report, name, own))
             acknowledged.append(sending.acknowledged)
         backfill = sum(event.backfill for event in events)

@@ -1,27 +1,42 @@
-"""An event that was read from a source, before it has an identity."""
+"""An event that was read from a source, before it has an identity. Pure."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from aiokafka import ConsumerRecord
 
 from hifi.event import REFUSED, Headers
 
 
-class SourceEvent(NamedTuple):
-    """One event of a source partition."""
+class SourceEvent:
+    """One event of a source partition.
 
-    position: int
-    """Of the event within the source partition; positions rise."""
-    key: bytes
-    """Kafka key; decides the partition of `raw`."""
-    data: bytes | None
-    headers: Headers
-    """Attributes as record headers."""
-    time_us: int | None
-    """The event's own time, microseconds since 1970 UTC; None: it has none."""
-    backfill: bool = False
-    """Whether it was in the source before it could be read, such as a row of a snapshot."""
+    Attributes:
+        position: of the event within the source partition; positions rise.
+        key: Kafka key; decides the partition of `raw`.
+        data: of the event; None: it cannot be read, or has none.
+        headers: attributes as record headers.
+        time_us: the event's own time, microseconds since 1970 UTC; None: it has none.
+        backfill: whether it was in the source before it could be read, such as a row of a snapshot.
+    """
+
+    __slots__ = ("backfill", "data", "headers", "key", "position", "time_us")
+
+    def __init__(
+        self,
+        position: int,
+        key: bytes,
+        data: bytes | None,
+        headers: Headers,
+        time_us: int | None,
+        backfill: bool = False,
+    ) -> None:
+        self.position = position
+        self.key = key
+        self.data = data
+        self.headers = headers
+        self.time_us = time_us
+        self.backfill = backfill
 
 
 EventReader: TypeAlias = Callable[[ConsumerRecord], SourceEvent]
@@ -29,11 +44,12 @@ EventReader: TypeAlias = Callable[[ConsumerRecord], SourceEvent]
 
 
 def refused(event: SourceEvent, reason: str, detail: str) -> SourceEvent:
-    """The event as one that normalize makes a dead letter of.
+    """Make an event one that normalize makes a dead letter of.
 
     Args:
-        event: what could be read of it.
+        event: what could be read of it; it is changed.
         reason: short stable code.
         detail: one sentence, without data of the event.
     """
-    return event._replace(headers=[(REFUSED, f"{reason};{detail}".encode()), *event.headers])
+    event.headers = [(REFUSED, f"{reason};{detail}".encode()), *event.headers]
+    return event

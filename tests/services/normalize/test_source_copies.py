@@ -7,7 +7,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from normalize_harness import Stream, headers, new_stream, normalize, pipe
 
-from hifi.event import Record, SourcePosition, position_header
+from hifi.event import Record, position_header
 
 SOURCE = b"kafka/cluster/orders/3"
 
@@ -15,7 +15,7 @@ SOURCE = b"kafka/cluster/orders/3"
 def read(stream: Stream, run: int, position: int, **more: bytes) -> Record:
     """An event as a reader of a source writes it."""
     record = stream.event("p", {"position": position})
-    header = position_header(SourcePosition(b"%016x" % run, position, SOURCE))
+    header = position_header(b"%016x" % run, position, SOURCE)
     own = [*record.headers[:2], header, *record.headers[2:], *more.items()]
     return Record(record.key, record.value, own)
 

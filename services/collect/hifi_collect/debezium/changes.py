@@ -77,10 +77,9 @@ def _change(event: SourceEvent, envelope: dict[str, Any], record: ConsumerRecord
     change = {"op": operation, "table": table, "key": key, "committed": committed.decode()}
     if operation == "update" and before is not None:
         change["before"] = before
-    return event._replace(
-        key=record.key or table.encode(),
-        data=orjson.dumps({**row, **key, CHANGE: change}),
-        headers=[*event.headers, ("ce_time", committed), ("ce_subject", table.encode())],
-        time_us=committed_ms * 1000,
-        backfill=operation == "snapshot",
-    )
+    event.data = orjson.dumps({**row, **key, CHANGE: change})
+    event.key = record.key or table.encode()
+    event.headers += [("ce_time", committed), ("ce_subject", table.encode())]
+    event.time_us = committed_ms * 1000
+    event.backfill = operation == "snapshot"
+    return event

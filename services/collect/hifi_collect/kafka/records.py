@@ -60,18 +60,20 @@ class RecordReader:
         event = SourceEvent(record.offset, record.key or identifier, record.value, headers, time_us)
         if len(record.key or b"") > _MAX_KEY_BYTES:
             detail = f"the key has {len(record.key)} bytes; the limit is {_MAX_KEY_BYTES}"
-            return refused(event._replace(key=identifier), "too-large", detail)
+            event.key = identifier
+            return refused(event, "too-large", detail)
         if record.value is None:
             return self._deletion(event, record.key)
         if len(record.value) > self._max_bytes:
             detail = f"the value has {len(record.value)} bytes; the limit is {self._max_bytes}"
-            return refused(event._replace(data=None), "too-large", detail)
+            event.data = None
+            return refused(event, "too-large", detail)
         if self._avro is not None:
             try:
                 record = self._avro.as_json(record)
             except Rejected as why:
                 return refused(event, why.reason, why.detail)
-            event = event._replace(data=record.value)
+            event.data = record.value
         decode = _content_mode(record)
         return self._plain(event, record) if decode is None else self._cloudevent(event, record, decode)
 
@@ -96,7 +98,8 @@ class RecordReader:
             found = decode(record, self._limits)
         except InvalidEvent as error:
             reason = "too-large" if error.status == _TOO_LARGE else "not-a-cloudevent"
-            return refused(event._replace(data=None), reason, error.detail)
+            event.data = None
+            return refused(event, reason, error.detail)
         has_key = any(name == _PARTITION_KEY for name, _ in found.headers)
         key = found.key if has_key or not record.key else record.key
         made = SourceEvent(event.position, key, found.data, found.headers, found.time_us)
@@ -124,7 +127,8 @@ class RecordReader:
         if len(key) > _MAX_KEY_BYTES:
             detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
             return refused(event, "too-large", detail)
-        return event._replace(key=key)
+        event.key = key
+        return event
 
     def _deletion(self, event: SourceEvent, key: bytes | None) -> SourceEvent:
         """The event of a record without value, which says that the key is deleted."""
@@ -137,7 +141,8 @@ class RecordReader:
             return refused(event, "no-data", "the record has no value, and its key is not UTF-8")
         except Rejected as why:
             return refused(event, why.reason, f"the record has no value, and of its key: {why.detail}")
-        return event._replace(data=orjson.dumps({"key": name, "deleted": True}))
+        event.data = orjson.dumps({"key": name, "deleted": True})
+        return event
 
 
 def _content_mode(

@@ -226,10 +226,9 @@ class KafkaTopicReader:
             if pipe is None or pipe.pipe.source != self._source:
                 raise _given_up(assigned, "the pipe has another source now")
             if catching_up:
-                events = [
-                    self._with_origin(reading, record, event, in_us)
-                    for record, event in zip(batch, events, strict=True)
-                ]
+                for record, event in zip(batch, events, strict=True):
+                    written_us = record.timestamp * 1000
+                    event.backfill |= reading.catch_up.is_backfill(record.offset, written_us, in_us)
             times = reading.times.of((event.position for event in events), in_us)
             paced, acknowledged = catching_up and any(event.backfill for event in events), []
             every = range(len(events))
@@ -264,15 +263,6 @@ class KafkaTopicReader:
         assigned.complete_through(offset)
         self._readings[assigned].times.forget(offset + 1)
         self._pace.progress.advance(partition_name(assigned.tp), offset + 1, records, monotonic_s())
-
-    @staticmethod
-    def _with_origin(
-        reading: _PartitionReading, record: ConsumerRecord, event: SourceEvent, in_us: int
-    ) -> SourceEvent:
-        """The event, marked as backfill if the reader catches up."""
-        if event.backfill or not reading.catch_up.is_backfill(record.offset, record.timestamp * 1000, in_us):
-            return event
-        return event._replace(backfill=True)
 
     async def _reading(self, assigned: AssignedPartition) -> _PartitionReading:
         found = self._readings.get(assigned)

@@ -1,8 +1,11 @@
 """Read objects one after the other, in the order in which they were first seen: listing > ordinals > rows."""
 
 import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from fnmatch import fnmatchcase
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from hifi import log
 from hifi.clock import monotonic_s, now_us
@@ -14,9 +17,23 @@ from hifi_collect.objects.rows.batches import RowBatches
 from hifi_collect.objects.rows.row import ObjectRow
 from hifi_collect.objects.store import OpenObject, ReadableStore
 from hifi_collect.objects.version import ObjectGone, ObjectVersion
-from hifi_collect.polled.reader import MOST_EVENTS, SourceTurn
+from hifi_collect.polled.read_ahead import read_ahead
+from hifi_collect.polled.reader import MOST_EVENTS, TURN_EVENTS, SourceTurn
+from hifi_collect.source_event import SourceEvent
+
+T = TypeVar("T")
 
 logger = log.get(__name__)
+
+
+class _ReadBatch(NamedTuple):
+    """Rows that were read and are not announced yet."""
+
+    events: list[SourceEvent]
+    last: int
+    """Number of the last row."""
+    read_bytes: int
+    """Of the object so far."""
 
 
 class ObjectsReading:
@@ -107,32 +124,59 @@ class ObjectsReading:
         at: ObjectsAt,
         opened: OpenObject,
     ) -> ObjectsAt:
-        path = known.object.path
-        batches = RowBatches(self._source, opened.file, path, at.row, self._max_bytes)
-        unread = catalog.unread_bytes()
-        first_row = at.row
-        while not turn.over():
-            through, accepted_us = at.batch or (None, now_us())
-            rows = await asyncio.to_thread(self._next, batches, opened, through)
-            if not rows and at.batch is None:
-                break
-            if rows:
-                done_bytes = await asyncio.to_thread(opened.file.tell)
-                remaining = _estimate(rows[-1].number - first_row, done_bytes, unread)
-                if at.batch is None:
-                    at = at._replace(batch=(rows[-1].number, accepted_us))
+        """Write the rows of a version. The next rows are read while some are written."""
+        unread, first_row = catalog.unread_bytes(), at.row
+        async with aclosing(read_ahead(self._batches(known, at, opened))) as batches:
+            async for batch in batches:
+                if turn.over():
+                    break
+                if at.batch is None or batch.last > at.batch[0]:
+                    at = at._replace(batch=(batch.last, now_us()))
                     await turn.keep({AT: at.entry()})
-                events = [self._events(known, row) for row in rows]
-                await turn.write(f"{self.name}/{at.reading}", events, accepted_us, remaining)
-                at = at._replace(row=rows[-1].number)
-            if not rows or through is None or at.row >= through:
-                at = at._replace(batch=None)
+                assert at.batch is not None
+                through, accepted_us = at.batch
+                remaining = _estimate(batch.last - first_row, batch.read_bytes, unread)
+                await turn.write(f"{self.name}/{at.reading}", batch.events, accepted_us, remaining)
+                at = at._replace(row=batch.last, batch=None if batch.last >= through else at.batch)
         return at
 
-    def _next(self, batches: RowBatches, opened: OpenObject, through: int | None) -> list[ObjectRow]:
-        rows = batches.next(MOST_EVENTS, through)
-        opened.check()
-        return rows
+    async def _batches(
+        self, known: KnownObject, at: ObjectsAt, opened: OpenObject
+    ) -> AsyncGenerator[_ReadBatch, None]:
+        """The rows of a version that are not written yet; first those that may be written, no others with them."""
+        path, row = known.object.path, at.row
+        batches = RowBatches(self._source, opened.file, path, row, self._max_bytes)
+        through = None if at.batch is None else at.batch[0]
+        while True:
+            rows, read_bytes = await _in_thread(partial(_next, batches, opened, through))
+            if rows:
+                events = list[SourceEvent]()
+                for first in range(0, len(rows), TURN_EVENTS):
+                    events += self._events.of(known, rows[first : first + TURN_EVENTS])
+                    await asyncio.sleep(0)
+                row = rows[-1].number
+                yield _ReadBatch(events, row, read_bytes)
+            elif through is None:
+                return
+            if not rows or (through is not None and row >= through):
+                through = None
+
+
+def _next(batches: RowBatches, opened: OpenObject, through: int | None) -> tuple[list[ObjectRow], int]:
+    """The next rows, and how many bytes of the file are read."""
+    rows = batches.next(MOST_EVENTS, through)
+    opened.check()
+    return rows, opened.file.tell()
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """What a function returns that blocks. If this is cancelled, the function still ends first: it uses a file."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    finally:
+        await asyncio.wait({working})
+        working.exception()  # no other is told of it if this is cancelled
 
 
 def _estimate(rows: int, done_bytes: int, unread_bytes: int) -> int | None:

@@ -1,5 +1,6 @@
 """Rows of objects as events. Pure."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hifi.event import CONTENT_TYPE, Headers
@@ -32,36 +33,44 @@ class ObjectRowEvents:
             ("ce_type", source.type.encode()),
         ]
 
-    def __call__(self, known: KnownObject, row: ObjectRow) -> SourceEvent:
-        """The event of a row; one that cannot be read is marked as refused."""
+    def of(self, known: KnownObject, rows: Sequence[ObjectRow]) -> list[SourceEvent]:
+        """The events of rows of an object; those that cannot be read are marked as refused."""
         version = known.object
-        identifier = f"{version.path}/{version.version}/{row.number}".encode(errors="surrogateescape")
-        headers = [
-            *self._headers,
-            ("ce_id", identifier),
-            ("ce_time", rfc3339(version.modified_us // 1000)),
-        ]
-        event = SourceEvent(known.position(row.number), identifier, row.data, headers, version.modified_us)
+        name = f"{version.path}/{version.version}/".encode(errors="surrogateescape")
+        headers = [*self._headers, ("ce_time", rfc3339(version.modified_us // 1000))]
+        before, modified_us = known.position(0), version.modified_us
+        events = []
+        for row in rows:
+            identifier = b"%b%d" % (name, row.number)
+            event = SourceEvent(
+                before + row.number, identifier, row.data, [*headers, ("ce_id", identifier)], modified_us
+            )
+            events.append(self._checked(event, row))
+        return events
+
+    def _checked(self, event: SourceEvent, row: ObjectRow) -> SourceEvent:
         if row.reason:
             return refused(event, row.reason, row.detail)
-        if len(row.data or b"") > self._max_bytes:
-            detail = f"the row has {len(row.data or b'')} bytes as JSON; the limit is {self._max_bytes}"
-            return refused(event._replace(data=None), "too-large", detail)
-        return self._with_key(event, row.fields)
+        if row.data is not None and len(row.data) > self._max_bytes:
+            detail = f"the row has {len(row.data)} bytes as JSON; the limit is {self._max_bytes}"
+            event.data = None
+            return refused(event, "too-large", detail)
+        return (
+            event if self._partition_key is None else self._with_key(event, self._partition_key, row.fields)
+        )
 
-    def _with_key(self, event: SourceEvent, data: dict[str, Any]) -> SourceEvent:
-        value: Any = None
-        if self._partition_key is not None:
-            value = data
-            for name in self._partition_key:
-                value = value.get(name) if isinstance(value, dict) else None
+    def _with_key(self, event: SourceEvent, names: Sequence[str], data: dict[str, Any]) -> SourceEvent:
+        value: Any = data
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
         if value is None or value == "":
             return event
         if isinstance(value, bool) or not isinstance(value, str | int):
-            path = ".".join(self._partition_key or ())
+            path = ".".join(names)
             return refused(event, "partition-key", f"the field {path} must be a string or an integer")
         key = str(value).encode(errors="surrogateescape")
         if len(key) > _MAX_KEY_BYTES:
             detail = f"the partition key has {len(key)} bytes; the limit is {_MAX_KEY_BYTES}"
             return refused(event, "too-large", detail)
-        return event._replace(key=key)
+        event.key = key
+        return event

@@ -23,7 +23,7 @@ from hifi_collect.source_event import SourceEvent
 
 MOST_EVENTS: Final = 2000
 """Largest number of events of a batch: each one waits for a transaction that writes its progress, and for `raw`."""
-_TURN_EVENTS: Final = 250
+TURN_EVENTS: Final = 250
 """Events that are worked on before anything else gets a turn."""
 _RETRY_S: Final = 1.0
 _RETRIES_S: Final = (1.0, 1.0, 2.0, 5.0, 10.0)
@@ -113,20 +113,21 @@ class SourceTurn:
         pipe = reader.registry.get(reader.pipe)
         if pipe is None or pipe.pipe.source != reader.declared:
             raise Fenced("the pipe has another source now")
-        marked = self._backlog.marked(events, remaining, now_us())
-        left, pace, source, acknowledged = marked, reader.pace, partition.encode(), []
-        paced = any(event.backfill for event in marked)
+        paced = self._backlog.mark(events, remaining, now_us()) > 0
+        left, pace, source, acknowledged = events, reader.pace, partition.encode(), []
         while left:
             part = next(pace.slices(left)) if paced else left
-            if backfill := sum(event.backfill for event in part):
+            if backfill := sum(event.backfill for event in part) if paced else 0:
                 await self._turn_of(backfill)
             if self.over():
                 part = left  # at once, so that whoever reads next has nothing to write again
             left = left[len(part) :]
-            for at in range(0, len(part), _TURN_EVENTS):
-                some = part[at : at + _TURN_EVENTS]
+            for at in range(0, len(part), TURN_EVENTS):
+                some = part[at : at + TURN_EVENTS]
                 times = [accepted_us] * len(some)
-                begun = await reader.writer.begin(pipe, some, times, source, self._run, now_us())
+                begun = await reader.writer.begin(
+                    pipe, some, times, source, self._run, now_us(), at_once=True
+                )
                 acknowledged.append(begun)
                 await asyncio.sleep(0)
             if backfill:

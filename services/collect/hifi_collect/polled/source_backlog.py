@@ -25,8 +25,8 @@ class SourceBacklog:
         self.extent = PartitionExtent(0, 0, 0)
         """Events that were read since the reader began, and how many there are with those that wait."""
 
-    def marked(self, events: Sequence[SourceEvent], remaining: int | None, now_us: int) -> list[SourceEvent]:
-        """The events of a batch, marked as backfill if they are.
+    def mark(self, events: Sequence[SourceEvent], remaining: int | None, now_us: int) -> int:
+        """Mark the events of a batch as backfill that are; returns how many.
 
         Args:
             events: of the batch.
@@ -39,10 +39,14 @@ class SourceBacklog:
         position = self.extent.position + len(events)
         end = max(self.extent.end, position) if remaining is None else position + remaining
         self.extent = PartitionExtent(0, position, end)
-        return [
-            event._replace(backfill=True) if behind and self._is_old(event, now_us) else event
-            for event in events
-        ]
+        if not behind:
+            return 0
+        marked = 0
+        for event in events:
+            event.backfill = self._after_us is None or _is_old(event.time_us, now_us - self._after_us)
+            marked += event.backfill
+        return marked
 
-    def _is_old(self, event: SourceEvent, now_us: int) -> bool:
-        return self._after_us is None or event.time_us is None or now_us - event.time_us > self._after_us
+
+def _is_old(time_us: int | None, before_us: int) -> bool:
+    return time_us is None or time_us < before_us

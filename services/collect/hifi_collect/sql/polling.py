@@ -1,15 +1,19 @@
 """Read a table or a query in the order of a column: mark > pages up to the settled mark > batches."""
 
+import asyncio
 import hashlib
 import itertools
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from hifi.clock import monotonic_s, now_us
 from hifi.errors import Misconfigured
 from hifi.pipe.sources.sql import SqlSource
-from hifi_collect.polled.reader import MOST_EVENTS, SourceTurn
+from hifi_collect.polled.read_ahead import read_ahead
+from hifi_collect.polled.reader import MOST_EVENTS, TURN_EVENTS, SourceTurn
+from hifi_collect.source_event import SourceEvent
 from hifi_collect.sql.marks import Marks
 from hifi_collect.sql.positions import value_of
 from hifi_collect.sql.postgres import Page, PostgresRows, postgres_rows
@@ -18,6 +22,16 @@ from hifi_collect.sql.row_events import RowEvents
 
 _HELD_BACK_S: Final = 60.0
 """Time after which it is told that transactions of the database hold the source back, seconds."""
+
+
+class _ReadBatch(NamedTuple):
+    """Rows that were read and are not announced yet."""
+
+    progress: SqlProgress
+    """To write down before they are written, without an accepted time."""
+    events: list[SourceEvent]
+    remaining: int | None
+    """Estimate of how many rows come after them."""
 
 
 class SqlPolling:
@@ -71,12 +85,29 @@ class SqlPolling:
     async def _read_pages(
         self, turn: SourceTurn, rows: PostgresRows, progress: SqlProgress, upto: str
     ) -> SqlProgress:
-        """Write all rows up to a value."""
-        remaining, begun = None, progress
-        while not turn.over():
+        """Write all rows up to a value. The next rows are read while some are written."""
+        begun = progress
+        async with aclosing(read_ahead(self._batches(rows, progress, upto))) as batches:
+            async for batch in batches:
+                if turn.over():
+                    break
+                accepted_us = now_us()
+                await turn.keep({ENTRY: batch.progress.accepted(accepted_us).entry()})
+                await turn.write(self._partition(progress), batch.events, accepted_us, batch.remaining)
+                progress = batch.progress.completed()
+        if progress is not begun:
+            await turn.keep({ENTRY: progress.entry()})  # so that the next reader reads nothing again
+        return progress
+
+    async def _batches(
+        self, rows: PostgresRows, progress: SqlProgress, upto: str
+    ) -> AsyncGenerator[_ReadBatch, None]:
+        """The rows after the last one up to a value, as batches that can be written."""
+        remaining: int | None = None
+        while True:
             page = await rows.page(progress.after, upto, MOST_EVENTS)
             if not page.rows:
-                break
+                return
             self._refuse_equal(page)
             if page.following is None:
                 remaining = 0
@@ -84,26 +115,17 @@ class SqlPolling:
                 remaining = await rows.estimate(page.rows[-1].place, upto)
             else:
                 remaining = max(0, remaining - len(page.rows))
-            progress = await self._write(turn, page, progress, remaining)
+            keys = [row.key for row in page.rows] if self._source.partition_key else []
+            begun = progress.begun([row.place for row in page.rows], keys)
+            positions, events = begun.positions(), list[SourceEvent]()
+            for at in range(0, len(positions), TURN_EVENTS):
+                some = slice(at, at + TURN_EVENTS)
+                events += self._events.of(page.rows[some], positions[some])
+                await asyncio.sleep(0)
+            yield _ReadBatch(begun, events, remaining)
             if page.following is None:
-                break
-        if progress is not begun:
-            await turn.keep({ENTRY: progress.entry()})  # so that the next reader reads nothing again
-        return progress
-
-    async def _write(
-        self, turn: SourceTurn, page: Page, progress: SqlProgress, remaining: int | None
-    ) -> SqlProgress:
-        keys = [row.key for row in page.rows] if self._source.partition_key else []
-        begun = progress.begun([row.place for row in page.rows], keys, now_us())
-        await turn.keep({ENTRY: begun.entry()})
-        assert begun.batch is not None
-        events = [
-            self._events(row, position, row.key)
-            for row, position in zip(page.rows, begun.positions(), strict=True)
-        ]
-        await turn.write(self._partition(begun), events, begun.batch.accepted_us, remaining)
-        return begun.completed()
+                return
+            progress = begun.completed()
 
     async def _repeat(self, turn: SourceTurn, rows: PostgresRows, progress: SqlProgress) -> SqlProgress:
         """Write the rows again that may have been written, at the same positions.
@@ -115,7 +137,7 @@ class SqlPolling:
         found = await rows.named(batch.places)
         keys: Sequence[str | None] = batch.keys or [None] * len(batch.places)
         events = [
-            self._events(found[place], position, key)
+            self._events.event(found[place], position, key)
             for place, position, key in zip(batch.places, progress.positions(), keys, strict=True)
             if place in found
         ]

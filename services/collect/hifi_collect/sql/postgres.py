@@ -15,10 +15,14 @@ from hifi.pipe.sources.sql import SqlSource
 from hifi_collect.sql.marks import Mark
 from hifi_collect.sql.progress import Place
 from hifi_collect.sql.statements import RowStatements, relation
+from hifi_collect.sql.table_row import TableRow, table_row
 
 _WRONG: Final = ("0A", "25006", "28", "3D", "42")
 """Beginnings of codes that trying again does not change: not supported, writing, authorization, database, names."""
 _FETCH: Final = 64
+"""Rows that are fetched at a time while it is not known how large they are."""
+_MOST_FETCH_BYTES: Final = 256 * 1024 * 1024
+"""Of rows that are fetched at a time, all of them as large as a row may be and the ones before them small."""
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _ALIVE: Final = {
     "connect_timeout": 10,
@@ -28,18 +32,6 @@ _ALIVE: Final = {
 }
 
 _Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
-
-
-class TableRow(NamedTuple):
-    """A row that was read."""
-
-    place: Place
-    key: str | None
-    """Value of the declared partition key; None: there is none."""
-    data: bytes | None
-    """All columns as JSON; None: too large."""
-    size: int
-    """Bytes of the data."""
 
 
 class Page(NamedTuple):
@@ -53,9 +45,10 @@ class Page(NamedTuple):
 class PostgresRows:
     """The rows of one source, over one connection."""
 
-    def __init__(self, connection: _Connection, statements: RowStatements) -> None:
+    def __init__(self, connection: _Connection, statements: RowStatements, max_bytes: int) -> None:
         self._connection = connection
         self._statements = statements
+        self._most_fetch = max(_FETCH, _MOST_FETCH_BYTES // max_bytes)
 
     async def mark(self) -> Mark:
         """The table now."""
@@ -72,20 +65,25 @@ class PostgresRows:
         found, size = list[TableRow](), 0
         with _failures():
             async with self._connection.transaction(), self._connection.cursor(name="hifi") as cursor:
-                cursor.itersize = _FETCH
                 await cursor.execute(query, values)
-                async for row in cursor:
-                    read = _row(row)
-                    if len(found) == limit or (found and size + read.size > _PAGE_BYTES):
-                        return Page(found, read.place)
-                    found.append(read)
-                    size += len(read.data or b"")
+                largest, fetch = 1, _FETCH
+                while fetched := await cursor.fetchmany(fetch):
+                    for values_of_row in fetched:
+                        read = table_row(values_of_row)
+                        if len(found) == limit or (found and size + read.size > _PAGE_BYTES):
+                            return Page(found, read.place)
+                        found.append(read)
+                        size += len(read.data or b"")
+                        largest = max(largest, read.size)
+                    if len(fetched) < fetch:
+                        break
+                    fetch = max(_FETCH, min(self._most_fetch, _PAGE_BYTES // largest))
         return Page(found, None)
 
     async def named(self, places: Sequence[Place]) -> dict[Place, TableRow]:
         """Those rows of these places that still exist."""
         rows = await self._all(*self._statements.named(places))
-        return {row.place: row for row in map(_row, rows)}
+        return {row.place: row for row in map(table_row, rows)}
 
     async def estimate(self, after: Place | None, upto: str) -> int:
         """How many rows there are after one, up to a value, by PostgreSQL's statistics."""
@@ -125,7 +123,7 @@ async def postgres_rows(source: SqlSource, application: str, max_bytes: int) -> 
                 looked_up = SQL("SELECT * FROM {} LIMIT 0").format(relation(source))
                 cursor = await connection.execute(looked_up, [])
                 columns = [(column.name, column.type_code) for column in cursor.description or ()]
-        yield PostgresRows(connection, RowStatements(source, columns, max_bytes))
+        yield PostgresRows(connection, RowStatements(source, columns, max_bytes), max_bytes)
     finally:
         await connection.close()
 
@@ -170,8 +168,3 @@ def _failures() -> Iterator[None]:
                 f"the rows cannot be read: {error.diag.message_primary} ({code}). Correct the pipe or the database"
             ) from error
         raise Retryable(f"PostgreSQL: {type(error).__name__} ({code or 'connection lost'})") from error
-
-
-def _row(row: tuple[Any, ...]) -> TableRow:
-    *place, key, data, size = row
-    return TableRow(tuple(place), key, None if data is None else data.encode(), size)

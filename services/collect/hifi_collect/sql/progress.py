@@ -66,9 +66,18 @@ class SqlProgress(NamedTuple):
         """As JSON."""
         return self._asdict() | {"batch": None if self.batch is None else [*self.batch]}
 
-    def begun(self, places: Sequence[Place], keys: Sequence[str | None], accepted_us: int) -> "SqlProgress":
-        """The progress to write down before a batch is written."""
-        return self._replace(batch=SqlBatch(accepted_us, tuple(places), tuple(keys)))
+    def begun(self, places: Sequence[Place], keys: Sequence[str | None]) -> "SqlProgress":
+        """The progress with a batch, which is not accepted yet."""
+        return self._replace(batch=SqlBatch(0, tuple(places), tuple(keys)))
+
+    def accepted(self, accepted_us: int) -> "SqlProgress":
+        """The progress to write down before the batch is written.
+
+        Args:
+            accepted_us: see `SqlBatch`.
+        """
+        assert self.batch is not None
+        return self._replace(batch=self.batch._replace(accepted_us=accepted_us))
 
     def positions(self) -> list[int]:
         """The positions of the rows of the batch."""

@@ -1,12 +1,13 @@
 """Rows as events. Pure."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from hifi.event import CONTENT_TYPE, Headers
 from hifi.pipe.sources.sql import SqlSource
 from hifi_collect.source_event import SourceEvent, refused
 from hifi_collect.sql.positions import rfc3339, time_us
-from hifi_collect.sql.postgres import TableRow
+from hifi_collect.sql.table_row import TableRow
 
 _MAX_KEY_BYTES: Final = 64 * 1024
 
@@ -32,7 +33,16 @@ class RowEvents:
             ("ce_type", source.type.encode()),
         ]
 
-    def __call__(self, row: TableRow, position: int, key: str | None) -> SourceEvent:
+    def of(self, rows: Sequence[TableRow], positions: Sequence[int]) -> list[SourceEvent]:
+        """The events of rows with their own event keys.
+
+        Args:
+            rows: that were read.
+            positions: of each.
+        """
+        return [self.event(row, position, row.key) for row, position in zip(rows, positions, strict=True)]
+
+    def event(self, row: TableRow, position: int, key: str | None) -> SourceEvent:
         """The event of a row; one that cannot be read is marked as refused.
 
         Args:
@@ -53,5 +63,6 @@ class RowEvents:
             return refused(event, "too-large", detail)
         if len(event.key) > _MAX_KEY_BYTES:
             detail = f"the partition key has {len(event.key)} bytes; the limit is {_MAX_KEY_BYTES}"
-            return refused(event._replace(key=identifier[:_MAX_KEY_BYTES]), "too-large", detail)
+            event.key = identifier[:_MAX_KEY_BYTES]
+            return refused(event, "too-large", detail)
         return event

@@ -18,8 +18,8 @@ class WrittenOffsets:
         self._chunks: dict[int, bytearray] = {}
 
     def __contains__(self, offset: int) -> bool:
-        chunk, bit = divmod(offset, CHUNK_OFFSETS)
-        bitmap = self._chunks.get(chunk)
+        bitmap = self._chunks.get(offset // CHUNK_OFFSETS)
+        bit = offset % CHUNK_OFFSETS
         return bitmap is not None and bool(bitmap[bit >> 3] & (1 << (bit & 7)))
 
     def merge(self, chunk: int, bitmap: bytes) -> None:
@@ -31,8 +31,11 @@ class WrittenOffsets:
     def add(self, offsets: Iterable[int]) -> None:
         """Add offsets."""
         for offset in offsets:
-            chunk, bit = divmod(offset, CHUNK_OFFSETS)
-            self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))[bit >> 3] |= 1 << (bit & 7)
+            chunk, bit = offset // CHUNK_OFFSETS, offset % CHUNK_OFFSETS
+            bitmap = self._chunks.get(chunk)
+            if bitmap is None:
+                bitmap = self._chunks[chunk] = bytearray(_CHUNK_BYTES)
+            bitmap[bit >> 3] |= 1 << (bit & 7)
 
     def with_offsets(self, offsets: Iterable[int]) -> dict[int, bytes]:
         """The bitmaps that change when offsets are added, by chunk; this set stays as it is."""

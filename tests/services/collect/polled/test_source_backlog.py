@@ -12,8 +12,11 @@ def event(time_us: int | None) -> SourceEvent:
 
 
 def flags(backlog: SourceBacklog, times_us: list[int | None], remaining: int | None) -> list[bool]:
-    marked = backlog.marked([event(time_us) for time_us in times_us], remaining, NOW_US)
-    return [one.backfill for one in marked]
+    events = [event(time_us) for time_us in times_us]
+    marked = backlog.mark(events, remaining, NOW_US)
+    found = [one.backfill for one in events]
+    assert marked == sum(found)
+    return found
 
 
 def test_a_backlog_is_backfill_to_its_last_event_and_what_comes_after_it_is_live() -> None:

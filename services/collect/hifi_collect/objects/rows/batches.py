@@ -31,7 +31,7 @@ class RowBatches:
         self._finished = False
         self._kept: ObjectRow | None = None
         rows = _rows(source, file, skip, max_bytes)
-        self._rows = dropwhile(lambda row: row.number <= skip, rows)
+        self._rows = rows if not skip else dropwhile(lambda row: row.number <= skip, rows)
 
     def next(self, limit: int, through: int | None = None) -> list[ObjectRow]:
         """The next rows, in order; none: the object has ended.
@@ -61,12 +61,14 @@ class RowBatches:
             return kept
         try:
             row = next(self._rows, None)
-        except UnreadableObject as error:
-            return self._unreadable(error.reason, error.detail)
-        except OSError as error:
-            if error.errno is not None:
+        except (
+            UnreadableObject
+        ) as unreadable:  # each error has a name of its own, because mypyc gives it one type
+            return self._unreadable(unreadable.reason, unreadable.detail)
+        except OSError as failure:
+            if failure.errno is not None:
                 raise
-            return self._failed(error)
+            return self._failed(failure)
         except Exception as error:  # noqa: BLE001 - whatever a parser raises on a damaged file
             return self._failed(error)
         if row is None:
@@ -87,14 +89,20 @@ class RowBatches:
 
 def _rows(source: ObjectsSource, file: BinaryIO, skip: int, max_bytes: int) -> Iterator[ObjectRow]:
     """All rows, or those after some where the format allows it; parsers are imported only where they are used."""
-    from hifi_collect.objects.rows import binary, text
-
     match source.format:
         case "ndjson":
-            yield from text.ndjson_rows(file, max_bytes)
+            from hifi_collect.objects.rows.text import ndjson_rows
+
+            return ndjson_rows(file, max_bytes)
         case "csv":
-            yield from text.csv_rows(file, max_bytes, source.delimiter)
+            from hifi_collect.objects.rows.text import csv_rows
+
+            return csv_rows(file, max_bytes, source.delimiter)
         case "parquet":
-            yield from binary.parquet_rows(file, skip)
+            from hifi_collect.objects.rows.binary import parquet_rows
+
+            return parquet_rows(file, skip)
         case "avro":
-            yield from binary.avro_rows(file)
+            from hifi_collect.objects.rows.binary import avro_rows
+
+            return avro_rows(file)

@@ -5,8 +5,6 @@ import gzip
 import io
 from typing import BinaryIO, Final, cast
 
-import pyarrow as pa
-
 from hifi_collect.objects.rows.row import UnreadableObject
 
 _HEAD: Final = 10
@@ -36,6 +34,8 @@ def decompressed(file: BinaryIO) -> BinaryIO:
     if head.startswith(b"BZh") and head[4:] == b"1AY&SY":
         return cast("BinaryIO", bz2.open(file))
     if head.startswith(b"\x28\xb5\x2f\xfd"):
+        import pyarrow as pa
+
         native = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
         return cast("BinaryIO", io.BufferedReader(native, 1024 * 1024))
     for magic, name in _UNKNOWN.items():

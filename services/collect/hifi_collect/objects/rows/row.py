@@ -1,26 +1,34 @@
 """A row of an object, and its values as JSON. Pure."""
 
 import base64
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
 _OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
 
-class ObjectRow(NamedTuple):
-    """A row that was read."""
+class ObjectRow:
+    """A row that was read.
 
-    number: int
-    """Of the row in its object, from 1."""
-    data: bytes | None
-    """JSON."""
-    fields: dict[str, Any]
-    """The same, as values; empty if the row cannot be read."""
-    reason: str = ""
-    """Why the row cannot be read: a short stable code, empty if it can."""
-    detail: str = ""
-    """The same in a sentence, without data."""
+    Attributes:
+        number: of the row in its object, from 1.
+        data: JSON.
+        fields: the same, as values; empty if the row cannot be read.
+        reason: why the row cannot be read: a short stable code, empty if it can.
+        detail: the same in a sentence, without data.
+    """
+
+    __slots__ = ("data", "detail", "fields", "number", "reason")
+
+    def __init__(
+        self, number: int, data: bytes | None, fields: dict[str, Any], reason: str = "", detail: str = ""
+    ) -> None:
+        self.number = number
+        self.data = data
+        self.fields = fields
+        self.reason = reason
+        self.detail = detail
 
 
 class UnreadableObject(Exception):
