@@ -77,6 +77,25 @@ async def test_a_full_batch_does_not_wait_for_the_next_round_and_a_small_one_doe
     await producer.stop(timeout_s=0)
 
 
+async def test_records_that_are_to_be_sent_at_once_take_along_what_waits_and_nothing_after_them(
+    kafka: str, topic: "object", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await topic(partitions=1)  # type: ignore[operator]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    monkeypatch.setattr(producer_module, "FETCH_INTERVAL", SimpleNamespace(seconds=3600.0))
+    await producer.send_and_wait(name, 0, [record(0)])  # the next round is an hour away
+    small = producer.send(name, 0, [record(1)])
+    at_once = producer.send(name, 0, [record(2)], at_once=True)
+    async with asyncio.timeout(60):
+        await asyncio.gather(small.acknowledged, at_once.acknowledged)
+    later = producer.send(name, 0, [record(3)])
+    await asyncio.wait([later.acknowledged], timeout=1)
+    assert not later.acknowledged.done()
+    assert [int(value) for value in await stored(kafka, name)] == [0, 1, 2]
+    await producer.stop(timeout_s=0)
+
+
 async def test_records_arrive_in_order_over_several_batches(kafka: str, topic: "object") -> None:
     name = await topic(partitions=2)  # type: ignore[operator]
     producer = Producer(kafka, "test")

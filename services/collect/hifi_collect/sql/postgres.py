@@ -21,7 +21,7 @@ _WRONG: Final = ("0A", "25006", "28", "3D", "42")
 """Beginnings of codes that trying again does not change: not supported, writing, authorization, database, names."""
 _FETCH: Final = 64
 """Rows that are fetched at a time while it is not known how large they are."""
-_MOST_FETCH_BYTES: Final = 256 * 1024 * 1024
+_MOST_FETCH_BYTES: Final = 128 * 1024 * 1024
 """Of rows that are fetched at a time, all of them as large as a row may be and the ones before them small."""
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 _ALIVE: Final = {
