@@ -2,7 +2,7 @@
 
 A record follows the Kafka protocol binding of CloudEvents 1.0, binary content mode: each attribute is a header
 `ce_<name>`, the media type of the data is the header `content-type`, and the value is the data. hifi adds headers of
-its own. What every record needs is packed into the first two, so that a service parses two headers instead of ten:
+its own. What every record needs is packed into the first two, so a service parses two headers instead of ten:
 
     hifi      1;<pipe>;<revision>;<barrier>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>]   same on every topic
     hifi_hop  <in>;<raw>;<to>;<watch>                                                written anew by each service
@@ -151,15 +151,12 @@ class Record(NamedTuple):
     headers: Headers
 
 
-def sizes_bytes(records: Iterable[Record]) -> list[int]:
+def sizes_bytes(records: Sequence[Record]) -> list[int]:
     """Bytes of key, value and headers of each record, without the overhead of Kafka's format."""
-    sizes = []
-    for key, value, headers in records:
-        size = (0 if key is None else len(key)) + (0 if value is None else len(value))
-        for name, text in headers:
-            size += len(name) + len(text)
-        sizes.append(size)
-    return sizes
+    text = [sum([len(name) + len(value) for name, value in one.headers]) for one in records]
+    return [
+        len(one.key or b"") + len(one.value or b"") + size for one, size in zip(records, text, strict=True)
+    ]
 
 
 class Identity(NamedTuple):

@@ -165,11 +165,7 @@ class Producer:
     ) -> Sending:
         """Queue records for a partition, in order; await `.acknowledged` of the result.
 
-        Args:
-            topic: name.
-            partition: of the topic.
-            records: in order.
-            at_once: do not wait for the next round; for records after which nothing comes until they are acknowledged.
+        With `at_once` they do not wait for the next round.
 
         Raises:
             Overloaded: the buffer is full; nothing was queued.
@@ -200,8 +196,6 @@ class Producer:
         self, topic: str, partition: int, records: Sequence[Record], *, at_once: bool = False
     ) -> Sending:
         """Queue records for a partition as soon as there is room for them; await `.acknowledged` of the result.
-
-        The arguments are those of `send`.
 
         Raises:
             Overloaded: the producer was stopped.

@@ -26,7 +26,7 @@ T = TypeVar("T")
 logger = log.get(__name__)
 
 
-class _ReadBatch(NamedTuple):
+class _ReadRows(NamedTuple):
     """Rows that were read and are not announced yet."""
 
     events: list[SourceEvent]
@@ -142,7 +142,7 @@ class ObjectsReading:
 
     async def _batches(
         self, known: KnownObject, at: ObjectsAt, opened: OpenObject
-    ) -> AsyncGenerator[_ReadBatch, None]:
+    ) -> AsyncGenerator[_ReadRows, None]:
         """The rows of a version that are not written yet; first those that may be written, no others with them."""
         path, row = known.object.path, at.row
         batches = RowBatches(self._source, opened.file, path, row, self._max_bytes)
@@ -155,7 +155,7 @@ class ObjectsReading:
                     events += self._events.of(known, rows[first : first + TURN_EVENTS])
                     await asyncio.sleep(0)
                 row = rows[-1].number
-                yield _ReadBatch(events, row, read_bytes)
+                yield _ReadRows(events, row, read_bytes)
             elif through is None:
                 return
             if not rows or (through is not None and row >= through):

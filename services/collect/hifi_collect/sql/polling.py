@@ -24,7 +24,7 @@ _HELD_BACK_S: Final = 60.0
 """Time after which it is told that transactions of the database hold the source back, seconds."""
 
 
-class _ReadBatch(NamedTuple):
+class _ReadPage(NamedTuple):
     """Rows that were read and are not announced yet."""
 
     progress: SqlProgress
@@ -101,7 +101,7 @@ class SqlPolling:
 
     async def _batches(
         self, rows: PostgresRows, progress: SqlProgress, upto: str
-    ) -> AsyncGenerator[_ReadBatch, None]:
+    ) -> AsyncGenerator[_ReadPage, None]:
         """The rows after the last one up to a value, as batches that can be written."""
         remaining: int | None = None
         while True:
@@ -122,7 +122,7 @@ class SqlPolling:
                 some = slice(at, at + TURN_EVENTS)
                 events += self._events.of(page.rows[some], positions[some])
                 await asyncio.sleep(0)
-            yield _ReadBatch(begun, events, remaining)
+            yield _ReadPage(begun, events, remaining)
             if page.following is None:
                 return
             progress = begun.completed()
