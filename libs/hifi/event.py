@@ -153,10 +153,8 @@ class Record(NamedTuple):
 
 def sizes_bytes(records: Sequence[Record]) -> list[int]:
     """Bytes of key, value and headers of each record, without the overhead of Kafka's format."""
-    text = [sum([len(name) + len(value) for name, value in one.headers]) for one in records]
-    return [
-        len(one.key or b"") + len(one.value or b"") + size for one, size in zip(records, text, strict=True)
-    ]
+    texts = [sum([len(name) + len(value) for name, value in one.headers]) for one in records]
+    return [len(one.key or b"") + len(one.value or b"") + size for one, size in zip(records, texts)]  # noqa: B905
 
 
 class Identity(NamedTuple):
