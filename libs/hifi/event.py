@@ -2,7 +2,7 @@
 
 A record follows the Kafka protocol binding of CloudEvents 1.0, binary content mode: each attribute is a header
 `ce_<name>`, the media type of the data is the header `content-type`, and the value is the data. hifi adds headers of
-its own. What every record needs is packed into the first two, so a service parses two headers instead of ten:
+its own. What every record needs is packed into the first two, so that a service parses two headers instead of ten:
 
     hifi      1;<pipe>;<revision>;<barrier>;<accepted>;<minute>;<epoch>:<sequence>[;<origin>]   same on every topic
     hifi_hop  <in>;<raw>;<to>;<watch>                                                written anew by each service

@@ -57,15 +57,20 @@ async def cluster(tmp_path: Path) -> AsyncIterator[KafkaCluster]:
         yield one
 
 
+async def an_hour_before_the_next_round(kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> Producer:
+    """A producer that has written the record 0 to partition 0."""
+    producer = Producer(kafka, "test")
+    await producer.start()
+    monkeypatch.setattr(producer_module, "FETCH_INTERVAL", SimpleNamespace(seconds=3600.0))
+    await producer.send_and_wait(topic, 0, [record(0)])
+    return producer
+
+
 async def test_a_full_batch_does_not_wait_for_the_next_round_and_a_small_one_does(
     kafka: str, topic: "object", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await topic(partitions=2)  # type: ignore[operator]
-    producer = Producer(kafka, "test")
-    await producer.start()
-    hour_s = 3600.0
-    monkeypatch.setattr(producer_module, "FETCH_INTERVAL", SimpleNamespace(seconds=hour_s))
-    await producer.send_and_wait(name, 0, [record(0)])  # the next round is an hour away
+    producer = await an_hour_before_the_next_round(kafka, name, monkeypatch)
     small = producer.send(name, 0, [record(1)])
     await asyncio.wait([small.acknowledged], timeout=1)
     assert not small.acknowledged.done()
@@ -81,10 +86,7 @@ async def test_records_that_are_to_be_sent_at_once_take_along_what_waits_and_not
     kafka: str, topic: "object", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = await topic(partitions=1)  # type: ignore[operator]
-    producer = Producer(kafka, "test")
-    await producer.start()
-    monkeypatch.setattr(producer_module, "FETCH_INTERVAL", SimpleNamespace(seconds=3600.0))
-    await producer.send_and_wait(name, 0, [record(0)])  # the next round is an hour away
+    producer = await an_hour_before_the_next_round(kafka, name, monkeypatch)
     small = producer.send(name, 0, [record(1)])
     at_once = producer.send(name, 0, [record(2)], at_once=True)
     async with asyncio.timeout(60):

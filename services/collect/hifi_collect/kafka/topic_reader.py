@@ -9,7 +9,6 @@ had before is backfill and has a pace (`hifi_collect.pace`).
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -36,13 +35,12 @@ from hifi_collect.raw_writer import RawWriter
 from hifi_collect.run import new_run
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import EventReader, SourceEvent, refused
+from hifi_collect.turns import turns
 
 _RETRY_S: Final = 0.5
 _BATCH_RECORDS: Final = 4000
 """Largest number of records that are written at once: each batch waits for two answers of Kafka."""
 _FETCH_BYTES: Final = 4 * 1024 * 1024
-_TURN_RECORDS: Final = 250
-"""Records that are worked on before anything else gets a turn: a request to Kafka takes several turns of the loop."""
 _WRITING_BATCHES: Final = 2
 """Batches of a partition that are being written while the next one is made: reading and writing overlap."""
 _REGISTRY: Final = "schema registry"
@@ -163,9 +161,9 @@ class KafkaTopicReader:
     async def _events(self, batch: Batch) -> list[SourceEvent]:
         """The events of a batch, with turns for everything else in between."""
         events: list[SourceEvent] = []
-        for at in range(0, len(batch), _TURN_RECORDS):
+        for some in turns(batch):
             async with self._turns:
-                events += [self._event(record) for record in batch[at : at + _TURN_RECORDS]]
+                events += [self._event(record) for record in some]
                 await asyncio.sleep(0)
         return events
 
@@ -232,7 +230,7 @@ class KafkaTopicReader:
             times = reading.times.of((event.position for event in events), in_us)
             paced, acknowledged = catching_up and any(event.backfill for event in events), []
             every = range(len(events))
-            for part in self._pace.slices(every) if paced else _turns(every):
+            for part in self._pace.slices(every) if paced else turns(every):
                 some, at = events[part[0] : part[-1] + 1], times[part[0] : part[-1] + 1]
                 if backfill := sum(event.backfill for event in some) if paced else 0:
                     await self._pace.turn(backfill)
@@ -328,10 +326,6 @@ class KafkaTopicReader:
         await assigned.revoked.wait()
         self._service.health.warn(subject, None)
         raise _given_up(assigned, "it was truncated")
-
-
-def _turns(every: range) -> Iterator[range]:
-    return (every[at : at + _TURN_RECORDS] for at in range(0, len(every), _TURN_RECORDS))
 
 
 async def _pause(assigned: AssignedPartition, why: str) -> None:

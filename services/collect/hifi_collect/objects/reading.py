@@ -18,8 +18,9 @@ from hifi_collect.objects.rows.row import ObjectRow
 from hifi_collect.objects.store import OpenObject, ReadableStore
 from hifi_collect.objects.version import ObjectGone, ObjectVersion
 from hifi_collect.polled.read_ahead import read_ahead
-from hifi_collect.polled.reader import MOST_EVENTS, TURN_EVENTS, SourceTurn
+from hifi_collect.polled.reader import MOST_EVENTS, SourceTurn
 from hifi_collect.source_event import SourceEvent
+from hifi_collect.turns import turns
 
 T = TypeVar("T")
 
@@ -151,8 +152,8 @@ class ObjectsReading:
             rows, read_bytes = await _in_thread(partial(_next, batches, opened, through))
             if rows:
                 events = list[SourceEvent]()
-                for first in range(0, len(rows), TURN_EVENTS):
-                    events += self._events.of(known, rows[first : first + TURN_EVENTS])
+                for some in turns(rows):
+                    events += self._events.of(known, some)
                     await asyncio.sleep(0)
                 row = rows[-1].number
                 yield _ReadRows(events, row, read_bytes)

@@ -20,11 +20,10 @@ from hifi_collect.raw_writer import RawWriter
 from hifi_collect.run import new_run
 from hifi_collect.settings import CollectSettings
 from hifi_collect.source_event import SourceEvent
+from hifi_collect.turns import turns
 
 MOST_EVENTS: Final = 2000
 """Largest number of events of a batch: each one waits for a transaction that writes its progress, and for `raw`."""
-TURN_EVENTS: Final = 250
-"""Events that are worked on before anything else gets a turn."""
 _RETRY_S: Final = 1.0
 _RETRIES_S: Final = (1.0, 1.0, 2.0, 5.0, 10.0)
 """Waits while a source does not answer, seconds."""
@@ -122,8 +121,7 @@ class SourceTurn:
             if self.over():
                 part = left  # at once, so that whoever reads next has nothing to write again
             left = left[len(part) :]
-            for at in range(0, len(part), TURN_EVENTS):
-                some = part[at : at + TURN_EVENTS]
+            for some in turns(part):
                 times = [accepted_us] * len(some)
                 begun = await reader.writer.begin(
                     pipe, some, times, source, self._run, now_us(), at_once=True

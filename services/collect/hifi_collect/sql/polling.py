@@ -12,13 +12,14 @@ from hifi.clock import monotonic_s, now_us
 from hifi.errors import Misconfigured
 from hifi.pipe.sources.sql import SqlSource
 from hifi_collect.polled.read_ahead import read_ahead
-from hifi_collect.polled.reader import MOST_EVENTS, TURN_EVENTS, SourceTurn
+from hifi_collect.polled.reader import MOST_EVENTS, SourceTurn
 from hifi_collect.source_event import SourceEvent
 from hifi_collect.sql.marks import Marks
 from hifi_collect.sql.positions import value_of
 from hifi_collect.sql.postgres import Page, PostgresRows, postgres_rows
 from hifi_collect.sql.progress import ENTRY, SqlProgress
 from hifi_collect.sql.row_events import RowEvents
+from hifi_collect.turns import turns
 
 _HELD_BACK_S: Final = 60.0
 """Time after which it is told that transactions of the database hold the source back, seconds."""
@@ -118,9 +119,8 @@ class SqlPolling:
             keys = [row.key for row in page.rows] if self._source.partition_key else []
             begun = progress.begun([row.place for row in page.rows], keys)
             positions, events = begun.positions(), list[SourceEvent]()
-            for at in range(0, len(positions), TURN_EVENTS):
-                some = slice(at, at + TURN_EVENTS)
-                events += self._events.of(page.rows[some], positions[some])
+            for some, places in zip(turns(page.rows), turns(positions), strict=True):
+                events += self._events.of(some, places)
                 await asyncio.sleep(0)
             yield _ReadPage(begun, events, remaining)
             if page.following is None:

@@ -59,11 +59,10 @@ class RowBatches:
         kept, self._kept = self._kept, None
         if kept is not None or self._finished:
             return kept
+        # Each error has a name of its own, because mypyc gives a name one type.
         try:
             row = next(self._rows, None)
-        except (
-            UnreadableObject
-        ) as unreadable:  # each error has a name of its own, because mypyc gives it one type
+        except UnreadableObject as unreadable:
             return self._unreadable(unreadable.reason, unreadable.detail)
         except OSError as failure:
             if failure.errno is not None:
