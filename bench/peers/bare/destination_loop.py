@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,14 +133,19 @@ async def to_files(
 
 
 def row(record: ConsumerRecord, partition: int) -> dict[str, Any]:
-    """The columns of an event."""
+    """The columns of an event, which are those that egest writes."""
     data = orjson.loads(record.value)
     headers = dict(record.headers)
+    accepted_us = int(headers["hifi"].split(b";")[4])
+    attributes = {
+        f"ce_{name}": text.decode() if (text := headers.get(f"ce_{name}")) is not None else None
+        for name in ("id", "source", "type", "subject", "time")
+    }
     return {
         "hifi_partition": partition,
         "hifi_offset": record.offset,
-        "ce_id": headers["ce_id"].decode(),
-        "ce_type": headers["ce_type"].decode(),
+        "hifi_accepted": datetime.fromtimestamp(accepted_us / 1e6, UTC),
+        **attributes,
         "id": data["id"],
         "total": data["total"],
         "note": data["note"],

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -63,6 +63,11 @@ class AssignedPartition:
     def complete(self, offset: int) -> None:
         """Complete one record: its outputs are acknowledged."""
         self.offsets.finish(offset)
+        self._announce()
+
+    def complete_all(self, offsets: Iterable[int]) -> None:
+        """Complete some records: their outputs are acknowledged."""
+        self.offsets.finish_all(offsets)
         self._announce()
 
     def complete_through(self, offset: int) -> None:

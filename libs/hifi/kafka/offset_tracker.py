@@ -1,6 +1,7 @@
 """Which offsets of a partition are complete, and so may be committed. Pure."""
 
 from collections import deque
+from collections.abc import Iterable
 
 
 class OffsetTracker:
@@ -36,6 +37,11 @@ class OffsetTracker:
         while order and order[0] in finished:
             finished.discard(order[0])
             self._committable = order.popleft() + 1
+
+    def finish_all(self, offsets: Iterable[int]) -> None:
+        """Complete some offsets."""
+        for offset in offsets:
+            self.finish(offset)
 
     def finish_through(self, offset: int) -> None:
         """Complete all offsets up to and including this one."""

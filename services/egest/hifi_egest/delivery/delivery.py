@@ -95,10 +95,15 @@ class Delivery:
 def complete_all(deliveries: Sequence[Delivery]) -> None:
     """Release deliveries of one partition after Kafka acknowledged their outcomes."""
     size_bytes = 0
+    complete: list[int] = []
     for delivery in deliveries:
         event = delivery.event
         size_bytes += event.size_bytes
         if delivery.unrecorded is not None:
             delivery.unrecorded.count -= 1
-        event.delivery_completed()
-    deliveries[0].event.partition.end(len(deliveries), size_bytes)
+        event.pending -= 1
+        if not event.pending:
+            complete.append(event.record.offset)
+    partition = deliveries[0].event.partition
+    partition.assigned.complete_all(complete)
+    partition.end(len(deliveries), size_bytes)

@@ -5,12 +5,15 @@ owner of the partition ends the last transaction of the old one and fences it, a
 """
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.producer.message_accumulator import BatchBuilder
 
+from hifi.accept.partitioner import partition_of
 from hifi.connectors.kind import OutboundEvent
 from hifi.errors import Rejected, Retryable, Unacknowledged
 from hifi.kafka.batches import forget_errors
@@ -23,6 +26,8 @@ from hifi_egest.senders.written_offsets import WrittenOffsets
 
 RETRIED: Final = b"retried"
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
+MAX_BATCH_BYTES: Final = 128 * 1024
+"""Of several records. Where a topic accepts less (Kafka's default is 1 MiB), egest divides the batch."""
 _TRANSACTION_S: Final = 30
 
 
@@ -93,6 +98,7 @@ class TransactionalPartition:
                 transactional_id=(b"hifi;" + self._position.owner + self._position.line).decode(),
                 transaction_timeout_ms=_TRANSACTION_S * 1000,
                 max_request_size=MAX_REQUEST_BYTES,
+                max_batch_size=MAX_BATCH_BYTES,
             )
             self._producer = producer
             # Ends the last transaction with this id, and fences the producer that began it.
@@ -119,9 +125,10 @@ class TransactionalPartition:
         partition = self._position.partition(self._reader.partitions)
         sent: list[asyncio.Future[Any]] = []
         try:
-            for record in records:
-                key, value, headers = record
-                sent.append(await producer.send(self._topic, value, key=key, headers=headers))
+            for number, some in (await self._by_partition(producer, records)).items():
+                for batch in _batches(producer, some):
+                    one = await producer.send_batch(batch, self._topic, partition=number)
+                    sent.append(one)
             for chunk, bitmap in bitmaps.items():
                 position = self._position.key(chunk)
                 sent.append(
@@ -133,6 +140,24 @@ class TransactionalPartition:
             raise
         await asyncio.gather(*sent)
 
+    async def _by_partition(
+        self, producer: AIOKafkaProducer, records: Sequence[DestinationRecord]
+    ) -> dict[int, list[DestinationRecord]]:
+        """Records by partition of the topic, as Kafka's clients choose it; those without a key have one together."""
+        partitions = sorted(await producer.partitions_for(self._topic))
+        by_partition: dict[int, list[DestinationRecord]] = {}
+        anywhere: int | None = None
+        for record in records:
+            if record.key is not None:
+                number = partition_of(record.key, len(partitions))
+            else:
+                if anywhere is None:
+                    available = producer.client.cluster.available_partitions_for_topic(self._topic)
+                    anywhere = random.choice(sorted(available or partitions))
+                number = anywhere
+            by_partition.setdefault(number, []).append(record)
+        return by_partition
+
     def _discard(self) -> None:
         """Give up the producer; the next one ends its transaction."""
         if self._producer is not None:
@@ -140,6 +165,17 @@ class TransactionalPartition:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
             self._producer = None
+
+
+def _batches(producer: AIOKafkaProducer, records: Iterable[DestinationRecord]) -> Iterator[BatchBuilder]:
+    """Records of a partition as Kafka batches, in order."""
+    batch = producer.create_batch()
+    for key, value, headers in records:
+        if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
+            yield batch
+            batch = producer.create_batch()
+            batch.append(timestamp=None, key=key, value=value, headers=headers)
+    yield batch
 
 
 async def _close(producer: AIOKafkaProducer) -> None:

@@ -42,7 +42,9 @@ class Parquet:
 
     def encode(self, rows: Sequence[Row]) -> bytes:
         """The file of some rows."""
-        table = pa.Table.from_pylist([self._values(row) for row in rows], self._schema)
+        values = [row.values for row in rows]
+        columns = [self._column(field, [one[field.name] for one in values]) for field in self._schema]
+        table = pa.Table.from_arrays(columns, schema=self._schema)
         sink = io.BytesIO()
         parquet.write_table(table, sink, compression="zstd")
         return sink.getvalue()
@@ -53,10 +55,8 @@ class Parquet:
         offsets: list[int] = table.column(OFFSET).to_pylist()
         return offsets
 
-    def _values(self, row: Row) -> dict[str, Any]:
-        texts = {
-            name: orjson.dumps(value).decode()
-            for name, column in self._columns.items()
-            if column.type == "json" and (value := row.values[name]) is not None
-        }
-        return row.values | texts
+    def _column(self, field: pa.Field, values: list[Any]) -> pa.Array:
+        declared = self._columns.get(field.name)
+        if declared is not None and declared.type == "json":
+            values = [None if value is None else orjson.dumps(value).decode() for value in values]
+        return pa.array(values, field.type)

@@ -10,6 +10,14 @@ _NOT_WRITTEN: Final = ("22", "23", "40", "42")
 """Classes of codes after which the transaction is certainly rolled back, even if they answer a COMMIT."""
 _INSUFFICIENT_PRIVILEGE: Final = "42501"
 _RAISED: Final = "P0001"
+_CARDINALITY: Final = "21"
+"""Class of the code if one statement would change a row twice: the key columns find two keys equal that differ here."""
+
+
+def by_row_instead(error: Error) -> bool:
+    """Whether a statement for many rows may fail although a statement for each of them does not."""
+    code = error.sqlstate or ""
+    return code.startswith((_CARDINALITY, "22", "42")) or (isinstance(error, DataError) and not code)
 
 
 def failure(error: Error, *, committing: bool) -> HifiError:

@@ -1,7 +1,6 @@
 """Write batches of events to a PostgreSQL table, one transaction for each."""
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from psycopg import AsyncConnection, Error, OperationalError, ProgrammingError
@@ -9,12 +8,17 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from hifi.connectors.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.errors import Misconfigured, Retryable
-from hifi_egest.postgres.failures import failure
+from hifi_egest.postgres.failures import by_row_instead, failure
 from hifi_egest.postgres.settings import PostgresSettings
 from hifi_egest.postgres.statements import RowChange, TableStatements
 
 LOCK_SHARE: Final = 0.8
 """Share of the destination's time-out after which PostgreSQL itself ends a wait for a lock, and so the transaction."""
+
+_TYPES: Final = (
+    "SELECT attname, format_type(atttypid, -1) FROM pg_attribute"
+    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+)
 
 Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
 
@@ -43,6 +47,8 @@ class PostgresWriter(DestinationWriter):
         self._timeout_s = context.timeout_s
         self._table = TableStatements(settings)
         self._idle: list[Connection] = []
+        self._types: dict[str, str] = {}
+        """Of the table's columns; empty: not read."""
 
     async def write(self, events: Sequence[OutboundEvent]) -> None:
         """Write a batch in one transaction."""
@@ -89,9 +95,31 @@ class PostgresWriter(DestinationWriter):
         return connection
 
     async def _execute(self, connection: Connection, operations: Sequence[RowChange]) -> None:
-        async with connection.cursor() as cursor:
-            for change, same in groupby(operations, lambda one: one.change):
-                await cursor.executemany(self._table.statements[change], [one.parameters for one in same])
+        """Many rows with a statement; a statement for each row where that fails for what the rows or the table are."""
+        if len(operations) > 1:
+            if not self._types:
+                self._types = await self._read_types(connection)
+            try:
+                await self._execute_all(connection, operations, self._types)
+            except Error as error:
+                if not by_row_instead(error):
+                    raise
+                await connection.rollback()
+                self._types = {}  # they may have changed
+            else:
+                return
+        await self._execute_all(connection, operations, None)
+
+    async def _execute_all(
+        self, connection: Connection, operations: Sequence[RowChange], types: Mapping[str, str] | None
+    ) -> None:
+        async with connection.pipeline(), connection.cursor() as cursor:
+            for statement, parameters in self._table.executions(operations, types):
+                await cursor.executemany(statement, parameters)
+
+    async def _read_types(self, connection: Connection) -> dict[str, str]:
+        found = await connection.execute(_TYPES, [self._table.table.as_string(connection)])
+        return dict(await found.fetchall())
 
     async def _roll_back(self, connection: Connection) -> None:
         try:

@@ -111,6 +111,90 @@ async def test_nested_values_and_times_fit_their_columns(postgres: PostgresTable
     assert row == ({"x": [1, None]}, True, "12.50", "Köln")
 
 
+VALUES: list[tuple[str, list[Any]]] = [
+    ("integer", [1, -2, None, 2**31 - 1]),
+    ("integer", [1.5, 2.5, 3]),
+    ("smallint", [1, 2]),
+    ("bigint", [2**63 - 1, -(2**63), 0]),
+    ("bigint", ["12", " 13 "]),
+    ("numeric", [2**63, 1]),
+    ("numeric", [1, 1.25]),
+    ("numeric(6, 2)", [1, 2.345, 10]),
+    ("real", [0.1, 1e30, 7]),
+    ("double precision", [0.1, 2**53, 1e-300]),
+    ("text", ["plain", 'quo"te', "back\\slash", "{a,b}", "NULL", "", "  ", "Köln\n", None]),
+    ("text", [10**15, 1.5, 1e22]),
+    ("text", [True, False]),
+    ("text", [{"a": 1}, [1, "x"]]),
+    ("varchar(5)", ["five5", "abc"]),
+    ("char(3)", ["a", "abc"]),
+    ("boolean", [True, None, False]),
+    ("boolean", ["yes", "off"]),
+    ("jsonb", [{"a": [1, None, 'q"']}, [], None]),
+    ("json", [{"b": 1, "a": "ü"}, {}]),
+    ("jsonb", ["[1]", '"x"']),
+    ("timestamptz", ["2026-11-23T10:00:00Z", "infinity"]),
+    ("date", ["2026-11-23", None]),
+    ("uuid", ["6f1d2c3b-0000-4000-8000-000000000001"] * 2),
+    ("bytea", ["\\x6869", "text"]),
+    ("text[]", ["{a,b}", "{}"]),
+    ("inet", ["10.0.0.1", "::1"]),
+]
+
+
+@pytest.mark.parametrize(("column_type", "values"), VALUES)
+async def test_a_batch_writes_the_same_as_its_events_alone(
+    postgres: PostgresTable, column_type: str, values: list[Any]
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ADD v {column_type}")
+    columns = {"key": "key", "number": "number", "v": "v"}
+    events = [outbound(f"k{at}", at, v=value) for at, value in enumerate(values)]
+    read = f"SELECT key, number, v::text, hifi_partition, hifi_offset FROM {postgres.name} ORDER BY number"
+    await written(writer(postgres, columns=columns), *([one] for one in events))
+    alone = postgres.execute(read)
+    postgres.execute(f"TRUNCATE {postgres.name}")
+    await written(writer(postgres, columns=columns), events)
+    assert len(alone) == len(values)
+    assert postgres.execute(read) == alone
+
+
+async def test_the_rows_of_a_batch_are_written_with_one_statement(postgres: PostgresTable) -> None:
+    postgres.execute(f"CREATE TABLE {postgres.name}_statements (at timestamptz)")
+    postgres.execute(
+        f"CREATE FUNCTION {postgres.name}() RETURNS trigger LANGUAGE plpgsql AS $$"
+        f" BEGIN INSERT INTO {postgres.name}_statements VALUES (now()); RETURN NULL; END $$"
+    )
+    postgres.execute(
+        f"CREATE TRIGGER each AFTER INSERT ON {postgres.name} FOR EACH STATEMENT"
+        f" EXECUTE FUNCTION {postgres.name}()"
+    )
+    counted = f"SELECT count(*) FROM {postgres.name}_statements"
+    one = writer(postgres)
+    await one.write([outbound(f"k{number}", number) for number in range(500)])
+    assert postgres.execute(counted) == [(1,)]
+    # A key that comes again begins the next one.
+    await written(one, [outbound(f"k{number % 250}", number) for number in range(500, 1000)])
+    assert postgres.execute(counted) == [(3,)]
+    expected = {f"k{number}": number + (750 if number < 250 else 0) for number in range(500)}
+    assert await postgres.rows() == expected
+
+
+async def test_keys_that_only_postgresql_finds_equal_are_written_in_their_order(
+    postgres: PostgresTable,
+) -> None:
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER key TYPE char(3)")
+    await written(writer(postgres), [outbound("a", 1), outbound("a ", 2), outbound("b", 3)])
+    assert await postgres.rows() == {"a  ": 2, "b  ": 3}
+
+
+async def test_a_column_whose_type_changes_is_written_as_its_new_type(postgres: PostgresTable) -> None:
+    one = writer(postgres)
+    await one.write([outbound("a", 1, "1"), outbound("b", 2, "2")])
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER number TYPE text")
+    await written(one, [outbound("a", 3, "three"), outbound("b", 4, "four")])
+    assert await postgres.rows() == {"a": "three", "b": "four"}
+
+
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
