@@ -211,6 +211,63 @@ def egest_queue() -> Callable[[], object]:
     return work
 
 
+def egest_lane() -> Callable[[], object]:
+    from aiokafka import TopicPartition
+
+    from hifi.kafka.consumer import AssignedPartition
+    from hifi.pipe.model import BatchPolicy
+    from hifi_egest.delivery.delivery import Delivery
+    from hifi_egest.delivery.in_flight_budget import InFlightBudget
+    from hifi_egest.delivery.lease import PartitionLease
+    from hifi_egest.delivery.parsing import parse
+    from hifi_egest.delivery.partition import ENRICHED, SourcePartition
+    from hifi_egest.lanes.buffer import LaneBuffer
+
+    assigned = AssignedPartition(TopicPartition(ENRICHED, 0))
+    budget, lease = InFlightBudget(100_000, 1 << 30), PartitionLease(lambda: None, 60.0)
+    partition = SourcePartition(assigned, ENRICHED, budget)
+    events: list[Any] = parse(partition, records(ENRICHED, "1;{};departures", *ATTRIBUTES), 1)
+    batch = BatchPolicy(size=500, wait=0.05)
+
+    def work() -> None:
+        buffer = LaneBuffer(4000, 1 << 30, budget, lease, ordered=True)
+        for event in events:
+            if buffer.fits(event.size_bytes, retried=False):
+                buffer.add(Delivery(event, b"departures"), 0.0)
+        while buffer.ready:
+            request = buffer.next_request(batch)
+            assert request.active
+            request.count_attempt(0.0, 1)
+            buffer.left(request.deliveries)
+            buffer.finish(request)
+        partition.end(len(events), 0)
+
+    return work
+
+
+def egest_rows() -> Callable[[], object]:
+    from hifi.connectors.kind import OutboundEvent
+    from hifi_egest.postgres.settings import PostgresSettings
+    from hifi_egest.postgres.statements import TableStatements
+
+    columns = {"flight": "flight", "carrier": "carrier", "distance": "distance"}
+    table = TableStatements(
+        PostgresSettings.model_validate(
+            {"url": {"env": "URL"}, "table": "flights", "columns": columns, "mode": "append"}
+        )
+    )
+    types = dict.fromkeys(["flight", "carrier"], "text")
+    types |= dict.fromkeys(["distance", "hifi_partition", "hifi_offset"], "bigint")
+    events = [
+        OutboundEvent(DATA, "application/json", {}, b"key", 0, number, number) for number in range(EVENTS)
+    ]
+
+    def work() -> None:
+        [_] = table.executions([table.operation(event) for event in events], types)
+
+    return work
+
+
 def egest_decide() -> Callable[[], object]:
     from hifi.pipe.model import RetryPolicy
     from hifi_egest.policy.answer import Answer
@@ -280,6 +337,8 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "egest: parse": egest_parse,
     "egest: deduplicate": egest_deduplicate,
     "egest: queue": egest_queue,
+    "egest: lane": egest_lane,
+    "egest: rows for PostgreSQL": egest_rows,
     "egest: decide": egest_decide,
     "observe: ledger": observe_ledger,
     "observe: sketch": observe_sketch,

@@ -39,7 +39,7 @@ class Ndjson:
     def encode(self, rows: Sequence[Row]) -> bytes:
         """The lines of some rows."""
         options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z
-        content = b"".join(orjson.dumps(row.values, option=options) for row in rows)
+        content = b"".join([orjson.dumps(row, option=options) for row in rows])
         return gzip.compress(content, compresslevel=6, mtime=0) if self._compressed else content
 
     def offsets(self, content: bytes) -> list[int]:

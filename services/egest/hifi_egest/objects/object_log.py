@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from hifi_egest.objects.formats import ObjectFormat, read_offsets
-from hifi_egest.objects.rows import Row
+from hifi_egest.objects.rows import OFFSET, Row
 from hifi_egest.objects.store import ObjectStore
 from hifi_egest.senders.written_offsets import WrittenOffsets
 
@@ -43,10 +43,10 @@ class ObjectLog:
     async def append(self, rows: Sequence[Row]) -> None:
         """Write those rows that are not written yet, as one object."""
         async with self._lock:
-            while missing := [row for row in rows if row.offset not in self._written]:
+            while missing := [row for row in rows if row[OFFSET] not in self._written]:
                 encode = partial(self._form.encode, missing)
                 if await self._store.create(self._object(self._next), encode):
-                    self._written.add(row.offset for row in missing)
+                    self._written.add(row[OFFSET] for row in missing)
                     self._next += 1
                     return
                 await self._read_to_end()

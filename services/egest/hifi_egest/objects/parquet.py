@@ -39,15 +39,16 @@ class Parquet:
                 *(pa.field(name, _TYPES[column.type]) for name, column in self._columns.items()),
             ]
         )
+        self._names: list[str] = self._schema.names
 
     def encode(self, rows: Sequence[Row]) -> bytes:
         """The file of some rows."""
-        values = [row.values for row in rows]
-        columns = [self._column(field, [one[field.name] for one in values]) for field in self._schema]
+        columns = [self._column(name, [row[name] for row in rows]) for name in self._names]
         table = pa.Table.from_arrays(columns, schema=self._schema)
-        sink = io.BytesIO()
+        sink = pa.BufferOutputStream()
         parquet.write_table(table, sink, compression="zstd")
-        return sink.getvalue()
+        content: bytes = sink.getvalue().to_pybytes()
+        return content
 
     def offsets(self, content: bytes) -> list[int]:
         """The offsets in the column of a file. Raises `ValueError` (`pyarrow.ArrowInvalid`)."""
@@ -55,8 +56,8 @@ class Parquet:
         offsets: list[int] = table.column(OFFSET).to_pylist()
         return offsets
 
-    def _column(self, field: pa.Field, values: list[Any]) -> pa.Array:
-        declared = self._columns.get(field.name)
+    def _column(self, name: str, values: list[Any]) -> pa.Array:
+        declared = self._columns.get(name)
         if declared is not None and declared.type == "json":
             values = [None if value is None else orjson.dumps(value).decode() for value in values]
-        return pa.array(values, field.type)
+        return pa.array(values, self._schema.field(name).type)

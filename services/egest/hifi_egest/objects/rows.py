@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from hifi.connectors.kind import OutboundEvent
 from hifi.errors import Rejected
@@ -22,16 +22,8 @@ DATA: Final = {"data": ObjectColumn(path="data", type="json")}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Row(NamedTuple):
-    """A row and its position.
-
-    Attributes:
-        offset: of the event in the topic `raw`.
-        values: by column, in the order of the columns.
-    """
-
-    offset: int
-    values: dict[str, Any]
+Row: TypeAlias = dict[str, Any]
+"""Values by column, in the order of the columns. `OFFSET` is the position of the event in the topic `raw`."""
 
 
 @lru_cache(maxsize=1024)  # the events of a request share their accepted time
@@ -51,7 +43,7 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
         Rejected: the data is no JSON object, a value has another type than its column, or the position is unknown.
     """
     data = fields(event)
-    values: dict[str, Any] = {
+    values: Row = {
         PARTITION: event.partition,
         OFFSET: event.offset,
         ACCEPTED: accepted_time(event.accepted_us),
@@ -64,7 +56,7 @@ def row(event: OutboundEvent, columns: Mapping[str, ObjectColumn]) -> Row:
             values[name] = _value(name, column, value_at(data, column.path))
     else:
         values["data"] = data
-    return Row(event.offset, values)
+    return values
 
 
 def _value(name: str, column: ObjectColumn, value: Any) -> Any:

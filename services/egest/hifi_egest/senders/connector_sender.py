@@ -14,11 +14,11 @@ from hifi.pipe.limit_check import secrets
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.transform import Transform, compile_transform
-from hifi_egest.delivery.delivery import Attempt, Delivery
+from hifi_egest.delivery.delivery import Attempt
 from hifi_egest.delivery.outbound_request import OutboundRequest
 from hifi_egest.policy.answer import Answer, NoResponse, RefusedWrite
 from hifi_egest.policy.outcome import DeadLettered, SplitBatch
-from hifi_egest.senders.outbound_events import outbound_event
+from hifi_egest.senders.outbound_events import outbound_events
 from hifi_egest.senders.sender import SenderResources, SendResult, SentRequest, Unsendable
 
 WRITTEN: Final = 200
@@ -108,15 +108,9 @@ class ConnectorSender:
         """Write the events of a request and wait for the result. Only while `ready`."""
         writer = self._writer
         assert writer is not None
-        events: list[OutboundEvent] = []
-        rejected: list[tuple[Delivery, DeadLettered]] = []
-        for delivery in request.deliveries:
-            try:
-                events.append(outbound_event(delivery, self._transform))
-            except Rejected as why:
-                rejected.append((delivery, DeadLettered(why.reason, why.detail)))
+        events, rejected = outbound_events(request.deliveries, self._transform)
         if rejected:
-            return Unsendable(rejected)
+            return Unsendable([(one, DeadLettered(why.reason, why.detail)) for one, why in rejected])
         size_bytes = sum(len(event.data) for event in events)
         if self._max_batch_bytes is not None and len(events) > 1 and size_bytes > self._max_batch_bytes:
             return SplitBatch()

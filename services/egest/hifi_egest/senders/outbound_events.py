@@ -1,9 +1,10 @@
-"""A delivery as the event that the writer of a destination's kind gets. Pure."""
+"""Deliveries as the events that the writer of a destination's kind gets. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hifi.connectors.kind import OutboundEvent
+from hifi.errors import Rejected
 from hifi.event import CE_PREFIX, CONTENT_TYPE, hop
 from hifi.pipe.transform import Transform
 from hifi_egest.dedup.lineage import RAW_LINE
@@ -14,16 +15,30 @@ _JSON: Final = "application/json"
 _PREFIX: Final = len(CE_PREFIX)
 
 
-def outbound_event(delivery: Delivery, transform: Transform | None) -> OutboundEvent:
-    """The event of a delivery.
+def outbound_events(
+    deliveries: Iterable[Delivery], transform: Transform | None
+) -> tuple[list[OutboundEvent], list[tuple[Delivery, Rejected]]]:
+    """The events of deliveries, and the deliveries without one.
 
     Args:
-        delivery: to write.
+        deliveries: to write.
         transform: of the destination; its result is JSON. None: the data is written as it is.
 
-    Raises:
-        Rejected: the transform has no result.
+    Returns:
+        Events in the order of the deliveries. With each delivery that has none, because the transform has no result,
+        the reason.
     """
+    events: list[OutboundEvent] = []
+    rejected: list[tuple[Delivery, Rejected]] = []
+    for delivery in deliveries:
+        try:
+            events.append(_outbound_event(delivery, transform))
+        except Rejected as why:
+            rejected.append((delivery, why))
+    return events, rejected
+
+
+def _outbound_event(delivery: Delivery, transform: Transform | None) -> OutboundEvent:
     event = delivery.event
     record = event.record
     headers: Sequence[tuple[str, bytes]] = record.headers
@@ -41,6 +56,5 @@ def outbound_event(delivery: Delivery, transform: Transform | None) -> OutboundE
     offset = event.rank if event.line == RAW_LINE else hop(headers).raw
     partition = event.partition
     retried = partition.source == RETRY_OUT
-    return OutboundEvent(
-        data, content_type, attributes, record.key, partition.number, offset, event.accepted_us, retried
-    )
+    fields = data, content_type, attributes, record.key, partition.number, offset, event.accepted_us, retried
+    return tuple.__new__(OutboundEvent, fields)  # a third of the time of OutboundEvent(…)
