@@ -51,7 +51,7 @@ def build_batches(client: AIOKafkaProducer, sendings: Iterable[Sending]) -> list
     builders, append = [builder], builder._builder.append
     for sending in sendings:
         for key, value, headers in sending.records:
-            # As BatchBuilder.append, which takes as long again as what it calls.
+            # As BatchBuilder.append, which takes 0.54 µs instead of 0.39.
             if append(count, None, key, value, headers) is None:
                 builder._relative_offset = count
                 builder, count = client.create_batch(), 0
