@@ -9,10 +9,11 @@ import resource
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from hifi.http import problem
 from hifi.http.joined_writes import JoinedWrites
@@ -21,6 +22,11 @@ _SWEEP_S: Final = 0.25
 _RESERVED_FILES: Final = 128
 """File descriptors kept free for Kafka connections, files and the event loop."""
 _MAX_OPEN_FILES: Final = 65_536
+
+Gate = Callable[[Scope, bytes, bytes], problem.ResponseParts | None]
+"""Gets the scope of a request (without method and path), its method and its target, when its headers are complete.
+Returns the response to a request that is refused without the application; None: the application answers it. What it
+puts into the scope's `state` is for the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class LimitedConnection(HttpToolsProtocol):
     limits = ConnectionLimits()
     on_refused: Callable[[int], None] = staticmethod(lambda _: None)
     """Called with the status of each request refused here."""
+    gate: Gate = staticmethod(lambda *_: None)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the header time limit: it covers the time to the first byte too."""
@@ -52,6 +59,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._header_bytes = 0
         self._in_headers = True
         self._refused = False
+        self._answered = False
+        """The gate has answered the request whose body is being received."""
         self._request_complete = False
         """The bytes received last completed a request."""
         self._head_without_upgrade = b""
@@ -106,14 +115,16 @@ class LimitedConnection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._head_without_upgrade = self._remove_upgrade()
             return
-        super().on_headers_complete()
+        self._answered = self._answer_at_gate()
+        if not self._answered:
+            super().on_headers_complete()
         self._in_headers = False
         self._header_bytes = 0
         self._deadline_s = self.loop.time() + self.limits.request_s
 
     def on_body(self, body: bytes) -> None:
         """Pass a part of the body to the application."""
-        if not self._refused:
+        if not (self._refused or self._answered):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -122,7 +133,8 @@ class LimitedConnection(HttpToolsProtocol):
             return
         self._deadline_s = None
         self._request_complete = True
-        super().on_message_complete()
+        if not self._answered:
+            super().on_message_complete()
         if not self._running and self.timeout_keep_alive_task is None:
             # The response was sent before the body was complete, so uvicorn has not started its keep-alive timer.
             self.timeout_keep_alive_task = self.loop.call_later(
@@ -142,6 +154,24 @@ class LimitedConnection(HttpToolsProtocol):
             self._unread_since_s = now_s
         elif now_s - self._unread_since_s > self.limits.response_s:
             self.transport.abort()
+
+    def _answer_at_gate(self) -> bool:
+        """Whether the gate has answered the request.
+
+        That costs about a third of an answer of the application, which needs a task. Otherwise a flood of requests to
+        refuse leaves no time for those to accept.
+        """
+        # The application handles what changes the connection or the order of responses.
+        if self._running or self.expect_100_continue or not self.parser.should_keep_alive():
+            return False
+        answer = self.gate(cast(Scope, self.scope), self.parser.get_method(), self.url)
+        if answer is None:
+            return False
+        status, body, headers = answer
+        length = b"content-length: %d\r\n\r\n" % len(body)
+        lines = [b"%s: %s\r\n" % header for header in (*self.server_state.default_headers, *headers)]
+        self.transport.write(b"".join([STATUS_LINE[status], *lines, length, body]))
+        return True
 
     def _remove_upgrade(self) -> bytes:
         """The head of a request without its Upgrade header.
@@ -202,15 +232,16 @@ def _response(status: int, detail: str, headers: tuple[bytes, ...]) -> bytes:
 
 
 def limited_connection(
-    limits: ConnectionLimits, on_refused: Callable[[int], None]
+    limits: ConnectionLimits, on_refused: Callable[[int], None], gate: Gate
 ) -> type[LimitedConnection]:
     """A connection class with these limits, for uvicorn's `http` option.
 
     Args:
         limits: of each connection.
         on_refused: called with the status of each request refused for a limit.
+        gate: refuses requests before the application sees them.
     """
-    members = {"limits": limits, "on_refused": staticmethod(on_refused)}
+    members = {"limits": limits, "on_refused": staticmethod(on_refused), "gate": staticmethod(gate)}
     return type("ConfiguredConnection", (LimitedConnection,), members)
 
 

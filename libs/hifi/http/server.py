@@ -11,13 +11,23 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hifi.errors import Misconfigured
-from hifi.http.limits import ConnectionLimits, limited_connection, raise_open_files_limit, sweep
+from hifi.http.accept import accepting
+from hifi.http.limits import ConnectionLimits, Gate, limited_connection, raise_open_files_limit, sweep
 
 _LIMITS: Final = ConnectionLimits()
+_BACKLOG: Final = 4096
+"""Connections that wait to be accepted. What exceeds it is dropped by the kernel and tried again by the client, later
+each time: half a minute for the last ones of a flood. Linux allows 4,096 by default (`net.core.somaxconn`)."""
 
 
 class _Server(uvicorn.Server):
-    """Does not handle signals: the service drains in its own order."""
+    """Does not handle signals, as the service drains in its own order, and does not accept connections itself."""
+
+    def new_connection(self) -> asyncio.Protocol:
+        """The protocol of a connection."""
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -42,7 +52,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((host, port))
-        sock.listen(2048)
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         raise Misconfigured(
@@ -60,6 +70,7 @@ async def serve(
     drain_s: float = 5,
     limits: ConnectionLimits = _LIMITS,
     on_refused: Callable[[int], None] = lambda _: None,
+    gate: Gate = lambda *_: None,
 ) -> AsyncIterator[None]:
     """Serve an ASGI app while the block runs, and finish running requests at its end.
 
@@ -68,13 +79,14 @@ async def serve(
         sock: from `listen`; closed at the end.
         drain_s: longest time to finish running requests, seconds.
         limits: of connections; their number is also limited by the number of files that the process may open.
-        on_refused: called with the status of each request that was refused before it reached the app.
+        on_refused: called with the status of each request that was refused for a limit, before it reached the app.
+        gate: refuses further requests before they reach the app.
     """
     limits = replace(limits, connections=min(limits.connections, raise_open_files_limit()))
     config = uvicorn.Config(
         app,
         loop="none",
-        http=limited_connection(limits, on_refused),
+        http=limited_connection(limits, on_refused, gate),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -85,14 +97,15 @@ async def serve(
         timeout_graceful_shutdown=int(drain_s) or 1,
     )
     server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=[sock]))
+    task = asyncio.create_task(server.serve(sockets=[]))
     sweeper = asyncio.create_task(sweep(server.server_state.connections))  # type: ignore[arg-type]
     try:
         while not server.started and not task.done():
             await asyncio.sleep(0.005)
-        yield
+        with accepting(sock, server.new_connection):
+            yield
     finally:
+        sock.close()
         server.should_exit = True
         await task
         sweeper.cancel()
-        sock.close()

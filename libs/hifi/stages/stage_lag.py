@@ -32,15 +32,26 @@ class StageReading(NamedTuple):
     """It committed records again and again in all of this time: it did not stand still."""
 
 
+class _Progress(NamedTuple):
+    """What was last read of a partition."""
+
+    committed: int
+    completed: int
+    output: int
+    grown: int
+    """Records that the output had grown by since the reading before."""
+
+
 class OutputProgress:
     """Offsets that a stage has completed but not committed yet, by the growth of its output.
 
     In real time enrich commits only at the end of a batch of many seconds. It writes one record for each that it reads,
-    except for dead letters, so what its output has grown by since the last commit is completed, too.
+    except for dead letters, so what its output has grown by is completed, too. Each commit corrects the count: by the
+    dead letters, which are missing in it, and by records that were written again after a restart.
     """
 
     def __init__(self) -> None:
-        self._anchors: dict[int, tuple[int, int]] = {}
+        self._latest: dict[int, _Progress] = {}
 
     def completed(
         self, ends: Mapping[int, int], committed: Mapping[int, int], outputs: Mapping[int, int]
@@ -54,10 +65,17 @@ class OutputProgress:
         """
         found = {}
         for partition, offset in committed.items():
-            anchor, output = self._anchors.get(partition, (-1, 0))
-            if anchor != offset or outputs[partition] < output:
-                anchor, output = self._anchors[partition] = offset, outputs[partition]
-            found[partition] = max(anchor, min(ends[partition], anchor + outputs[partition] - output))
+            output = outputs[partition]
+            latest = self._latest.get(partition)
+            if latest is None or output < latest.output:  # the first reading, or the topic was created again
+                latest = _Progress(offset, offset, output, 0)
+            grown = output - latest.output
+            completed = latest.completed + grown
+            if offset != latest.committed:
+                # What was completed after the commit was written after the last reading but one.
+                completed = min(completed, offset + latest.grown + grown)
+            found[partition] = completed = max(offset, min(ends[partition], completed))
+            self._latest[partition] = _Progress(offset, completed, output, grown)
         return found
 
 

@@ -36,7 +36,8 @@ async def ingest(service: Service, settings: IngestSettings) -> None:
         connections=settings.ingest_max_connections,
     )
     sock = server.listen(settings.ingest_host, settings.ingest_port, shared=True)
-    async with server.serve(app, sock, drain_s=settings.drain_s / 2, limits=limits, on_refused=app.count):
+    drain_s = settings.drain_s / 2
+    async with server.serve(app, sock, drain_s=drain_s, limits=limits, on_refused=app.count, gate=app.refuse):
         logger.info("ingest-listening", host=settings.ingest_host, port=sock.getsockname()[1])
         if not await service.unless_stopped(connect(settings, registry, keys, producer, service.health)):
             return

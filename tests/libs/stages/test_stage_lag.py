@@ -54,5 +54,27 @@ def test_what_the_output_grew_by_since_the_last_commit_is_completed() -> None:
     assert one.completed({0: 100}, {0: 50}, {0: 1000}) == {0: 50}
     assert one.completed({0: 200}, {0: 50}, {0: 1090}) == {0: 140}
     assert one.completed({0: 200}, {0: 50}, {0: 1900}) == {0: 200}, "copies count at most to the end"
-    assert one.completed({0: 300}, {0: 210}, {0: 1950}) == {0: 210}, "a commit is exact"
-    assert one.completed({0: 300}, {0: 210}, {0: 1980}) == {0: 240}
+    assert one.completed({0: 300}, {0: 210}, {0: 1950}) == {0: 250}
+    assert one.completed({0: 300}, {0: 210}, {0: 1980}) == {0: 280}
+
+
+def test_a_commit_takes_nothing_back_that_was_completed_after_it() -> None:
+    one = OutputProgress()
+    ends = {0: 100_000}
+    one.completed(ends, {0: 0}, {0: 0})
+    for second in range(1, 30):
+        assert one.completed(ends, {0: 0}, {0: 1000 * second}) == {0: 1000 * second}
+    assert one.completed(ends, {0: 29_400}, {0: 30_000}) == {0: 30_000}, "600 of them after the commit"
+
+
+def test_a_commit_corrects_what_the_output_does_not_show() -> None:
+    ends = {0: 100_000}
+    dead_letters = OutputProgress()
+    dead_letters.completed(ends, {0: 0}, {0: 0})
+    assert dead_letters.completed(ends, {0: 0}, {0: 900}) == {0: 900}
+    assert dead_letters.completed(ends, {0: 1000}, {0: 910}) == {0: 1000}, "100 became dead letters"
+    written_twice = OutputProgress()
+    written_twice.completed(ends, {0: 0}, {0: 0})
+    written_twice.completed(ends, {0: 0}, {0: 5000})
+    written_twice.completed(ends, {0: 0}, {0: 5010})
+    assert written_twice.completed(ends, {0: 2500}, {0: 5020}) == {0: 2520}

@@ -15,9 +15,9 @@ from hifi.sql.spark_session import GENERATED, INTERPRETED, JVM_OPTIONS, start_sp
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.class_archive import archive_options, archive_path
 
-_SHORT_METHODS: Final = {"spark.sql.codegen.hugeMethodLimit": "8000"}
-"""With the second compiler, a longer plan runs one projection at a time: longer methods were measured with the first
-compiler only."""
+_BOTH_COMPILERS: Final = "-XX:TieredStopAtLevel=4"
+"""Overrides `JVM_OPTIONS`. Java's second compiler halves the cost of an event within minutes, and short-lived users of
+Spark would pay for it only."""
 
 
 def resolve_master(master: str, partitions: int, trigger: Trigger) -> str:
@@ -100,14 +100,12 @@ def start_session(
     archive = archive_path(JVM_OPTIONS, jars)
     if not java_options and archive.exists():
         java_options = archive_options(archive)
-    if settings.enrich_compile == "throughput":
-        java_options += " -XX:TieredStopAtLevel=4"  # overrides the earlier one
+    java_options += f" {_BOTH_COMPILERS}"
     token_url = security_of(settings.kafka).token_url
     if token_url:
         # Kafka's client fetches access tokens only from the endpoints that this property names.
         java_options += f" -Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_url}"
     conf = {
-        **(_SHORT_METHODS if settings.enrich_compile == "throughput" else {}),
         # Plans and logs show the options of sources and sinks, which hold Kafka's credentials.
         "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|password|secret",
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),

@@ -1,7 +1,8 @@
-"""Limit the requests in progress by how long they take: additive increase, multiplicative decrease. Pure.
+"""Limit the requests in progress by how long they take. Pure.
 
 A queue that empties within the bound is welcome, as it absorbs a burst. One that stays only makes every answer late, so
-the limit follows the shortest time of a period, as CoDel does (RFC 8289), and not the mean.
+the limit follows the shortest time of a period, as CoDel does (RFC 8289), and not the mean. Once that exceeds the
+bound, the limit becomes at once what is answered within the bound (Little's law).
 
 The limit is shared by the pipes that have requests in progress (max-min): a pipe below its fair share is let in also
 when the limit is reached, so all pipes together have less than twice the limit.
@@ -13,8 +14,11 @@ from typing import Final
 TICK_S: Final = 0.1
 """Time between two calls of `tick`, seconds."""
 _PERIOD_TICKS: Final = 3
-_DECREASE: Final = 0.8
-_INCREASE: Final = 1.25
+_REACHED: Final = 0.8
+"""From this share of the limit on it counts as reached."""
+_INCREASE: Final = 1.1
+_WEIGHT: Final = 0.5
+"""Weight of the latest period in the answers per second."""
 _CALM: Final = 0.5
 """Up to this share of the bound the limit grows even if it is not reached."""
 _FLOOR: Final = 64
@@ -38,8 +42,16 @@ class RequestLimit:
         self._by_pipe: dict[str, int] = {}
         self._due_s = math.inf
         self._ticks = 0
+        self._began_s = -math.inf
+        self._answered = 0
+        self._answered_per_s = 0.0
         self._peak = 0
         self._shortest_s = math.inf
+
+    @property
+    def limit(self) -> float:
+        """Requests that may be in progress."""
+        return self._limit
 
     @property
     def limited(self) -> bool:
@@ -72,8 +84,9 @@ class RequestLimit:
         left = self._by_pipe.pop(pipe) - 1
         if left:
             self._by_pipe[pipe] = left
-        if took_s is not None and took_s < self._shortest_s:
-            self._shortest_s = took_s
+        if took_s is not None:
+            self._answered += 1
+            self._shortest_s = min(self._shortest_s, took_s)
 
     def tick(self, now_s: float) -> None:
         """Adjust the limit; call every `TICK_S` seconds, as punctually as the event loop can."""
@@ -82,9 +95,14 @@ class RequestLimit:
         self._ticks += 1
         if self._ticks < _PERIOD_TICKS:
             return
-        shortest_s = self._shortest_s + late_s if math.isfinite(self._shortest_s) else 0.0
-        if shortest_s > self.bound_s:
-            self._limit = max(_FLOOR, min(self._limit, self._peak) * _DECREASE)
-        elif self._peak >= self._limit * _DECREASE or shortest_s <= self.bound_s * _CALM:
+        rate_per_s = self._answered / (now_s - self._began_s)
+        self._answered_per_s += (rate_per_s - self._answered_per_s) * (_WEIGHT if self._answered_per_s else 1)
+        shortest_s = self._shortest_s + late_s
+        if self._answered and shortest_s > self.bound_s:
+            self._limit = max(_FLOOR, min(self._limit, self._peak, self._answered_per_s * self.bound_s))
+        elif shortest_s <= self.bound_s * _CALM or (
+            self._peak >= self._limit * _REACHED if self._answered else not self._peak
+        ):
             self._limit = min(self._most, self._limit * _INCREASE)
-        self._ticks, self._peak, self._shortest_s = 0, self.in_progress, math.inf
+        self._ticks, self._answered, self._began_s = 0, 0, now_s
+        self._peak, self._shortest_s = self.in_progress, math.inf

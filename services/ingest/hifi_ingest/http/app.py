@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 from starlette.applications import Starlette
@@ -17,7 +17,8 @@ from hifi.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.health import Health
 from hifi.http.problem import Problem, ResponseParts, retry_later
 from hifi.pipe.revision import PipeVersion
-from hifi_ingest.admission.quotas import KeyQuota, QuotaExceeded
+from hifi.pipe.source_mask import SourceMasker
+from hifi_ingest.admission.quotas import KeyQuota, QuotaExceeded, QuotaLimit
 from hifi_ingest.decode.masking import mask_events
 from hifi_ingest.decode.request import EventRequest, decode_request
 from hifi_ingest.http.body_limits import ClientDisconnected
@@ -30,6 +31,8 @@ _CONDITION: Final = "accepting events"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="hifi", Basic realm="hifi", charset="UTF-8"')
 _PAUSED_RETRY_S: Final = 10
 """When the sender of a paused pipe should try again, seconds."""
+_ADMITTED: Final = "admitted"
+"""Key of `_Admitted` in the state of a request."""
 _JSON: Final = (b"content-type", b"application/json")
 
 logger = log.get(__name__)
@@ -48,6 +51,16 @@ class PipePaused(Problem):
             {"paused": True},
         )
         self.pipe = pipe
+
+
+class _Admitted(NamedTuple):
+    """A request whose body is read next."""
+
+    context: IngestContext
+    headers: Mapping[bytes, bytes]
+    pipe: PipeVersion
+    masker: SourceMasker | None
+    limits: Sequence[QuotaLimit]
 
 
 class App:
@@ -73,55 +86,78 @@ class App:
         if self.context is not None:
             self.context.reporter.answers[status] += 1
 
+    def refuse(self, scope: Scope, method: bytes, target: bytes) -> ResponseParts | None:
+        """The answer, which is counted, to events that are refused before their body is read; None: call the app.
+
+        It is a `hifi.http.limits.Gate`.
+        """
+        if method != b"POST":
+            return None
+        events, pipe_name = _pipe_name(target.partition(b"?")[0].decode())
+        if not events:
+            return None
+        try:
+            admitted = self._admit(scope, pipe_name)
+        except Problem as problem:
+            return self._refusal(problem)
+        except Exception:  # noqa: BLE001 - the app meets it again and answers 500
+            return None
+        # Many requests may pass here before the app is called for the first of them, so it counts from here on.
+        admitted.context.admission.requests.begin(admitted.pipe.pipe.pipe)
+        scope["state"][_ADMITTED] = admitted
+        return None
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI)."""
-        path = scope["path"]
-        if path == EVENTS:
-            pipe = None
-        elif path.startswith(_PIPES) and path.endswith(_PIPE_EVENTS):
-            pipe = path[len(_PIPES) : -len(_PIPE_EVENTS)]
-        else:
+        events, pipe_name = _pipe_name(scope["path"])
+        if not events:
             await self._pages(scope, receive, send)
             return
-        head = scope["method"] == "HEAD"
         try:
-            response = await self._handle_events(scope, receive, pipe)
-        except PipePaused as problem:
-            self._count_paused(problem.pipe)
-            await _send(send, problem.parts(), head=head)
-            return
+            response = await self._handle_events(scope, receive, pipe_name)
+            self.count(response[0])
         except ClientDisconnected:
             return
-        except QuotaExceeded as problem:
-            self._count_refused(problem)
-            response = problem.parts()
         except Problem as problem:
-            response = problem.parts()
+            response = self._refusal(problem)
         except Exception:
             logger.exception("request-failed")
             response = Problem(500, "ingest failed on this request; see its log for the cause").parts()
-        self.count(response[0])
-        await _send(send, response, head=head)
+            self.count(500)
+        await _send(send, response, head=scope["method"] == "HEAD")
 
-    async def _handle_events(self, scope: Scope, receive: Receive, pipe_name: str | None) -> ResponseParts:
-        if scope["method"] != "POST":
-            raise Problem(405, "send events by POST", [("allow", "POST")])
+    def _admit(self, scope: Scope, pipe_name: str | None) -> "_Admitted":
+        """Check what can be checked before the body is read.
+
+        Raises:
+            Problem: the request is refused.
+        """
         context = self.context
         if context is None:
             raise retry_later("ingest is not ready yet; /readyz shows what it is waiting for")
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         pipe, key_quota = _authorized_pipe(context, headers, pipe_name)
-        name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
+        name, quotas = pipe.pipe.pipe, context.quotas
         if pipe.paused:
             raise PipePaused(name)
         context.acceptor.check()
         masker = context.masks.of(pipe)
         now_s = monotonic_s()
-        admission.check(name, now_s)
+        context.admission.check(name, now_s)
         cap_per_s = None if pipe.cap is None else pipe.cap.events_per_s
         limits = quotas.of(name, pipe.pipe.source.quota, key_quota, now_s, cap_per_s)
         if limits:
             quotas.check(name, limits, now_s)
+        return _Admitted(context, headers, pipe, masker, limits)
+
+    async def _handle_events(self, scope: Scope, receive: Receive, pipe_name: str | None) -> ResponseParts:
+        if scope["method"] != "POST":
+            raise Problem(405, "send events by POST", [("allow", "POST")])
+        admitted = scope.get("state", {}).get(_ADMITTED)
+        context, headers, pipe, masker, limits = admitted or self._admit(scope, pipe_name)
+        name, quotas, admission = pipe.pipe.pipe, context.quotas, context.admission
+        if admitted is not None:
+            admission.requests.end(name, None)  # it does not count while its body is received
         reader = context.body_reader()
         try:
             body = await reader.read(headers, receive)
@@ -152,6 +188,16 @@ class App:
         context.accepted_events(name).inc(len(events))
         return _accepted([event.id for event in events])
 
+    def _refusal(self, problem: Problem) -> ResponseParts:
+        """The response of a refused request, which is counted."""
+        if isinstance(problem, PipePaused):
+            self._count_paused(problem.pipe)
+        else:
+            if isinstance(problem, QuotaExceeded):
+                self._count_refused(problem)
+            self.count(problem.status)
+        return problem.parts()
+
     def _count_refused(self, problem: QuotaExceeded) -> None:
         metrics.QUOTA_REFUSED.labels(problem.pipe, problem.limit.subject, problem.limit.unit).inc()
         if self.context is not None:
@@ -169,6 +215,13 @@ class App:
         self.count(error.status_code)
         headers = list((error.headers or {}).items())
         return Problem(error.status_code, error.detail, headers).response()
+
+
+def _pipe_name(path: str) -> tuple[bool, str | None]:
+    """Whether a path takes events, and the pipe that it names."""
+    if path.startswith(_PIPES) and path.endswith(_PIPE_EVENTS):
+        return True, path[len(_PIPES) : -len(_PIPE_EVENTS)]
+    return path == EVENTS, None
 
 
 def _authorized_pipe(

@@ -90,6 +90,24 @@ def test_without_a_bound_nothing_is_refused() -> None:
     assert one.run(1000, 10)[1] == 0
 
 
+def test_a_flood_is_limited_within_a_second_to_what_is_answered_within_the_bound() -> None:
+    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    one.run(20_000, 1.5)
+    assert one.limit.limited
+    *_, took = one.run(20_000, 20)
+    assert max(took[len(took) // 4 :]) < 1.3 * BOUND_S
+
+
+def test_a_time_without_answers_changes_nothing() -> None:
+    one = Simulation(RequestLimit(BOUND_S, MOST), 1000)
+    one.run(4000, 20)
+    before = one.limit.limit
+    for tick in range(20):
+        one.limit.tick(one.now_s + tick * TICK_S)
+    assert one.limit.in_progress
+    assert one.limit.limit <= before * 1.1, "one period may have had answers"
+
+
 def test_errors_do_not_count_as_answers() -> None:
     limit = RequestLimit(BOUND_S, MOST)
     for tick in range(100):
