@@ -114,7 +114,7 @@ def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
         "destination's 2xx. A "
         "rate counts only if every event was accepted and delivered once, with 0 lost. Each figure is the "
         "median of "
-        "the runs. Ratings start after 30 s of load. `bench/peers` "
+        "the runs. The mesh is rated with HIFI_ENRICH_COMPILE=throughput, after 30 s of load. `bench/peers` "
         "contains "
         "the FastStream chain.\n"
     )

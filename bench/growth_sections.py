@@ -210,7 +210,9 @@ def _lags(runs: Runs) -> str:
     ]
     head += ["CPU-s per million events", "remark"]
     return (
-        "## Lag of single events with default settings\n\nAfter 30 s of load.\n\n" + table(head, rows) + goals
+        "## Lag of single events with default settings\n\nAfter 30 s of load, without Java's second compiler "
+        "(ratings "
+        "use it).\n\n" + table(head, rows) + goals
     )
 
 

@@ -4,17 +4,22 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from hifi.compiled import import_hook
+
 ROOT = Path(__file__).parent.parent
 
 
 def describe() -> dict[str, Any]:
-    """Machine, versions, time and load average, for JSON."""
+    """Machine, versions, time and load average, for JSON. Exits where the compiled modules are missing."""
+    if not import_hook.in_use() and os.environ.get("HIFI_COMPILED") != "0":
+        sys.exit("the services would run uncompiled: `make setup`, or set HIFI_COMPILED=0 to measure that")
     cpu = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         "",
@@ -29,6 +34,7 @@ def describe() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "cpu": cpu or platform.machine(),
         "memory_mib": memory,
+        "compiled": import_hook.in_use(),
         "system": f"{platform.system()} {platform.release()}",
         "load_average": os.getloadavg()[0],
         "loop_s": round(loop_s(), 2),

@@ -221,7 +221,7 @@ async def _passed(folder: Path, cluster: KafkaCluster, name: str) -> dict[str, A
 def _process(
     folder: Path, kafka: str, stream: str, service: PassingService, topics: Sequence[str]
 ) -> Process:
-    plan = Plan(folder, stream=stream, trigger=service.trigger)
+    plan = Plan(folder, stream=stream, trigger=service.trigger, env={"HIFI_ENRICH_COMPILE": "throughput"})
     java = find_java().home
     env = environment(plan, InstanceSpec(service.service, 1, free_port()), kafka, java)
     argv = command(service.service)

@@ -2,7 +2,7 @@
 # ruff: noqa: SLF001 - `send_batch`, aiokafka's public way, is a coroutine and waits for earlier batches
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -11,8 +11,9 @@ from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulat
 from aiokafka.producer.sender import Sender
 
 from aiokafka_cooperative import check_compatibility
-from hifi.kafka.partition_queue import Sending
 
+KeyedRecord = tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes]]]
+"""Key, value and headers."""
 _USED: Final[Mapping[type, Mapping[str, str]]] = {
     AIOKafkaProducer: {
         "send_batch": "_wait_on_metadata _message_accumulator add_batch",
@@ -45,20 +46,19 @@ def check_accumulator() -> None:
     check_compatibility(_USED, __name__)
 
 
-def build_batches(client: AIOKafkaProducer, sendings: Iterable[Sending]) -> list[BatchBuilder]:
-    """The records as Kafka batches, in order; more than one if they exceed a batch's size."""
+def build_batches(client: AIOKafkaProducer, records: Iterable[KeyedRecord]) -> list[BatchBuilder]:
+    """Records of a partition as Kafka batches, in order; more than one if they exceed a batch's size."""
     builder, count = client.create_batch(), 0
     builders, append = [builder], builder._builder.append
-    for sending in sendings:
-        for key, value, headers in sending.records:
-            # As BatchBuilder.append, which takes 0.54 µs instead of 0.39.
-            if append(count, None, key, value, headers) is None:
-                builder._relative_offset = count
-                builder, count = client.create_batch(), 0
-                builders.append(builder)
-                append = builder._builder.append
-                append(0, None, key, value, headers)
-            count += 1
+    for key, value, headers in records:
+        # As BatchBuilder.append, which takes 0.54 µs instead of 0.39.
+        if append(count, None, key, value, headers) is None:
+            builder._relative_offset = count
+            builder, count = client.create_batch(), 0
+            builders.append(builder)
+            append = builder._builder.append
+            append(0, None, key, value, headers)
+        count += 1
     builder._relative_offset = count
     return builders
 

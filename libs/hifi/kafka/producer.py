@@ -14,6 +14,7 @@ one sends no later batch, so a partition never has a gap.
 import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
@@ -274,7 +275,7 @@ class Producer:
             self._look_up(client, queue)
             return
         try:
-            builders = build_batches(client, unsent)
+            builders = build_batches(client, chain.from_iterable(each.records for each in unsent))
             for sending in unsent:
                 sending.handed_over = True
             queue.unacknowledged = len(builders)

@@ -76,7 +76,7 @@ _EXECUTOR_OPTIONS: Final = "spark.executor.extraJavaOptions"
 JVM_OPTIONS: Final = (
     "-Xss8m "  # expressions nest deeply, and Spark walks them recursively
     "-XX:+UseSerialGC "  # with few cores its pauses are as short as those of other collectors
-    "-XX:TieredStopAtLevel=1 "  # the second compiler pays off after minutes, which only enrich lasts for
+    "-XX:TieredStopAtLevel=1 "  # see the setting enrich_compile
     f"{_COMPILE_HUGE_METHODS} "
     "-XX:+ExitOnOutOfMemoryError -Djava.awt.headless=true "
     f"-Dlog4j2.configurationFile={LOG4J}"

@@ -1,6 +1,7 @@
 """Settings of enrich: environment variables with the prefix `HIFI_ENRICH_`, beside those of every service."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -38,6 +39,11 @@ class EnrichSettings(ServiceSettings):
     )
     enrich_driver_memory: str = Field(
         "1g", pattern=r"^\d+[mg]$", description="Heap of Spark's driver, such as `512m` or `2g`."
+    )
+    enrich_compile: Literal["start", "throughput"] = Field(
+        "start",
+        description="JIT compilers of the JVM. `start`: the first one only, for a fast start and steady latency; "
+        "`throughput`: the second one too, which uses CPU for some minutes and then about halves the cost of an event.",
     )
     enrich_conf: dict[str, str] = Field(default={}, description="Further Spark settings, as a JSON object.")
     enrich_max_record_bytes: int = Field(

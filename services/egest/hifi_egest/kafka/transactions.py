@@ -6,17 +6,16 @@ owner of the partition ends the last transaction of the old one and fences it, a
 
 import asyncio
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
-from aiokafka.producer.message_accumulator import BatchBuilder
 
 from hifi.accept.partitioner import partition_of
 from hifi.connectors.kind import OutboundEvent
 from hifi.errors import Rejected, Retryable, Unacknowledged
-from hifi.kafka.batches import forget_errors
+from hifi.kafka.batches import build_batches, forget_errors
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi_egest.kafka.positions import Position, PositionReader
@@ -126,7 +125,7 @@ class TransactionalPartition:
         sent: list[asyncio.Future[Any]] = []
         try:
             for number, some in (await self._by_partition(producer, records)).items():
-                for batch in _batches(producer, some):
+                for batch in build_batches(producer, some):
                     one = await producer.send_batch(batch, self._topic, partition=number)
                     sent.append(one)
             for chunk, bitmap in bitmaps.items():
@@ -165,17 +164,6 @@ class TransactionalPartition:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
             self._producer = None
-
-
-def _batches(producer: AIOKafkaProducer, records: Iterable[DestinationRecord]) -> Iterator[BatchBuilder]:
-    """Records of a partition as Kafka batches, in order."""
-    batch = producer.create_batch()
-    for key, value, headers in records:
-        if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
-            yield batch
-            batch = producer.create_batch()
-            batch.append(timestamp=None, key=key, value=value, headers=headers)
-    yield batch
 
 
 async def _close(producer: AIOKafkaProducer) -> None:

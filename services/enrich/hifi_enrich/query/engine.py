@@ -35,7 +35,6 @@ from hifi_enrich.plan.udf_limits import UdfLimits
 from hifi_enrich.query.kafka_io import read_range, read_stream
 from hifi_enrich.query.query_run import BATCH_INTERVAL_MS, QueryRun
 from hifi_enrich.query.warm_up import (
-    MAX_S,
     REAL_TIME_BATCH_MS,
     RECORDS,
     RECORDS_PER_BATCH,
@@ -293,7 +292,7 @@ class SparkEngine:
         interval_ms = REAL_TIME_BATCH_MS if trigger == "real-time" else 0
         checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
         query = QueryRun(looped, settings, checkpoint, trigger, interval_ms)
-        batches = run_until_steady(query, self._catalyst.jvm, self._needed, MAX_S[trigger])
+        batches = run_until_steady(query, self._catalyst.jvm, self._needed)
         error = query.error()
         query.stop()
         seconds = round(monotonic_s() - started_s, 1)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -14,10 +13,6 @@ from hifi.pipe.model import QueryTrigger, Trigger
 from hifi.sql.spark_session import GENERATED, INTERPRETED, JVM_OPTIONS, start_spark, task_slots
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.class_archive import archive_options, archive_path
-
-_BOTH_COMPILERS: Final = "-XX:TieredStopAtLevel=4"
-"""Overrides `JVM_OPTIONS`. Java's second compiler halves the cost of an event within minutes, and short-lived users of
-Spark would pay for it only."""
 
 
 def resolve_master(master: str, partitions: int, trigger: Trigger) -> str:
@@ -100,7 +95,8 @@ def start_session(
     archive = archive_path(JVM_OPTIONS, jars)
     if not java_options and archive.exists():
         java_options = archive_options(archive)
-    java_options += f" {_BOTH_COMPILERS}"
+    if settings.enrich_compile == "throughput":
+        java_options += " -XX:TieredStopAtLevel=4"  # overrides the earlier one
     token_url = security_of(settings.kafka).token_url
     if token_url:
         # Kafka's client fetches access tokens only from the endpoints that this property names.
