@@ -1,6 +1,6 @@
 """Accept connections of a listening socket, many in one turn of the event loop.
 
-libuv accepts one connection a turn, so uvloop's own server needs minutes for thousands of them while turns are long.
+libuv accepts one connection a turn. While turns take 20 ms, uvloop's own server needs half a minute for 1,500 of them.
 """
 
 import asyncio

@@ -91,9 +91,9 @@ class App:
 
         It is a `hifi.http.limits.Gate`.
         """
-        if method != b"POST":
+        if method != b"POST" or b"%" in target:
             return None
-        events, pipe_name = _pipe_name(target.partition(b"?")[0].decode())
+        events, pipe_name = _pipe_name(target.partition(b"?")[0].decode("latin-1"))
         if not events:
             return None
         try:

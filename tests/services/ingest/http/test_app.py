@@ -217,3 +217,42 @@ async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, run
     writer.close()
     assert answer.startswith(b"HTTP/1.1 4")
     assert b"application/problem+json" in answer
+
+
+async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> None:
+    one = app(FakeProducer())
+    requests = one.context.admission.requests if one.context else None
+    assert requests is not None
+
+    def gate(target: bytes, key: str = KEY, method: bytes = b"POST") -> tuple[int | None, dict[str, Any]]:
+        headers = [(b"authorization", b"Bearer " + key.encode())]
+        scope: dict[str, Any] = {"headers": headers, "state": {}}
+        answer = one.refuse(scope, method, target)
+        return (None if answer is None else answer[0]), scope
+
+    assert gate(b"/v1/events", "wrong")[0] == 401
+    assert gate(b"/v1/pipes/orders/events")[0] == 404
+    assert requests.in_progress == 0
+    for passed in (b"/healthz", b"/v1/pipes/fl%69ghts/events", b"\xff"):
+        assert gate(passed) == (
+            None,
+            {"headers": [(b"authorization", b"Bearer " + KEY.encode())], "state": {}},
+        )
+    assert gate(b"/v1/events", "wrong", b"GET")[0] is None
+    status, scope = gate(b"/v1/events?x=1")
+    assert status is None
+    assert requests.in_progress == 1, "it counts until the app is called"
+    body = orjson.dumps({"n": 1})
+    scope |= {"type": "http", "method": "POST", "path": "/v1/pipes/flights/events"}
+    scope["headers"] = [*scope["headers"], (b"content-type", b"application/json")]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await one(scope, receive, send)
+    assert requests.in_progress == 0
+    assert sent[0]["status"] < 500
