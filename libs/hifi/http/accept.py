@@ -23,40 +23,50 @@ def accepting(listener: socket.socket, make_protocol: Callable[[], asyncio.Proto
         listener: listens already and does not block.
         make_protocol: makes the protocol of a connection.
     """
-    loop = asyncio.get_running_loop()
-    opening: set[asyncio.Task[object]] = set()
-    resuming: asyncio.TimerHandle | None = None
+    one = _Acceptor(listener, make_protocol)
+    one.resume()
+    try:
+        yield
+    finally:
+        one.stop()
 
-    def accept() -> None:
-        nonlocal resuming
+
+class _Acceptor:
+    def __init__(self, listener: socket.socket, make_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._make_protocol = make_protocol
+        self._opening: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+
+    def resume(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def stop(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listener)
+
+    def _accept(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                connection, _ = listener.accept()
+                connection, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:  # the client has closed it already
                 continue
             except OSError:
-                loop.remove_reader(listener)
-                resuming = loop.call_later(_PAUSE_S, loop.add_reader, listener, accept)
+                self._loop.remove_reader(self._listener)
+                self._pause = self._loop.call_later(_PAUSE_S, self.resume)
                 return
             connection.setblocking(False)
-            if connection.family != socket.AF_UNIX:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            task = loop.create_task(open_transport(connection))
-            opening.add(task)
-            task.add_done_callback(opening.discard)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = self._loop.create_task(self._open(connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
 
-    async def open_transport(connection: socket.socket) -> None:
+    async def _open(self, connection: socket.socket) -> None:
         try:
-            await loop.connect_accepted_socket(make_protocol, connection)
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
         except OSError:  # it was reset in the meantime
             connection.close()
-
-    loop.add_reader(listener, accept)
-    try:
-        yield
-    finally:
-        if resuming is not None:
-            resuming.cancel()
-        loop.remove_reader(listener)

@@ -220,7 +220,7 @@ async def test_bytes_that_are_not_http_get_problem_details_too(chunk: bytes, run
 
 
 async def test_the_gate_refuses_what_the_app_would_and_lets_the_rest_pass() -> None:
-    one = app(FakeProducer())
+    one = app(FakeProducer({}))
     requests = one.context.admission.requests if one.context else None
     assert requests is not None
 
