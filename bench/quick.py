@@ -8,8 +8,8 @@ events a second for 60 s, after a warm-up. The last line of the output is JSON w
 `cpu_ratio` is CPU time an event of all services and the broker, without sender and destination; `p50_ratio` and
 `p95_ratio` are end-to-end lag; `lost` is the number of the mesh's events that were accepted and not delivered.
 
-A ratio hardly depends on the machine. The run fails only when one is above its bound twice; the bound is `WORSE` times
-what was seen when this was written, so that noise does not exceed it. A lost or wrong event fails at once.
+A ratio depends less on the machine than a figure: that of CPU was 0.59 to 0.76 on machines of one kind. The run fails
+only when one is above its bound twice. A lost or wrong event fails at once.
 """
 
 import json
@@ -24,16 +24,16 @@ from hifi_cli.rate.step import failure_reason
 
 MESH, CHAIN = "mesh, real-time, single events", "FastStream, tuned batches, single events"
 RATE, SECONDS, WARM_UP_S, SLO_MS = 500.0, 60.0, 30.0, 60_000.0
-WORSE = 3.0
-# On a quiet machine (docs/decisions/speed-measurements.md). At this rate the services' cost is mostly that of requests.
 CPU, P50, P95 = (f"{what}: mesh over FastStream chain" for what in ("CPU of an event", "p50", "p95"))
-SEEN = {
-    CPU: 0.7,
-    "CPU of an event: normalize over aiokafka's send and getmany": 12.0,
-    "CPU of an event: egest over aiokafka's send and getmany": 15.0,
-    P50: 1.1,
-    P95: 1.4,
+BOUNDS = {
+    CPU: 1.4,
+    "CPU of an event: normalize over aiokafka's send and getmany": 30.0,
+    "CPU of an event: egest over aiokafka's send and getmany": 40.0,
+    P50: 3.0,
+    P95: 4.0,
 }
+"""Twice the CPU and three times the rest of what quiet machines show (docs/decisions/speed-measurements.md), so that
+noise does not exceed them. At this rate the services' cost is mostly that of requests."""
 
 
 class Unmeasurable(Exception):
@@ -43,7 +43,7 @@ class Unmeasurable(Exception):
 def main() -> None:
     """Measure and compare; a ratio that is too high is measured again and fails only when it is too high twice."""
     needed()
-    bad = set(SEEN)
+    bad = set(BOUNDS)
     for attempt in range(2):
         try:
             ratios, lost = _compare()
@@ -52,7 +52,7 @@ def main() -> None:
                 sys.exit(str(error))
             print(f"\n{error}; once more", flush=True)
             continue
-        bad &= {name for name, ratio in ratios.items() if ratio > SEEN[name] * WORSE}
+        bad &= {name for name, ratio in ratios.items() if ratio > BOUNDS[name]}
         if not bad or lost:
             break
         print(f"\ntoo high: {'; '.join(sorted(bad))}", flush=True)
@@ -106,9 +106,8 @@ def _compare() -> tuple[dict[str, float], int]:
     for part, lags in (("p50", p50), ("p95", p95)):
         print(f"{part}: mesh {lags[0]:,.0f} ms, chain {lags[1]:,.0f} ms, both at {RATE:,.0f} ev/s")
     for name, ratio in ratios.items():
-        verdict = "TOO HIGH" if ratio > SEEN[name] * WORSE else "good"
-        bound = f"(seen {SEEN[name]:.2f}, bound {SEEN[name] * WORSE:.2f})"
-        print(f"{ratio:8.2f}  {bound}  {verdict}  {name}")
+        verdict = "TOO HIGH" if ratio > BOUNDS[name] else "good"
+        print(f"{ratio:8.2f}  (bound {BOUNDS[name]:.2f})  {verdict}  {name}")
     return ratios, found[MESH].lost
 
 
