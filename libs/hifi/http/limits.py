@@ -8,7 +8,6 @@ import asyncio
 import resource
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any, Final, cast
 
 import httptools
@@ -67,7 +66,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._deadline_s: float | None = self.loop.time() + self.limits.head_s
         self._unread_since_s: float | None = None
         if len(self.connections) > self.limits.connections:
-            self._refuse(503, "too many connections are open; retry in a moment", b"retry-after: 1")
+            self._refuse(503, "too many connections are open; retry in a moment", ("retry-after", "1"))
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes and enforce the size limit of the headers."""
@@ -167,10 +166,7 @@ class LimitedConnection(HttpToolsProtocol):
         answer = self.gate(cast(Scope, self.scope), self.parser.get_method(), self.url)
         if answer is None:
             return False
-        status, body, headers = answer
-        length = b"content-length: %d\r\n\r\n" % len(body)
-        lines = [b"%s: %s\r\n" % header for header in (*self.server_state.default_headers, *headers)]
-        self.transport.write(b"".join([STATUS_LINE[status], *lines, length, body]))
+        self.transport.write(_response(answer, self.server_state.default_headers))
         return True
 
     def _remove_upgrade(self) -> bytes:
@@ -191,7 +187,7 @@ class LimitedConnection(HttpToolsProtocol):
             lines.append(b"connection: close")
         return b"\r\n".join([*lines, b"", b""])
 
-    def _refuse(self, status: int, detail: str, *more: bytes) -> None:
+    def _refuse(self, status: int, detail: str, *headers: tuple[str, str]) -> None:
         """Stop reading, send an error response unless the application has started one, and close."""
         if self._refused or self.transport.is_closing():
             return
@@ -203,7 +199,8 @@ class LimitedConnection(HttpToolsProtocol):
             self.cycle.keep_alive = False
             return
         if self._in_headers or (running and not self.cycle.response_started and not self.pipeline):
-            self.transport.write(_response(status, detail, more))
+            answer = problem.Problem(status, detail, headers).parts()
+            self.transport.write(_response(answer, [(b"connection", b"close")]))
             self.on_refused(status)
         if running:
             self.cycle.disconnected = True
@@ -217,18 +214,10 @@ class LimitedConnection(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
 
-def _response(status: int, detail: str, headers: tuple[bytes, ...]) -> bytes:
-    body = problem.body(status, detail)
-    lines = [
-        b"HTTP/1.1 %d %s" % (status, HTTPStatus(status).phrase.encode()),
-        b"content-type: " + problem.MEDIA_TYPE.encode(),
-        b"content-length: %d" % len(body),
-        *headers,
-        b"connection: close",
-        b"",
-        body,
-    ]
-    return b"\r\n".join(lines)
+def _response(answer: problem.ResponseParts, more: Iterable[tuple[bytes, bytes]]) -> bytes:
+    status, body, headers = answer
+    lines = [b"%s: %s\r\n" % header for header in (*headers, *more)]
+    return b"".join([STATUS_LINE[status], *lines, b"content-length: %d\r\n\r\n" % len(body), body])
 
 
 def limited_connection(
