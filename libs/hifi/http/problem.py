@@ -1,7 +1,7 @@
 """Error responses of every HTTP server of hifi: problem details (RFC 9457).
 
-Raise `Problem` in a handler. A raw ASGI app sends `Problem.parts()`, a Starlette app returns `Problem.response()` from
-its exception handler, and code below the app (connection limits) writes `body()` itself.
+Raise `Problem` in a handler. A raw ASGI app, and code below the app (connection limits), send `Problem.parts()`; a
+Starlette app returns `Problem.response()` from its exception handler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,27 +56,13 @@ class Problem(HifiError):
         return Response(self._body(), self.status, dict(self.headers), media_type=MEDIA_TYPE)
 
     def _body(self) -> bytes:
-        return body(self.status, self.detail, self.members, title=self.title)
-
-
-def body(
-    status: int, detail: str, members: Mapping[str, Any] | None = None, *, title: str | None = None
-) -> bytes:
-    """Problem details as JSON.
-
-    Args:
-        status: HTTP status.
-        detail: one sentence about this occurrence.
-        members: extension members (RFC 9457, 3.2).
-        title: short summary; None: the status phrase.
-    """
-    content = {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase if title is None else title,
-        "status": status,
-        "detail": detail,
-    }
-    return orjson.dumps(content | dict(members or {}))
+        content = {
+            "type": "about:blank",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        return orjson.dumps(content | dict(self.members))
 
 
 def retry_later(detail: str, after_s: int = 1, members: Mapping[str, Any] | None = None) -> Problem:

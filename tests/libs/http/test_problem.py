@@ -2,7 +2,6 @@
 
 import orjson
 
-from hifi.http import problem
 from hifi.http.problem import Problem, retry_later
 
 
@@ -23,7 +22,7 @@ def test_the_response_is_problem_details_with_members_and_headers() -> None:
 
 
 def test_a_title_may_be_given_and_retry_later_says_when() -> None:
-    assert orjson.loads(problem.body(503, "down", title="Kafka does not answer"))["title"] == (
+    assert orjson.loads(Problem(503, "down", title="Kafka does not answer").parts()[1])["title"] == (
         "Kafka does not answer"
     )
     assert dict(retry_later("busy", 2).headers) == {"retry-after": "2"}
