@@ -8,7 +8,7 @@ against Spark 4.2.0; tests/services/enrich/plan/test_dataframe.py fails when a n
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -31,6 +31,10 @@ OBJECT: Final = "java.lang.Object"
 EXPRESSION: Final = "org.apache.spark.sql.catalyst.expressions.Expression"
 BROADCAST: Final = "org.apache.spark.broadcast.Broadcast"
 HASH_MAP: Final = "java.util.HashMap"
+FUNCTION: Final = "scala.Function1"
+CODE_GENERATION: Final = "spark.sql.codegen.factoryMode"
+ALWAYS: Final = "CODEGEN_ONLY"
+"""Value of `CODE_GENERATION` that makes it an error if code cannot be generated."""
 
 
 class SqlProblem(HifiError):
@@ -73,7 +77,7 @@ class Catalyst:
             SqlProblem: Spark rejects at least one of the texts; the message does not say which.
         """
         if columns not in self._inputs:
-            self._inputs[columns] = self.spark.createDataFrame([], columns)
+            self._inputs[columns] = self.empty_frame(columns)
         try:
             frame = self._inputs[columns].select(
                 *[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)]
@@ -88,6 +92,57 @@ class Catalyst:
         projected = plan.projectList()
         bind = self._expressions.BindReferences.bindReference
         return [bind(projected.apply(index).child(), attributes, False) for index in range(projected.size())]
+
+    def row_function(self, frame: DataFrame) -> JavaObject:
+        """A serializable Java function (`FUNCTION`) from a row of a frame's input to the row that the frame makes.
+
+        Where it is first called, Spark generates code for it, or interprets it from then on if the settings of the
+        caller say so. It keeps state while it runs.
+
+        Args:
+            frame: projections of an empty DataFrame, whose columns are the input.
+        """
+        plan: JavaObject = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
+        projections = []
+        while plan.nodeName() == "Project":
+            projections.append(plan)
+            plan = plan.child()
+        if plan.nodeName() != "LogicalRDD":
+            raise ValueError(f"the frame has a {plan.nodeName()} beside projections")
+        steps = [self._projection(one) for one in reversed(projections)]
+        function = steps[0]
+        for step in steps[1:]:
+            function = function.andThen(step)
+        return function
+
+    def generate_code(self, functions: Iterable[JavaObject], columns: int) -> None:
+        """Call row functions with a row of nulls, so that their code is generated now.
+
+        Args:
+            functions: of `row_function`, not called before.
+            columns: of their input.
+        """
+        nulls = self._expressions.GenericInternalRow(self.array([None] * columns))
+        conf = self.spark.conf
+        before = conf.get(CODE_GENERATION)
+        conf.set(CODE_GENERATION, ALWAYS)
+        try:
+            for function in functions:
+                function.apply(nulls)
+        finally:
+            conf.set(CODE_GENERATION, before or "")
+
+    def _projection(self, project: JavaObject) -> JavaObject:
+        """A serializable Java function from a row of a projection's input to its row."""
+        attributes = getattr(self._expressions, "package$AttributeSeq")(project.child().output())
+        bound = self._expressions.BindReferences.bindReferences(project.projectList(), attributes)
+        row = getattr(getattr(self._expressions, "CreateStruct$"), "MODULE$").apply(bound)
+        encoders = self.jvm.org.apache.spark.sql.catalyst.encoders
+        return getattr(encoders, "ExpressionEncoder$Deserializer")(self._sequence([row]))
+
+    def empty_frame(self, columns: str | StructType) -> DataFrame:
+        """An empty DataFrame of these columns, declared as in SQL or as a type."""
+        return self.spark.createDataFrame([], columns)
 
     def require_single_row(self, plan: JavaObject) -> None:
         """Check that an analysed projection depends on its own row only.
@@ -130,7 +185,9 @@ class Catalyst:
         """An expression that returns a Java object."""
         return self._expressions.Literal(value, self._object_type(kind))
 
-    def call(self, target: JavaObject, method: str, returns: str, *arguments: JavaObject) -> JavaObject:
+    def call(
+        self, target: JavaObject, method: str, returns: str | StructType, *arguments: JavaObject
+    ) -> JavaObject:
         """An expression that calls a method on the result of another; null when that or an argument is null.
 
         It is marked as not deterministic, so Spark neither folds it into a constant nor moves it.
@@ -185,8 +242,10 @@ class Catalyst:
             collected.add(item)
         return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(collected)
 
-    def _type(self, name: str) -> JavaObject:
+    def _type(self, name: str | StructType) -> JavaObject:
         """A SQL type; the type of a Java class where the name contains a dot."""
+        if isinstance(name, StructType):
+            return self.jvm.org.apache.spark.sql.types.DataType.fromJson(name.json())
         if "." in name and "<" not in name:
             return self._object_type(name)
         return self.jvm.org.apache.spark.sql.types.DataType.fromDDL(name)

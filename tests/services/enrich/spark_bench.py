@@ -79,11 +79,13 @@ class SparkBench:
 
     def __init__(self, catalyst: Catalyst) -> None:
         self.catalyst = catalyst
-        self.dataframe = DataFrameBuilder(catalyst, "enriched", "dead-letter", LIMIT_BYTES, 1)
+        self.trigger: QueryTrigger = "micro-batch"
+        self.dataframe = DataFrameBuilder(catalyst, "enriched", "dead-letter", LIMIT_BYTES, 1, local=True)
 
     def evaluate_as(self, trigger: QueryTrigger) -> None:
         """Evaluate the next jobs as a query with this trigger does."""
-        for name, value in evaluation_conf(trigger).items():
+        self.trigger = trigger
+        for name, value in evaluation_conf(trigger, local=True).items():
             self.catalyst.spark.conf.set(name, value)
 
     def plan(
@@ -119,7 +121,7 @@ class SparkBench:
                 row.topic,
                 row.partition,
             )
-            for row in self.dataframe.build(frame, plan).collect()
+            for row in self.dataframe.build(frame, plan, self.trigger).collect()
         ]
 
     def values(self, pipe: Pipe, values: Sequence[bytes | None], rows: Any = None) -> list[OutputRecord]:

@@ -1,7 +1,8 @@
 """Builds the DataFrame that turns records of `normalized` into records of `enriched` and `dead-letter`.
 
-Its plan calls the broadcast expressions of the record's pipe, so it is the same for any number of pipes. What every
-record needs stands in the plan itself.
+It calls the broadcast expressions of the record's pipe, so it is the same for any number of pipes. In real time it is
+the plan of the query, for which Spark generates code once. Spark would generate code again for each micro-batch, so
+these call a function in a broadcast, which is made of the same DataFrame and keeps its code.
 """
 
 import re
@@ -10,19 +11,24 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
-from hifi.sql.catalyst import BROADCAST, EXPRESSION, HASH_MAP, OBJECT, Catalyst, JavaObject
+from hifi.pipe.model import QueryTrigger
+from hifi.sql.catalyst import BROADCAST, EXPRESSION, FUNCTION, HASH_MAP, OBJECT, Catalyst, JavaObject
 from hifi_enrich.plan import record_sql
 from hifi_enrich.plan.pandas_udf import udf_column
-from hifi_enrich.plan.query_plan import QueryPlan
+from hifi_enrich.plan.query_plan import QueryPlan, RowFunction
 
 NEWER_VERSION: Final = "hifi-newer-pipe-version"
 """Marks the error of a query that read an event of a newer version of the pipes than its plan has."""
 _NEWER_VERSION: Final = re.compile(rf"{NEWER_VERSION}=(\d+)")
+RECORDS: Final = "key binary, value binary, partition int, headers array<struct<key string, value binary>>"
+"""The columns of Spark's Kafka source that are read."""
 RESULT: Final = "struct<patch string, to string, failure string>"
 KEYS: Final = "array<struct<table string, key string>>"
 _CONVERTERS: Final = "org.apache.spark.sql.catalyst.CatalystTypeConverters"
 _TIMES: Final = "org.apache.spark.sql.catalyst.util.DateTimeUtils"
+_JAVA_ARRAY: Final = "java.lang.reflect.Array"
 _JAVA_STRING: Final = "java.lang.String"
 _UTF8_STRING: Final = "org.apache.spark.unsafe.types.UTF8String"
 
@@ -38,7 +44,14 @@ class DataFrameBuilder:
     """Builds the DataFrame of a plan."""
 
     def __init__(
-        self, catalyst: Catalyst, enriched: str, dead_letter: str, max_record_bytes: int, task_copies: int
+        self,
+        catalyst: Catalyst,
+        enriched: str,
+        dead_letter: str,
+        max_record_bytes: int,
+        task_copies: int,
+        *,
+        local: bool,
     ) -> None:
         """Take what is the same for all plans.
 
@@ -48,52 +61,103 @@ class DataFrameBuilder:
             dead_letter: topic of dead letters.
             max_record_bytes: largest size of key and value together; a larger event becomes a dead letter.
             task_copies: copies of each expression, at least the number of partitions of the stream.
+            local: tasks run in the session's own process, so they use the code that this process generates.
         """
         self._catalyst = catalyst
+        self._local = local
         self._task_copies = task_copies
         self._enriched, self._dead_letter = enriched, dead_letter
         self._max_record_bytes = max_record_bytes
 
-    def build(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
+    def compile(self, plan: QueryPlan) -> None:
+        """Compile the work on a record to the functions that micro-batches of a plan call. Takes a second or two."""
+        catalyst = self._catalyst
+        given = [catalyst.empty_frame(RECORDS)]
+        made = [self._evaluated(given[0], plan)]
+        if plan.udfs:
+            returned = StructField("returned", StringType())
+            given.append(catalyst.empty_frame(StructType([*made[0].schema.fields, returned])))
+            made.append(given[1])
+        made[-1] = self._output_records(self._with_result(made[-1], plan))
+        for records, frame in zip(given, made, strict=True):
+            function = catalyst.array([catalyst.row_function(frame)])
+            copies = catalyst.task_copies(function, self._task_copies)
+            if self._local:
+                catalyst.generate_code([copy[0] for copy in copies], len(records.columns))
+            plan.functions.append(RowFunction(catalyst.broadcast(copies), frame.schema))
+
+    def build(self, records: DataFrame, plan: QueryPlan, trigger: QueryTrigger) -> DataFrame:
         """The records to write.
 
         Args:
             records: columns of Spark's Kafka source, with headers.
-            plan: of all pipes in force.
+            plan: of all pipes in force. Micro-batches compile it unless it has been compiled.
+            trigger: of the query.
 
         Returns:
             Columns of Spark's Kafka sink: key, value, headers, topic, partition.
         """
-        frame = self._with_identity(records, plan)
-        result = self._result(frame, plan)
-        return self._output_records(result)
+        frame = records.select("key", "value", "partition", "headers")
+        if trigger == "real-time":
+            written = self._output_records(self._with_result(self._evaluated(frame, plan), plan))
+        else:
+            written = self._call_functions(frame, plan)
+        # An error within a function would be told without its message.
+        newer = F.raise_error(F.concat(F.lit(f"{NEWER_VERSION}="), F.col("newer"))).cast("int")
+        partition = F.when(F.col("newer").isNotNull(), newer).otherwise(F.col("partition"))
+        return written.withColumn("partition", partition).drop("newer")
 
-    def _result(self, frame: DataFrame, plan: QueryPlan) -> DataFrame:
+    def _call_functions(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
+        if not plan.functions:
+            self.compile(plan)
+        first, *after_udf = plan.functions
+        frame = self._called(first, records)
+        for function in after_udf:
+            returned = udf_column(plan.udfs, F.col("pipe_index"), F.col("args"))
+            frame = self._called(function, frame.withColumn("returned", returned))
+        return frame
+
+    def _called(self, function: RowFunction, frame: DataFrame) -> DataFrame:
+        """The columns that a function makes of those of a frame."""
+        catalyst = self._catalyst
+        chosen = self._task_copy(function.copies, FUNCTION, F.lit(0))
+        row = catalyst.expression(F.struct(*frame.columns))
+        made = catalyst.column(catalyst.call(chosen, "apply", function.returns, row))
+        return frame.select(made.alias("made")).select("made.*")
+
+    def _evaluated(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
+        """Add what the result of the record's pipe is made from: its fields, the rows found, the UDF's arguments."""
+        frame = self._with_identity(records, plan)
+        if plan.only_fixed:
+            return frame
+        not_fixed = F.col("fixed_to").isNull()
+        fields = self._evaluate_pipes(plan.fields, "array<string>", F.lit(None).cast("array<string>"), [])
+        frame = frame.withColumn("fields", F.when(not_fixed, fields))
+        for wave, (keys, lookups) in enumerate(plan.lookup_keys):
+            found_keys = self._evaluate_pipes(keys, KEYS, F.col("fields"), plan.lookup_keys[:wave])
+            frame = frame.withColumn("keys", F.when(not_fixed, found_keys))
+            # A column each: where Spark falls back to interpreting a function, it cannot copy arrays within an array.
+            rows = {name: self._row(plan.tables, F.col("keys")[slot]) for slot, name in _slots(wave, lookups)}
+            frame = frame.withColumns(rows).drop("keys")
+        if plan.udf_args is not None:
+            args = self._evaluate_pipes(plan.udf_args, "string", F.col("fields"), plan.lookup_keys)
+            frame = frame.withColumn("args", F.when(not_fixed, args))
+        return frame
+
+    def _with_result(self, frame: DataFrame, plan: QueryPlan) -> DataFrame:
         """Add the result of the record's pipe: `RESULT`, null where its expressions fail."""
         fixed = F.col("fixed_to")
         if plan.only_fixed:
             return frame.withColumn("result", _fixed_result(fixed))
-        fields = self._evaluate_pipes(plan.fields, "array<string>", F.lit(None).cast("array<string>"), 0)
-        frame = frame.withColumn("fields", F.when(fixed.isNull(), fields))
-        for wave, (keys, lookups) in enumerate(plan.lookup_keys):
-            found_keys = self._evaluate_pipes(keys, KEYS, F.col("fields"), wave)
-            frame = frame.withColumn("keys", F.when(fixed.isNull(), found_keys))
-            found = [self._row(plan.tables, F.col("keys")[slot]) for slot in range(lookups)]
-            frame = frame.withColumn(f"rows{wave}", F.array(*found)).drop("keys")
-        waves = len(plan.lookup_keys)
-        returned = F.lit(None).cast("string")
-        if plan.udf_args is not None:
-            args = self._evaluate_pipes(plan.udf_args, "string", F.col("fields"), waves)
-            frame = frame.withColumn("args", F.when(fixed.isNull(), args))
-            frame = frame.withColumn("returned", udf_column(plan.udfs, F.col("pipe_index"), F.col("args")))
-            returned = F.col("returned")
-        result = self._evaluate_pipes(plan.result, RESULT, F.col("fields"), waves, returned)
+        returned = F.col("returned") if plan.udfs else F.lit(None).cast("string")
+        result = self._evaluate_pipes(plan.result, RESULT, F.col("fields"), plan.lookup_keys, returned)
         return frame.withColumn("result", F.when(fixed.isNotNull(), _fixed_result(fixed)).otherwise(result))
 
     def _with_identity(self, records: DataFrame, plan: QueryPlan) -> DataFrame:
         """Add whether the record is an event, the index of its pipe, its fixed destinations, and when it was fetched.
 
-        `fixed_to` is null where the pipe has expressions to evaluate.
+        `fixed_to` is null where the pipe has expressions to evaluate. `newer` is the version of the pipes that the
+        event needs, null where the plan has it.
         """
         catalyst = self._catalyst
         instant = catalyst.call_static("java.time.Instant", "now", "java.time.Instant")
@@ -115,9 +179,10 @@ class DataFrameBuilder:
         keys = [record_sql.revision(), record_sql.pipe()] if plan.has_rollouts else [record_sql.pipe()]
         names = [catalyst.call(catalyst.expression(F.expr(key)), "toString", _JAVA_STRING) for key in keys]
         index = F.coalesce(*[self._index_of(plan, name) for name in names])
-        newer = F.raise_error(F.concat(F.lit(f"{NEWER_VERSION}="), F.expr(record_sql.barrier()))).cast("int")
-        known = F.when(F.expr(record_sql.barrier()) > plan.version, newer).otherwise(index)
-        frame = frame.withColumn("pipe_index", F.when(F.col("is_event"), known))
+        barrier = F.expr(record_sql.barrier())
+        frame = frame.withColumn("newer", F.when(F.col("is_event") & (barrier > plan.version), barrier))
+        known = F.col("is_event") & F.col("newer").isNull()
+        frame = frame.withColumn("pipe_index", F.when(known, index))
         to = self._fixed_destinations(plan, names)
         return frame.withColumn("fixed_to", F.when(F.col("pipe_index").isNotNull(), to)).drop("identity")
 
@@ -166,11 +231,15 @@ class DataFrameBuilder:
         expressions: JavaObject,
         returns: str,
         fields: Column,
-        waves: int,
+        waves: Sequence[tuple[JavaObject, int]],
         returned: Column | None = None,
     ) -> Column:
-        """The result of the expression of the record's pipe; null where the pipe has none."""
-        rows = F.array(*[F.col(f"rows{wave}") for wave in range(waves)]).cast("array<array<array<string>>>")
+        """The result of the expression of the record's pipe, which may need the rows that waves of lookups found.
+
+        It is null where the pipe has none.
+        """
+        found = [F.array(*[name for _, name in _slots(wave, count)]) for wave, (_, count) in enumerate(waves)]
+        rows = F.array(*found).cast("array<array<array<string>>>")
         udf_result = F.lit(None).cast("string") if returned is None else returned
         row = F.struct(
             F.col("text"), fields.alias("fields"), rows.alias("rows"), udf_result.alias("returned")
@@ -180,21 +249,22 @@ class DataFrameBuilder:
     def _evaluate(self, expressions: JavaObject, returns: str, index: Column, row: Column) -> Column:
         """The result of one of some broadcast expressions on a row; null where it throws."""
         catalyst = self._catalyst
-        context = catalyst.call_static("org.apache.spark.TaskContext", "get", "org.apache.spark.TaskContext")
-        task = catalyst.column(catalyst.call(context, "partitionId", "int")) % self._task_copies
-        copies = catalyst.call(catalyst.constant(expressions, BROADCAST), "value", OBJECT)
-        copy = catalyst.call_static(
-            "java.lang.reflect.Array", "get", OBJECT, copies, catalyst.expression(task)
-        )
-        chosen = catalyst.call_static(
-            "java.lang.reflect.Array", "get", EXPRESSION, copy, catalyst.expression(index)
-        )
+        chosen = self._task_copy(expressions, EXPRESSION, index)
         return catalyst.column(
             catalyst.null_on_error(catalyst.call(chosen, "eval", returns, catalyst.expression(row)))
         )
 
+    def _task_copy(self, copies: JavaObject, kind: str, index: Column) -> JavaObject:
+        """An expression of the task's own copy of an object that stands at an index of a broadcast array."""
+        catalyst = self._catalyst
+        context = catalyst.call_static("org.apache.spark.TaskContext", "get", "org.apache.spark.TaskContext")
+        task = catalyst.column(catalyst.call(context, "partitionId", "int")) % self._task_copies
+        arrays = catalyst.call(catalyst.constant(copies, BROADCAST), "value", OBJECT)
+        array = catalyst.call_static(_JAVA_ARRAY, "get", OBJECT, arrays, catalyst.expression(task))
+        return catalyst.call_static(_JAVA_ARRAY, "get", kind, array, catalyst.expression(index))
+
     def _output_records(self, frame: DataFrame) -> DataFrame:
-        """The records to write, of events with their results."""
+        """The records to write, of events with their results, and `newer`."""
         frame = frame.withColumn("trimmed", F.expr(record_sql.trimmed()))
         frame = frame.withColumn("merged", F.expr(record_sql.merged()))
         frame = frame.withColumn("failure", F.expr(record_sql.failure(self._max_record_bytes)))
@@ -204,7 +274,13 @@ class DataFrameBuilder:
             F.expr(record_sql.output_headers()).alias("headers"),
             F.expr(record_sql.output_topic(self._enriched, self._dead_letter)).alias("topic"),
             "partition",
+            "newer",
         )
+
+
+def _slots(wave: int, lookups: int) -> list[tuple[int, str]]:
+    """Index and column of the row of each lookup of a wave."""
+    return [(slot, f"row{wave}_{slot}") for slot in range(lookups)]
 
 
 def _fixed_result(to: Column) -> Column:

@@ -3,6 +3,8 @@
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from pyspark.sql.types import StructType
+
 from hifi.sql.catalyst import JavaObject
 from hifi_enrich.plan.pandas_udf import UdfCall
 
@@ -15,6 +17,16 @@ class LookupBroadcasts:
     """Broadcast of a HashMap from a table's id to a broadcast of a HashMap from a key to a row."""
     ids: AbstractSet[str]
     """Ids of the tables, see `hifi.sql.lookup_key.table_id`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowFunction:
+    """Projections of records, compiled to one Java function."""
+
+    copies: JavaObject
+    """Broadcast of task copies of an array with the function (`hifi.sql.catalyst.Catalyst.row_function`)."""
+    returns: StructType
+    """The columns that it makes."""
 
 
 @dataclass(slots=True)
@@ -45,6 +57,9 @@ class QueryPlan:
     """By the pipe's index."""
     task_copies: int = 1
     """Copies of each expression: this many tasks can run at the same time without sharing one."""
+    functions: list[RowFunction] = field(default_factory=list)
+    """What micro-batches call for a record, in order. UDFs are called between the first and the second; without UDFs
+    there is only one. Empty: not compiled yet."""
 
     def broadcasts(self) -> list[JavaObject]:
         """The broadcasts that belong to this plan only, to be destroyed when no query uses it any more."""
@@ -55,4 +70,5 @@ class QueryPlan:
             self.result,
             *(keys for keys, _ in self.lookup_keys),
             *([self.udf_args] if self.udf_args else []),
+            *(one.copies for one in self.functions),
         ]

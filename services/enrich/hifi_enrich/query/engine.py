@@ -24,7 +24,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeVersion
 from hifi.sql.catalyst import Catalyst, JavaObject
 from hifi.sql.kafka_connector import PartitionOffsets, write_records
-from hifi.sql.spark_session import has_exited, stop_spark
+from hifi.sql.spark_session import has_exited, stop_spark, task_slots
 from hifi.topics import Topics
 from hifi_enrich.lookup.table import LookupTable
 from hifi_enrich.lookup.tables import LookupTables, lookups
@@ -103,7 +103,10 @@ class SparkEngine:
     @property
     def trigger(self) -> QueryTrigger:
         """The trigger that a query with the newest plan has."""
-        has_udf = self._plan is not None and bool(self._plan.udfs)
+        return self._trigger_of(self._plan)
+
+    def _trigger_of(self, plan: QueryPlan | None) -> QueryTrigger:
+        has_udf = plan is not None and bool(plan.udfs)
         return choose_trigger(self._settings.enrich_trigger, self._master, self.partitions, has_udf=has_udf)
 
     async def start(self, partitions: int, spark: SparkSession | None = None) -> None:
@@ -130,8 +133,8 @@ class SparkEngine:
         self._compiler = PipeCompiler(catalyst, udf_limits)
         enriched, dead_letter = self._topics.enriched, self._topics.dead_letter
         max_bytes = settings.enrich_max_record_bytes
-        self._dataframe = await asyncio.to_thread(
-            DataFrameBuilder, catalyst, enriched, dead_letter, max_bytes, partitions
+        self._dataframe = DataFrameBuilder(
+            catalyst, enriched, dead_letter, max_bytes, partitions, local=self._local
         )
         logger.info("spark-started", master=master, seconds=round(monotonic_s() - started_s, 1))
 
@@ -246,7 +249,10 @@ class SparkEngine:
         tables, replaced = self._tables.broadcast(self._catalyst, inputs.tables)
         self._unused += replaced
         broadcasts = LookupBroadcasts(tables, inputs.tables.keys())
-        return self._compiler.plan(pipes, inputs.version, broadcasts, self.partitions, inputs.broken)
+        plan = self._compiler.plan(pipes, inputs.version, broadcasts, self.partitions, inputs.broken)
+        if self._trigger_of(plan) == "micro-batch":
+            self._dataframe.compile(plan)  # now, while the last query runs
+        return plan
 
     def _start_query(self, start: PartitionOffsets) -> QueryRun:
         self._executors.claim()
@@ -257,14 +263,14 @@ class SparkEngine:
         interval_ms = (
             round(self._settings.enrich_batch_s * 1000) if trigger == "real-time" else BATCH_INTERVAL_MS
         )
-        query = QueryRun(self._enriched(records), self._settings, checkpoint, trigger, interval_ms)
+        query = QueryRun(self._enriched(records, trigger), self._settings, checkpoint, trigger, interval_ms)
         if trigger == "real-time":
             self._wait_for_tasks(query)
         return query
 
     def _configure(self, trigger: QueryTrigger) -> None:
         """Set what a query takes over from the session when it starts."""
-        for name, value in evaluation_conf(trigger).items():
+        for name, value in evaluation_conf(trigger, local=self._local).items():
             self._session.conf.set(name, self._settings.enrich_conf.get(name, value))
 
     def _wait_for_tasks(self, query: QueryRun) -> None:
@@ -278,7 +284,7 @@ class SparkEngine:
         self._executors.claim()
         self._configure("micro-batch")
         records = read_range(self._session, self._settings, self._topics.normalized, start, end)
-        write_records(self._enriched(records), self._settings)
+        write_records(self._enriched(records, "micro-batch"), self._settings)
 
     def _run_warm_up(self, start: PartitionOffsets) -> None:
         """Run a query that writes what it reads to the topic that it reads from."""
@@ -288,7 +294,7 @@ class SparkEngine:
         topic = self._topics.enrich_warm_up
         settings = self._settings.model_copy(update={"enrich_max_offsets_per_trigger": RECORDS_PER_BATCH})
         records = read_stream(self._session, settings, topic, start, trigger)
-        looped = self._enriched(records).withColumn("topic", F.lit(topic))
+        looped = self._enriched(records, trigger).withColumn("topic", F.lit(topic))
         interval_ms = REAL_TIME_BATCH_MS if trigger == "real-time" else 0
         checkpoint = self._scratch / f"checkpoint-{next(self._query_numbers)}"
         query = QueryRun(looped, settings, checkpoint, trigger, interval_ms)
@@ -298,9 +304,14 @@ class SparkEngine:
         seconds = round(monotonic_s() - started_s, 1)
         logger.info("warm-up-finished", seconds=seconds, batches=batches, error=error)
 
-    def _enriched(self, records: DataFrame) -> DataFrame:
+    def _enriched(self, records: DataFrame, trigger: QueryTrigger) -> DataFrame:
         assert self._plan is not None
-        return self._dataframe.build(records, self._plan)
+        return self._dataframe.build(records, self._plan, trigger)
+
+    @property
+    def _local(self) -> bool:
+        """Whether tasks run in this process."""
+        return task_slots(self._master) is not None
 
     @property
     def _session(self) -> SparkSession:

@@ -80,10 +80,11 @@ def _load_classes(spark: SparkSession, scratch: Path) -> None:
     plan = PipeCompiler(catalyst).plan([PipeVersion(pipe, 0)], 0, lookups, 2, {})
     made_up = [(one.key, one.value, one.headers) for one in warm_up_records([pipe], {}, 200)]
     records = spark.createDataFrame(made_up, _COLUMNS).withColumn("partition", F.lit(0))
-    frame = DataFrameBuilder(catalyst, "enriched", "dead-letter", 1 << 20, 2).build(records, plan)
+    builder = DataFrameBuilder(catalyst, "enriched", "dead-letter", 1 << 20, 2, local=True)
     for trigger in get_args(QueryTrigger):
-        for name, value in evaluation_conf(trigger).items():
+        for name, value in evaluation_conf(trigger, local=True).items():
             spark.conf.set(name, value)
+        frame = builder.build(records, plan, trigger)
         frame.write.format("noop").mode("overwrite").save()
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     query = rate.writeStream.format("noop").option("checkpointLocation", str(scratch / "checkpoint"))

@@ -10,6 +10,7 @@ from hifi.errors import Misconfigured
 from hifi.jars import installed_jars
 from hifi.kafka.security import security_of
 from hifi.pipe.model import QueryTrigger, Trigger
+from hifi.sql.catalyst import ALWAYS, CODE_GENERATION
 from hifi.sql.spark_session import GENERATED, INTERPRETED, JVM_OPTIONS, start_spark, task_slots
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.spark.class_archive import archive_options, archive_path
@@ -54,13 +55,21 @@ def choose_trigger(setting: Trigger, master: str, partitions: int, *, has_udf: b
     return "real-time" if fits and not has_udf else "micro-batch"
 
 
-def evaluation_conf(trigger: QueryTrigger) -> dict[str, str]:
-    """Spark settings of a query with this trigger.
+def evaluation_conf(trigger: QueryTrigger, *, local: bool) -> dict[str, str]:
+    """Spark settings of a query.
 
-    Code is generated in real time only, where a task runs for half a minute: generating Java source again in every task
-    of every micro-batch costs more than it saves.
+    In real time, where a task runs for half a minute, the whole plan becomes one generated method. Micro-batches call
+    functions whose code stays: for the little that is left, code would be generated again in every task. Executors of a
+    cluster generate the code of the functions themselves, which needs the setting; they must not interpret them, since
+    Spark then fails on null arrays.
+
+    Args:
+        trigger: of the query.
+        local: tasks run in the session's own process.
     """
-    return GENERATED if trigger == "real-time" else INTERPRETED
+    if trigger == "real-time":
+        return GENERATED
+    return INTERPRETED if local else {**INTERPRETED, CODE_GENERATION: ALWAYS}
 
 
 def connector_jars(setting: str) -> list[Path]:

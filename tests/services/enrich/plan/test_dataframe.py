@@ -56,7 +56,7 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
         assert one.topic == "enriched"
 
 
-def test_generated_and_interpreted_plans_write_the_same_records(bench: SparkBench) -> None:
+def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -> None:
     typed = make_pipe(
         "typed",
         [("large", "n >= 10"), "all"],
@@ -80,9 +80,9 @@ def test_generated_and_interpreted_plans_write_the_same_records(bench: SparkBenc
             for one in bench.run(plan, records)
         ]
 
-    interpreted = written("micro-batch")
-    assert {topic for _, _, topic, _ in interpreted} == {"enriched", "dead-letter"}
-    assert written("real-time") == interpreted
+    in_batches = written("micro-batch")
+    assert {topic for _, _, topic, _ in in_batches} == {"enriched", "dead-letter"}
+    assert written("real-time") == in_batches
 
 
 def test_the_time_of_fetch_is_each_records_own(bench: SparkBench) -> None:
