@@ -1,4 +1,4 @@
-"""Access to Spark's Catalyst through Py4J: compiles SQL text to bound expressions and calls them from a plan.
+"""Access to Spark's Catalyst through Py4J: compiles SQL queries to bound expressions and calls them from a plan.
 
 Spark optimizes, generates and serializes a streaming plan again for every batch; with the expressions of 1,000 pipes in
 the plan that takes 12 s a batch. So each pipe's expressions are compiled once, put into a broadcast variable, and
@@ -11,15 +11,16 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StructType
 
 from hifi.errors import HifiError
 from hifi.sql.generator import INPUT_COLUMNS
 from hifi.sql.restrictions import READS_CLOCK
+from hifi.sql.row_query import Steps
 
 JavaObject = Any
 """A reference to a Java object."""
@@ -50,10 +51,19 @@ class Catalyst:
         jvm: Any = self._context._jvm  # noqa: SLF001 - the only access to Catalyst
         self.jvm: JavaObject = jvm
         self._gateway: JavaObject = self._context._gateway  # noqa: SLF001 - to make Java arrays
+        # Kept, since Py4J asks Java for each part of a class's name whenever it is used.
         self._expressions: JavaObject = jvm.org.apache.spark.sql.catalyst.expressions
+        self._attributes = getattr(self._expressions, "package$AttributeSeq")
+        self._bind_references = self._expressions.BindReferences.bindReferences
+        self._create_struct = getattr(getattr(self._expressions, "CreateStruct$"), "MODULE$")
+        self._invocation = self._expressions.objects.Invoke
+        self._literal = self._expressions.Literal
+        self._current_like = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        self._to_seq = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        self._list = jvm.java.util.ArrayList
         self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
         self._parser = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
-        self._inputs: dict[str, DataFrame] = {}
+        self._input: DataFrame | None = None
         self._classes: dict[str, JavaObject] = {}
 
     def parse(self, text: str) -> list[dict[str, Any]]:
@@ -67,31 +77,36 @@ class Catalyst:
         except ParseException as error:
             raise SqlProblem(one_line(error)) from None
 
-    def compile(self, texts: Sequence[str], columns: str = INPUT_COLUMNS) -> list[JavaObject]:
-        """Compile texts to expressions that are bound to rows of the given columns (declared as in SQL).
-
-        Returns:
-            The expressions in the order of the texts.
+    def compile(self, steps: Steps) -> JavaObject:
+        """Compile a query of one row to an expression that is bound to rows of `INPUT_COLUMNS`.
 
         Raises:
-            SqlProblem: Spark rejects at least one of the texts; the message does not say which.
+            SqlProblem: Spark rejects it.
         """
-        if columns not in self._inputs:
-            self._inputs[columns] = self.empty_frame(columns)
+        if self._input is None:
+            self._input = self.empty_frame(INPUT_COLUMNS)
+        frame = self._input
         try:
-            frame = self._inputs[columns].select(
-                *[F.expr(text).alias(f"c{index}") for index, text in enumerate(texts)]
-            )
-            execution: JavaObject = frame._jdf.queryExecution()  # noqa: SLF001
-            self.require_single_row(execution.analyzed())
-            # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
-            plan = execution.optimizedPlan()
+            for step in steps:
+                frame = frame.selectExpr(*step)
+            projections = self._single_row_projections(frame)
         except PySparkException as error:
             raise SqlProblem(one_line(error)) from None
-        attributes = getattr(self._expressions, "package$AttributeSeq")(plan.child().output())
-        projected = plan.projectList()
-        bind = self._expressions.BindReferences.bindReference
-        return [bind(projected.apply(index).child(), attributes, False) for index in range(projected.size())]
+        except Py4JJavaError as error:
+            # Such as StackOverflowError, where an expression is nested too deeply.
+            raise SqlProblem(f"Spark fails to analyse it: {error.java_exception.toString()}") from None
+        row: JavaObject | None = None
+        for projection in projections[:-1]:
+            row = self._evaluated(self._row(projection), row)
+        result = self._bound(projections[-1]).head()
+        return self._evaluated(result.child(), row)
+
+    def _evaluated(self, expression: JavaObject, row: JavaObject | None) -> JavaObject:
+        """An expression of the value of a bound expression on the row that another one makes; None: on the input."""
+        if row is None:
+            return expression
+        returns = expression.dataType()
+        return self._invoke(self.constant(expression, EXPRESSION), "eval", returns, [row])
 
     def row_function(self, frame: DataFrame) -> JavaObject:
         """A serializable Java function (`FUNCTION`) from a row of a frame's input to the row that the frame makes.
@@ -102,17 +117,13 @@ class Catalyst:
         Args:
             frame: projections of an empty DataFrame, whose columns are the input.
         """
-        plan: JavaObject = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
-        projections = []
-        while plan.nodeName() == "Project":
-            projections.append(plan)
-            plan = plan.child()
-        if plan.nodeName() != "LogicalRDD":
-            raise ValueError(f"the frame has a {plan.nodeName()} beside projections")
-        steps = [self._projection(one) for one in reversed(projections)]
-        function = steps[0]
-        for step in steps[1:]:
-            function = function.andThen(step)
+        deserializer = getattr(
+            self.jvm.org.apache.spark.sql.catalyst.encoders, "ExpressionEncoder$Deserializer"
+        )
+        first, *others = [deserializer(self._sequence([self._row(one)])) for one in self._projections(frame)]
+        function = first
+        for other in others:
+            function = function.andThen(other)
         return function
 
     def generate_code(self, functions: Iterable[JavaObject], columns: int) -> None:
@@ -132,32 +143,47 @@ class Catalyst:
         finally:
             conf.set(CODE_GENERATION, before or "")
 
-    def _projection(self, project: JavaObject) -> JavaObject:
-        """A serializable Java function from a row of a projection's input to its row."""
-        attributes = getattr(self._expressions, "package$AttributeSeq")(project.child().output())
-        bound = self._expressions.BindReferences.bindReferences(project.projectList(), attributes)
-        row = getattr(getattr(self._expressions, "CreateStruct$"), "MODULE$").apply(bound)
-        encoders = self.jvm.org.apache.spark.sql.catalyst.encoders
-        return getattr(encoders, "ExpressionEncoder$Deserializer")(self._sequence([row]))
+    def _bound(self, project: JavaObject) -> JavaObject:
+        """The named expressions of a projection, a Scala sequence, bound to its input."""
+        return self._bind_references(project.projectList(), self._attributes(project.child().output()))
+
+    def _row(self, project: JavaObject) -> JavaObject:
+        """An expression of the row that a projection makes."""
+        return self._create_struct.apply(self._bound(project))
 
     def empty_frame(self, columns: str | StructType) -> DataFrame:
         """An empty DataFrame of these columns, declared as in SQL or as a type."""
         return self.spark.createDataFrame([], columns)
 
-    def require_single_row(self, plan: JavaObject) -> None:
-        """Check that an analysed projection depends on its own row only.
+    def require_single_row(self, frame: DataFrame) -> None:
+        """Check that the projections of an empty DataFrame depend on their own row only.
 
         Raises:
-            SqlProblem: it aggregates, generates rows, reads the clock, or is random.
+            SqlProblem: one aggregates, generates rows, reads the clock, or is random.
         """
-        if plan.nodeName() != "Project" or plan.child().nodeName() != "LogicalRDD":
+        self._single_row_projections(frame)
+
+    def _single_row_projections(self, frame: DataFrame) -> list[JavaObject]:
+        """The projections of an empty DataFrame, in the order of evaluation; raises as `require_single_row`."""
+        analysed: JavaObject = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+        if analysed.containsPattern(self._current_like):
+            raise SqlProblem(f"it {READS_CLOCK}")
+        if not analysed.deterministic():
+            raise SqlProblem("its result differs each time, so a replayed event would get another one")
+        return self._projections(frame)
+
+    def _projections(self, frame: DataFrame) -> list[JavaObject]:
+        # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
+        plan: JavaObject = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
+        projections = []
+        while (name := plan.nodeName()) == "Project":
+            projections.append(plan)
+            plan = plan.child()
+        if name != "LogicalRDD":
             raise SqlProblem(
                 "aggregates, window functions, generators and subqueries need more than one event"
             )
-        if plan.containsPattern(self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()):
-            raise SqlProblem(f"it {READS_CLOCK}")
-        if not plan.deterministic():
-            raise SqlProblem("its result differs each time, so a replayed event would get another one")
+        return projections[::-1]
 
     def array(self, items: Sequence[JavaObject]) -> JavaObject:
         """A Java array of objects."""
@@ -183,7 +209,7 @@ class Catalyst:
 
     def constant(self, value: JavaObject, kind: str) -> JavaObject:
         """An expression that returns a Java object."""
-        return self._expressions.Literal(value, self._object_type(kind))
+        return self._literal(value, self._object_type(kind))
 
     def call(
         self, target: JavaObject, method: str, returns: str | StructType, *arguments: JavaObject
@@ -198,11 +224,13 @@ class Catalyst:
             returns: SQL type, or the name of a Java class.
             arguments: expressions.
         """
-        kind = self._type(returns)
+        return self._invoke(target, method, self._type(returns), arguments)
+
+    def _invoke(
+        self, target: JavaObject, method: str, kind: JavaObject, arguments: Sequence[JavaObject]
+    ) -> JavaObject:
         none = self._sequence([])
-        return self._expressions.objects.Invoke(
-            target, method, kind, self._sequence(arguments), none, True, True, False
-        )
+        return self._invocation(target, method, kind, self._sequence(arguments), none, True, True, False)
 
     def call_static(self, cls: str, method: str, returns: str, *arguments: JavaObject) -> JavaObject:
         """An expression that calls a static method of a class; otherwise as `call`."""
@@ -237,10 +265,10 @@ class Catalyst:
         return ClassicColumn(self._columns.column(expression))
 
     def _sequence(self, items: Sequence[JavaObject]) -> JavaObject:
-        collected = self.jvm.java.util.ArrayList()
+        collected = self._list()
         for item in items:
             collected.add(item)
-        return self.jvm.org.apache.spark.api.python.PythonUtils.toSeq(collected)
+        return self._to_seq(collected)
 
     def _type(self, name: str | StructType) -> JavaObject:
         """A SQL type; the type of a Java class where the name contains a dot."""

@@ -45,7 +45,8 @@ def check_pipe(catalyst: Catalyst, pipe: Pipe, trigger: Trigger) -> Iterator[Sql
     problems = list(_expressions(catalyst, pipe))
     if not problems:
         try:
-            catalyst.compile(generator.generate_sql(pipe).texts())
+            for query in generator.generate_sql(pipe).queries():
+                catalyst.compile(query)
         except (SqlProblem, ValueError) as problem:
             problems.append((("enrich",), str(problem)))
     for path, message in [*_lookups(pipe), *_udf(pipe, trigger), *problems]:
@@ -120,7 +121,7 @@ def _analyse(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
         raise SqlProblem("; ".join(problems))
     try:
         frame = catalyst.spark.createDataFrame([], scope).select(F.expr(text).alias("result"))
-        catalyst.require_single_row(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
+        catalyst.require_single_row(frame)
     except PySparkException as error:
         raise SqlProblem(_message(one_line(error), error, scope)) from None
     return frame.schema["result"].dataType

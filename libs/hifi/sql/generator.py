@@ -1,14 +1,12 @@
 """Generates the Spark SQL of a pipe's `enrich` section and routing conditions. Pure: it does not use Spark.
 
-The user's SQL is never rewritten. Each declared field is bound to its name as a lambda variable around the user's text,
-so Spark's scoping resolves names: backticks, shadowing and nested access work as in any Spark SQL. Each generated text
-is one expression over `INPUT_COLUMNS`.
+The user's SQL is never rewritten: it stands in a query whose columns are the declared fields, so backticks and nested
+access work as in any Spark SQL. Each query reads one row of `INPUT_COLUMNS`.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from hifi.pipe.model import DerivedField, Enrich, Lookup, Pipe, SqlType
 from hifi.pipe.watch.watched_field import (
@@ -20,8 +18,9 @@ from hifi.pipe.watch.watched_field import (
     WatchedField,
     watch_id,
 )
-from hifi.sql.json_fields import json_fields, let
+from hifi.sql.json_fields import json_fields
 from hifi.sql.lookup_key import table_id, text_of, typed
+from hifi.sql.row_query import RowQuery, Steps
 
 TEXT: Final = "`hifi.text`"
 """string: the event's data."""
@@ -35,7 +34,7 @@ INPUT_COLUMNS: Final = (
     "`hifi.text` string, `hifi.fields` array<string>, `hifi.rows` array<array<array<string>>>, "
     "`hifi.returned` string"
 )
-"""The columns of every generated text, in the order of a row. The dots keep their names apart from fields' names."""
+"""What every query reads, in the order of a row. The dots keep their names apart from fields' names."""
 
 TIME_FORMATS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -43,24 +42,21 @@ TIME_FORMATS: Final = {
     "dateFormat": "yyyy-MM-dd",
 }
 """RFC 3339 with microseconds, as normalize writes times."""
-FailureSql: TypeAlias = Callable[[str], str]
-"""From the SQL of a failure's text to the SQL of the result in that case."""
-_WORD: Final = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class PipeSql:
-    """The expressions that are evaluated for each event of a pipe, in this order."""
+    """The queries that are evaluated for each event of a pipe, in this order."""
 
-    fields: str | None
+    fields: Steps | None
     """Gives `FIELDS`: array<string>. None: the pipe does not read the data."""
-    lookup_keys: tuple[str, ...]
+    lookup_keys: tuple[Steps, ...]
     """For each wave of lookups: array<struct<table string, key string>>."""
-    udf_args: str | None
+    udf_args: Steps | None
     """The UDF's arguments as a JSON object, null when the event fails before: string."""
-    typed_udf_args: str | None
+    typed_udf_args: Steps | None
     """The same as a struct, compiled only for the types of the arguments."""
-    result: str
+    result: Steps
     """struct<patch string, to string, failure string>: JSON object of the added fields (null: none), destinations
     separated by commas and after a semicolon the buckets of the watched fields, if there are any (`hifi.event.WATCH`),
     `reason: detail` of a dead letter (null: none)."""
@@ -68,9 +64,9 @@ class PipeSql:
     """The destinations of every event, separated by commas, where `result` says nothing else; None: it must be
     evaluated."""
 
-    def texts(self) -> tuple[str, ...]:
-        """The expressions that the pipe has, in order."""
-        udf = [text for text in (self.udf_args, self.typed_udf_args) if text]
+    def queries(self) -> tuple[Steps, ...]:
+        """The queries that the pipe has, in order."""
+        udf = [one for one in (self.udf_args, self.typed_udf_args) if one]
         return (*([self.fields] if self.fields else []), *self.lookup_keys, *udf, self.result)
 
 
@@ -98,25 +94,18 @@ def generate_sql(pipe: Pipe) -> PipeSql:
         name: RowPosition(wave, index) for wave, names in enumerate(waves) for index, name in enumerate(names)
     }
     keys = tuple(_lookup_keys(enrich, positions, names) for names in waves)
+    derived = _derived(enrich, positions)
     udf_args = typed_udf_args = None
     if enrich.udf:
         passed = {name: f"`{name}`" for name in enrich.udf.args}
-        udf_args = _guarded(enrich, positions, lambda _: "null", _json(passed))
-        typed_udf_args = _guarded(enrich, positions, lambda _: "null", _struct(passed))
-    destinations = _destinations(pipe)
-    added = {name: f"`{name}`" for name in _added_in_order(enrich)}
-    patch = _json(added) if added else "cast(null as string)"
-    result = f"named_struct('patch', {patch}, 'to', {destinations}, 'failure', cast(null as string))"
-    if enrich.udf:
-        result = _after_udf(enrich, result)
+        udf_args, typed_udf_args = derived.select(_json(passed)), derived.select(_struct(passed))
+        derived = _after_udf(enrich, derived)
     fields = _fields(enrich)
     fixed = None
     conditions = enrich.filter or any(one.when for one in pipe.destinations)
-    if fields is None and not (added or conditions or pipe.watch):
+    if fields is None and not (enrich.added() or conditions or pipe.watch):
         fixed = ",".join(one.name for one in pipe.destinations)
-    return PipeSql(
-        fields, keys, udf_args, typed_udf_args, _guarded(enrich, positions, _failed, result), fixed
-    )
+    return PipeSql(fields, keys, udf_args, typed_udf_args, _result(pipe, derived), fixed)
 
 
 def lookup_waves(enrich: Enrich) -> list[list[str]]:
@@ -148,9 +137,9 @@ def user_expressions(pipe: Pipe) -> list[tuple[str, str]]:
     return texts
 
 
-def dead_letter_result(failure: str) -> str:
+def dead_letter_result(failure: str) -> Steps:
     """A `PipeSql.result` that makes every event a dead letter; `failure` is `reason: detail`."""
-    return _failed(literal(failure))
+    return RowQuery().select(_failed(literal(failure)))
 
 
 def field_types(enrich: Enrich) -> dict[str, str]:
@@ -169,62 +158,48 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _fields(enrich: Enrich) -> str | None:
+def _fields(enrich: Enrich) -> Steps | None:
     if not enrich.fields and not enrich.added():
         return None
-    return json_fields(TEXT, list(enrich.fields))
+    return RowQuery().select(json_fields(TEXT, list(enrich.fields)))
 
 
-def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> str:
+def _lookup_keys(enrich: Enrich, positions: Mapping[str, RowPosition], names: Iterable[str]) -> Steps:
     wave = min(positions[name].wave for name in names)
-    values = dict(_values(enrich, {name: one for name, one in positions.items() if one.wave < wave}))
+    query = RowQuery().extend(
+        _values(enrich, {name: one for name, one in positions.items() if one.wave < wave})
+    )
     structs = []
-    for name in names:
+    for number, name in enumerate(names):
         lookup = enrich.lookups[name]
-        parts = [
-            _key_part(values[field], lookup.types.get(column, SqlType.STRING))
-            for field, column in lookup.key.items()
-        ]
-        if len(parts) > 1:
-            parts = [
-                let("hifi part", part, "concat(length(`hifi part`), ':', `hifi part`)") for part in parts
-            ]
-        structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(parts)}))")
-    return f"array({', '.join(structs)})"
+        parts = {
+            f"hifi.part{number}_{index}": _key_part(field, lookup.types.get(column, SqlType.STRING))
+            for index, (field, column) in enumerate(lookup.key.items())
+        }
+        query = query.extend(parts)
+        texts = [f"length(`{part}`), ':', `{part}`" if len(parts) > 1 else f"`{part}`" for part in parts]
+        structs.append(f"named_struct('table', '{table_id(lookup)}', 'key', concat({', '.join(texts)}))")
+    return query.select(f"array({', '.join(structs)})")
 
 
-def _key_part(value: str, kind: SqlType) -> str:
+def _key_part(field: str, kind: SqlType) -> str:
     """SQL of the event's part of a key as text; `hifi.sql.lookup_key.key_part` makes the table's."""
-    cast = f"cast({value} as {kind.value})"
+    cast = f"cast(`{field}` as {kind.value})"
     return f"cast(unix_micros({cast}) as string)" if kind is SqlType.TIMESTAMP else f"cast({cast} as string)"
 
 
-def _bind(enrich: Enrich, positions: Mapping[str, RowPosition], body: str) -> str:
-    """Bind the declared fields and the lookups' fields that the body or a later binding uses."""
-    return _bind_used(_values(enrich, positions), body)
-
-
-def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> list[tuple[str, str]]:
-    """(name, SQL of the value) of the declared fields and of the fields of the lookups with these positions."""
-    values = [
-        (name, f"cast({FIELDS}[{index}] as {kind.value})")
+def _values(enrich: Enrich, positions: Mapping[str, RowPosition]) -> dict[str, str]:
+    """Name to SQL of the value, of the declared fields and of the fields of the lookups with these positions."""
+    values = {
+        name: f"cast({FIELDS}[{index}] as {kind.value})"
         for index, (name, kind) in enumerate(enrich.fields.items())
-    ]
+    }
     for name, position in positions.items():
         lookup = enrich.lookups[name]
-        values += [
-            (field, _looked_up(lookup, field, index, position)) for index, field in enumerate(lookup.fields)
-        ]
+        values |= {
+            field: _looked_up(lookup, field, index, position) for index, field in enumerate(lookup.fields)
+        }
     return values
-
-
-def _bind_used(bindings: list[tuple[str, str]], body: str) -> str:
-    words = set(_WORD.findall(body))
-    for name, value in reversed(bindings):
-        if words.issuperset(_WORD.findall(name)):
-            words.update(_WORD.findall(value))
-            body = let(name, value, body)
-    return body
 
 
 def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) -> str:
@@ -237,27 +212,27 @@ def _looked_up(lookup: Lookup, field: str, index: int, position: RowPosition) ->
     return f"if({position.sql()} is null, cast({text} as {kind.value}), {value})"
 
 
-def _guarded(enrich: Enrich, positions: Mapping[str, RowPosition], failed: FailureSql, body: str) -> str:
-    """SQL that derives fields and evaluates the body, or fails where something required is missing."""
-    required = [
-        name
-        for name, derived in enrich.derive.items()
-        if isinstance(derived, DerivedField) and derived.required
-    ]
-    body = _unless([_null(name) for name in required], failed, body)
-    body = _bind_used([(name, derived_sql(derived)) for name, derived in enrich.derive.items()], body)
-    checks = [_null(name) for name in enrich.required if name in enrich.fields]
+def _derived(enrich: Enrich, positions: Mapping[str, RowPosition]) -> RowQuery:
+    """The values and the derived fields. An event fails in it where something required is missing."""
+    checks = []
+    if enrich.added():
+        why = "not-an-object: the data is not a JSON object, so no fields can be added to it"
+        checks.append((f"{FIELDS} is null", literal(why)))
+    checks += [_null(name) for name in enrich.required if name in enrich.fields]
     for name, lookup in enrich.lookups.items():
         if lookup.miss == "dead-letter":
-            checks.append(
-                (f"{positions[name].sql()} is null", f"lookup-miss: no row of the lookup {name} matches")
-            )
+            reason = literal(f"lookup-miss: no row of the lookup {name} matches")
+            checks.append((f"{positions[name].sql()} is null", reason))
     checks += [_null(name) for name in enrich.required if name not in enrich.fields]
-    body = _bind(enrich, positions, _unless(checks, failed, body))
-    if not enrich.added():
-        return body
-    not_an_object = "not-an-object: the data is not a JSON object, so no fields can be added to it"
-    return _unless([(f"{FIELDS} is null", not_an_object)], failed, body)
+    query = RowQuery().extend(_values(enrich, positions)).fail(checks)
+    query = query.extend_unless_failed(
+        {name: derived_sql(derived) for name, derived in enrich.derive.items()}
+    )
+    return query.fail(
+        _null(name)
+        for name, derived in enrich.derive.items()
+        if isinstance(derived, DerivedField) and derived.required
+    )
 
 
 def _failed(failure: str) -> str:
@@ -265,59 +240,63 @@ def _failed(failure: str) -> str:
 
 
 def _null(name: str) -> tuple[str, str]:
-    return f"`{name}` is null", f"required-null: the required field {name} is null"
+    return f"`{name}` is null", literal(f"required-null: the required field {name} is null")
 
 
-def _unless(checks: list[tuple[str, str]], failed: FailureSql, body: str) -> str:
-    if not checks:
-        return body
-    cases = " ".join(f"when {condition} then {failed(literal(failure))}" for condition, failure in checks)
-    return f"case {cases} else {body} end"
-
-
-def _after_udf(enrich: Enrich, body: str) -> str:
+def _after_udf(enrich: Enrich, query: RowQuery) -> RowQuery:
+    """Add the fields that the UDF returned. The event fails where it returned nothing or failed."""
     assert enrich.udf is not None
+    nothing = literal("udf-failed: the function returned nothing for this event")
+    failure = f"concat('udf-failed: ', substring({RETURNED}, 2))"
+    query = query.fail([(f"{RETURNED} is null", nothing), (f"startswith({RETURNED}, '!')", failure)])
     schema = ", ".join(f"`{name}` string" for name in enrich.udf.returns)
-    bindings = [("hifi return", f"from_json({RETURNED}, '{schema}')")]
-    bindings += [
-        (name, f"cast(`hifi return`.`{name}` as {kind.value})") for name, kind in enrich.udf.returns.items()
-    ]
-    failure = _failed(f"concat('udf-failed: ', substring({RETURNED}, 2))")
-    no_result = _failed(literal("udf-failed: the function returned nothing for this event"))
-    bound = _bind_used(bindings, body)
-    failed = f"startswith({RETURNED}, '!')"
-    return f"case when {RETURNED} is null then {no_result} when {failed} then {failure} else {bound} end"
+    query = query.extend_unless_failed({"hifi.return": f"from_json({RETURNED}, '{schema}')"})
+    return query.extend(
+        {name: f"cast(`hifi.return`.`{name}` as {kind.value})" for name, kind in enrich.udf.returns.items()}
+    )
+
+
+def _result(pipe: Pipe, query: RowQuery) -> Steps:
+    """The query of `PipeSql.result`."""
+    added = {name: f"`{name}`" for name in _added_in_order(pipe.enrich)}
+    patch = _json(added) if added else "cast(null as string)"
+    to = _destinations(pipe)
+    if pipe.watch:
+        watched = {f"hifi.watched{index}": _watched_value(one) for index, one in enumerate(pipe.watch)}
+        query = query.extend_unless_failed({"hifi.to": to, **watched})
+        buckets = ", ',', ".join(
+            _bucket(one, f"`{value}`") for value, one in zip(watched, pipe.watch, strict=True)
+        )
+        to = f"if(`hifi.to` = '', '', concat(`hifi.to`, ';{watch_id(pipe.watch)}:', {buckets}))"
+    result = f"named_struct('patch', {patch}, 'to', {to}, 'failure', cast(null as string))"
+    return query.select(result, _failed(query.failure or "null"))
 
 
 def _destinations(pipe: Pipe) -> str:
-    """SQL of the names of the event's destinations, in declared order, and of the buckets of watched fields.
-
-    A condition that is null is not met.
-    """
+    """SQL of the names of the event's destinations, in declared order. A condition that is null is not met."""
     names = [
         f"if(({one.when}\n), '{one.name}', null)" if one.when else f"'{one.name}'"
         for one in pipe.destinations
     ]
     chosen = f"concat_ws(',', {', '.join(names)})"
-    if pipe.enrich.filter:
-        chosen = f"if(({pipe.enrich.filter}\n), {chosen}, '')"
-    if not pipe.watch:
-        return chosen
-    buckets = ", ',', ".join(_bucket(one) for one in pipe.watch)
-    watched = f"concat(`hifi to`, ';{watch_id(pipe.watch)}:', {buckets})"
-    return let("hifi to", chosen, f"if(`hifi to` = '', '', {watched})")
+    return f"if(({pipe.enrich.filter}\n), {chosen}, '')" if pipe.enrich.filter else chosen
 
 
-def _bucket(watched: WatchedField) -> str:
-    """SQL of the name of the bucket that the value of a watched field belongs to."""
-    value, name = "`hifi watched`", f"`{watched.field}`"
+def _watched_value(watched: WatchedField) -> str:
+    """SQL of the value that decides the bucket of a watched field: a text or a number."""
+    if watched.values is not None:
+        return f"substring(cast(`{watched.field}` as string), 1, 64)"
+    return f"try_cast(`{watched.field}` as double)"
+
+
+def _bucket(watched: WatchedField, value: str) -> str:
+    """SQL of the name of the bucket that a value of a watched field belongs to."""
     if watched.values is not None:
         text = f"url_encode({value})"
         if isinstance(watched.values, list):
             listed = ", ".join(literal(one) for one in watched.values)
             text = f"if({value} in ({listed}), {text}, '{OTHER}')"
-        body = f"if({value} is null, '{NOTHING}', {text})"
-        return let("hifi watched", f"substring(cast({name} as string), 1, 64)", body)
+        return f"if({value} is null, '{NOTHING}', {text})"
     if watched.bounds is not None:
         cases = " ".join(
             f"when {value} < {bound!r}D then '{number}'" for number, bound in enumerate(watched.bounds)
@@ -327,8 +306,7 @@ def _bucket(watched: WatchedField) -> str:
         bounded = f"greatest(least(abs({value}), {LARGEST!r}D), {SMALLEST!r}D)"
         fine = f"cast(ceil(ln({bounded}) / ln({GROWTH!r}D)) as string)"
         number = f"if({value} = 0, '0', concat(if({value} < 0, 'm', 'p'), {fine}))"
-    body = f"if({value} is null or isnan({value}), '{NOTHING}', {number})"
-    return let("hifi watched", f"try_cast({name} as double)", body)
+    return f"if({value} is null or isnan({value}), '{NOTHING}', {number})"
 
 
 def _added_in_order(enrich: Enrich) -> list[str]:

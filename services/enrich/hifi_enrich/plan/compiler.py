@@ -18,12 +18,10 @@ from hifi.sql.generator import (
 )
 from hifi.sql.lookup_key import table_id
 from hifi.sql.restrictions import violations
+from hifi.sql.row_query import Steps
 from hifi_enrich.plan.pandas_udf import UdfCall
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfLimits
-
-PIPES_PER_ANALYSIS: Final = 50
-"""Pipes whose expressions Spark analyses together: one at a time costs twice as much, all at once fail together."""
 
 _NO_VERSION: Final = -1
 """Version of the stand-in for a broken pipe. No pipe has it, so the pipe is compiled again for the next plan."""
@@ -60,8 +58,8 @@ class PipeCompiler:
         self._catalyst = catalyst
         self._udf_limits = udf_limits
         self._compiled: dict[str, CompiledPipe] = {}
-        self._expressions: dict[str, JavaObject] = {}
-        """Compiled expression by its text."""
+        self._expressions: dict[Steps, JavaObject] = {}
+        """Compiled expression by its query."""
         self._allowed: set[str] = set()
         """Users' expressions in which nothing is forbidden."""
 
@@ -129,9 +127,9 @@ class PipeCompiler:
     def _compile(
         self, pipes: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
     ) -> list[CompiledPipe]:
-        changed = [one for one in pipes if not self._is_usable(one.key, tables, one.version)]
-        for start in range(0, len(changed), PIPES_PER_ANALYSIS):
-            self._compile_group(changed[start : start + PIPES_PER_ANALYSIS], tables, broken)
+        for one in pipes:
+            if not self._is_usable(one.key, tables, one.version):
+                self._compile_pipe(one, tables, broken.get(one.key))
         keys = {one.key for one in pipes}
         self._compiled = {key: pipe for key, pipe in self._compiled.items() if key in keys}
         self._drop_unused()
@@ -139,8 +137,8 @@ class PipeCompiler:
 
     def _drop_unused(self) -> None:
         """Drop the expressions that no compiled pipe has any more."""
-        texts = {text for pipe in self._compiled.values() for text in pipe.sql.texts()}
-        self._expressions = {text: one for text, one in self._expressions.items() if text in texts}
+        used = {query for pipe in self._compiled.values() for query in pipe.sql.queries()}
+        self._expressions = {query: one for query, one in self._expressions.items() if query in used}
         self._allowed &= {text for one in self.in_force() for _, text in user_expressions(one.pipe)}
 
     def _is_usable(self, key: str, tables: AbstractSet[str], version: int | None = None) -> bool:
@@ -150,23 +148,12 @@ class PipeCompiler:
             return False
         return tables >= {table_id(lookup) for lookup in pipe.source.pipe.enrich.lookups.values()}
 
-    def _compile_group(
-        self, group: Sequence[PipeVersion], tables: AbstractSet[str], broken: Mapping[str, str]
-    ) -> None:
-        try:
-            if any(one.key in broken for one in group):
-                raise SqlProblem("at least one of them is broken")
-            self._keep(group, [self._sql(one.pipe) for one in group])
-        except SqlProblem:
-            for one in group:
-                self._compile_alone(one, tables, broken.get(one.key))
-
-    def _compile_alone(self, known: PipeVersion, tables: AbstractSet[str], reason: str | None) -> None:
+    def _compile_pipe(self, known: PipeVersion, tables: AbstractSet[str], reason: str | None) -> None:
         key = known.key
         try:
             if reason is not None:
                 raise SqlProblem(reason)
-            self._keep([known], [self._sql(known.pipe)])
+            self._keep(known, self._sql(known.pipe))
         except SqlProblem as problem:
             old = self._compiled[key].version if self._is_usable(key, tables) else None
             logger.warning(
@@ -174,7 +161,7 @@ class PipeCompiler:
             )
             if old is None:
                 stand_in = PipeSql(None, (), None, None, dead_letter_result(f"pipe-broken: {problem}"))
-                self._keep([replace(known, version=_NO_VERSION)], [stand_in])
+                self._keep(replace(known, version=_NO_VERSION), stand_in)
 
     def _sql(self, pipe: Pipe) -> PipeSql:
         for path, text in user_expressions(pipe):
@@ -188,14 +175,12 @@ class PipeCompiler:
         except ValueError as error:
             raise SqlProblem(f"the default of a lookup does not fit its type: {error}") from None
 
-    def _keep(self, group: Sequence[PipeVersion], generated: Sequence[PipeSql]) -> None:
-        """Compile the expressions of a group that are new, and keep the group as compiled."""
-        texts = [text for sql in generated for text in sql.texts()]
-        new = list(dict.fromkeys(text for text in texts if text not in self._expressions))
-        if new:
-            self._expressions |= zip(new, self._catalyst.compile(new), strict=True)
-        for known, sql in zip(group, generated, strict=True):
-            self._compiled[known.key] = self._bound(known, sql)
+    def _keep(self, known: PipeVersion, sql: PipeSql) -> None:
+        """Compile the queries of a pipe that are new, and keep the pipe as compiled."""
+        for query in sql.queries():
+            if query not in self._expressions:
+                self._expressions[query] = self._catalyst.compile(query)
+        self._compiled[known.key] = self._bound(known, sql)
 
     def _bound(self, known: PipeVersion, sql: PipeSql) -> CompiledPipe:
         declared = known.pipe.enrich
@@ -208,7 +193,7 @@ class PipeCompiler:
             key=known.key,
             version=known.version,
             fields=compiled[sql.fields] if sql.fields else None,
-            lookup_keys=tuple(compiled[text] for text in sql.lookup_keys),
+            lookup_keys=tuple(compiled[query] for query in sql.lookup_keys),
             lookups_per_wave=tuple(len(names) for names in lookup_waves(declared)) if sql.lookup_keys else (),
             udf_args=compiled[sql.udf_args] if sql.udf_args else None,
             result=compiled[sql.result],

@@ -1,12 +1,12 @@
 """Pipes compiled to a plan: each its own, equal expressions once, broken ones without harm to others."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from spark_bench import SparkBench, make_headers, make_pipe
 
+from hifi.sql.row_query import Steps
 from hifi_enrich.plan.compiler import PipeCompiler
 
 
@@ -38,6 +38,36 @@ def test_a_broken_pipe_makes_dead_letters_with_the_reason_and_affects_no_other_p
     assert good.reason is None
 
 
+def test_a_pipe_may_have_hundreds_of_fields_and_long_chains_of_derived_ones(bench: SparkBench) -> None:
+    fields = {f"f{number}": "int" for number in range(300)}
+    derive = {f"wide{number}": f"f{number} * 2" for number in range(150)}
+    derive |= {"d0": "f299"} | {f"d{number}": f"d{number - 1} + 1" for number in range(1, 50)}
+    data = {f"f{number}": number for number in range(300)}
+    written = bench.value(make_pipe(fields=fields, derive=derive), json.dumps(data).encode())
+    assert written.value is not None
+    added = {f"wide{number}": number * 2 for number in range(150)} | {
+        f"d{number}": 299 + number for number in range(50)
+    }
+    assert json.loads(written.value) == data | added
+
+
+def test_a_pipe_that_spark_fails_to_analyse_is_broken_and_affects_no_other_pipe(bench: SparkBench) -> None:
+    conf, setting = bench.catalyst.spark.conf, "spark.sql.analyzer.maxIterations"
+    compiler = PipeCompiler(bench.catalyst)
+    bench.plan([make_pipe("good")], compiler=compiler)
+    before = conf.get(setting)
+    conf.set(setting, "1")
+    try:
+        pipes = [make_pipe("deep", fields={"n": "int"}, derive={"x": "n + 1.5"}), make_pipe("good")]
+        plan = bench.plan(pipes, compiler=compiler)
+    finally:
+        conf.set(setting, before or "100")
+    deep, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("deep", "good")])
+    assert deep.reason == "pipe-broken"
+    assert "Spark fails to analyse it" in deep.detail
+    assert good.reason is None
+
+
 def test_a_broken_new_version_is_refused_and_the_old_one_stays_in_force(bench: SparkBench) -> None:
     compiler = PipeCompiler(bench.catalyst)
     bench.plan([make_pipe(derive={"x": "1"})], version=1, compiler=compiler)
@@ -49,12 +79,12 @@ def test_a_broken_new_version_is_refused_and_the_old_one_stays_in_force(bench: S
 def test_pipes_of_one_template_share_its_expressions_and_others_do_not(
     bench: SparkBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled: list[str] = []
-    compile_texts = bench.catalyst.compile
+    compiled: list[Steps] = []
+    compile_query = bench.catalyst.compile
 
-    def noted(texts: Sequence[str], *columns: str) -> list[Any]:
-        compiled.extend(texts)
-        return compile_texts(texts, *columns)
+    def noted(query: Steps) -> Any:
+        compiled.append(query)
+        return compile_query(query)
 
     monkeypatch.setattr(bench.catalyst, "compile", noted)
     compiler = PipeCompiler(bench.catalyst)
