@@ -16,12 +16,13 @@ if [ -n "${HIFI_CONTROL:-}" ]; then
     HIFI_DOCKER_GROUP=${HIFI_DOCKER_GROUP:-$(stat -L -c %g "$HIFI_DOCKER_SOCKET")}
     export HIFI_DOCKER_SOCKET HIFI_DOCKER_GROUP
 fi
+port=${HIFI_PORT:-8080}
 infra/docker/compose.sh -f infra/compose.yaml "${profiles[@]}" up --detach --wait "$@"
 cat <<END
 
 The mesh is ready. Send an event:
   curl -H "Authorization: Bearer \$(cat ${HIFI_SECRETS:-.run/secrets}/write_key)" -H 'Content-Type: application/json' \\
-    -d '{"id": "o1", "customer": "c1", "amount": 12.5}' http://127.0.0.1:${HIFI_PORT:-8080}/v1/pipes/orders/events
+    -d '{"id": "o1", "customer": "c1", "amount": 12.5}' http://127.0.0.1:${port%%-*}/v1/pipes/orders/events
 Show what arrived:
   docker exec hifi-destination-1 cat /var/lib/destination/books
 The console: http://127.0.0.1:${HIFI_CONSOLE_PORT:-8090}/

@@ -209,6 +209,21 @@ async def test_scaling_up_and_down_under_load_loses_and_repeats_nothing(
     all_arrived_once(mesh, one)
 
 
+async def test_ingest_scales_over_a_range_of_ports(mesh: ComposeMesh, sender: MakeSender) -> None:
+    first = int(mesh.env["HIFI_PORT"])
+    mesh.up("--no-recreate", "--scale", "ingest=2", env={"HIFI_PORT": f"{first}-{first + 20}"})
+    published = [mesh.compose("port", "--index", str(index), "ingest", "8080").stdout for index in (1, 2)]
+    urls = [f"http://{address.strip()}" for address in published]
+    assert urls[0] == f"http://127.0.0.1:{first}" != urls[1]
+    senders = [sender(mesh), sender(mesh)]
+    for number, (one, url) in enumerate(zip(senders, urls, strict=True)):
+        one.url, one.name = url, f"{one.name}-{number}"
+        await one.send(2)
+    mesh.up("--no-recreate", "--scale", "ingest=1")
+    for one in senders:
+        all_arrived_once(mesh, one)
+
+
 async def test_the_executor_adds_and_removes_a_container_under_load(
     mesh: ComposeMesh, sender: MakeSender
 ) -> None:
