@@ -315,7 +315,8 @@ def changed_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_a_new_image_rolls_through_under_load_and_loses_and_repeats_nothing(
     mesh: ComposeMesh, sender: MakeSender, changed_tree: Path
 ) -> None:
-    steps = (("ingest", "normalize"), ("enrich", "retrier"), ("egest", "observe"))
+    # What events enter and leave through, and Spark; the other images are built in the same way.
+    steps = (("ingest",), ("enrich",), ("egest",))
     services = [service for step in steps for service in step]
     began = time.monotonic()
     run(
@@ -323,7 +324,7 @@ async def test_a_new_image_rolls_through_under_load_and_loses_and_repeats_nothin
         *services,
         env={"HIFI_TAG": "changed", "HIFI_COMMIT": "changed"},
     )
-    print(f"six images of changed code after {time.monotonic() - began:.0f} s")
+    print(f"images of changed code after {time.monotonic() - began:.0f} s")
 
     def roll(step: tuple[str, ...]) -> Callable[[], None]:
         return lambda: mesh.up("--no-deps", *step, env={"HIFI_TAG": "changed"})
