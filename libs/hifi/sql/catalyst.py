@@ -8,6 +8,7 @@ against Spark 4.2.0; tests/services/enrich/plan/test_dataframe.py fails when a n
 
 import json
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ FUNCTION: Final = "scala.Function1"
 CODE_GENERATION: Final = "spark.sql.codegen.factoryMode"
 ALWAYS: Final = "CODEGEN_ONLY"
 """Value of `CODE_GENERATION` that makes it an error if code cannot be generated."""
+_HIDDEN: Final = re.compile(r"(, )?`hifi\.\w+`")
+"""A generated column in the names that Spark suggests for an unknown one."""
 
 
 class SqlProblem(HifiError):
@@ -91,7 +94,7 @@ class Catalyst:
                 frame = frame.selectExpr(*step)
             projections = self._single_row_projections(frame)
         except PySparkException as error:
-            raise SqlProblem(one_line(error)) from None
+            raise SqlProblem(_HIDDEN.sub("", one_line(error)).replace("[, ", "[")) from None
         except Py4JJavaError as error:
             # Such as StackOverflowError, where an expression is nested too deeply.
             raise SqlProblem(f"Spark fails to analyse it: {error.java_exception.toString()}") from None

@@ -31,10 +31,12 @@ def test_each_of_hundreds_of_pipes_uses_its_own_expressions(bench: SparkBench) -
 def test_a_broken_pipe_makes_dead_letters_with_the_reason_and_affects_no_other_pipe(
     bench: SparkBench,
 ) -> None:
-    plan = bench.plan([make_pipe("bad", derive={"x": "nosuch + 1"}), make_pipe("good")])
+    pipe = make_pipe("bad", fields={"known": "int"}, derive={"x": "nosuch + 1"})
+    plan = bench.plan([pipe, make_pipe("good")])
     bad, good = bench.run(plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("bad", "good")])
     assert bad.reason == "pipe-broken"
     assert "nosuch" in bad.detail
+    assert "[`known`]" in bad.detail, "the names that Spark suggests are the user's"
     assert good.reason is None
 
 
