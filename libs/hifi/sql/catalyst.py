@@ -167,7 +167,7 @@ class Catalyst:
         self._single_row_projections(frame)
 
     def _single_row_projections(self, frame: DataFrame) -> list[JavaObject]:
-        """The projections of an empty DataFrame, in the order of evaluation; raises as `require_single_row`."""
+        """`_projections`, checked as by `require_single_row`."""
         analysed: JavaObject = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
         if analysed.containsPattern(self._current_like):
             raise SqlProblem(f"it {READS_CLOCK}")
@@ -176,6 +176,7 @@ class Catalyst:
         return self._projections(frame)
 
     def _projections(self, frame: DataFrame) -> list[JavaObject]:
+        """The projections of an empty DataFrame, in the order of evaluation; raises `SqlProblem` for other nodes."""
         # Optimized, since analysed trees still contain expressions that only the optimizer replaces.
         plan: JavaObject = frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
         projections = []

@@ -13,7 +13,7 @@ _STRICT: Final = "map('mode', 'FAILFAST', 'allowSingleQuotes', 'false', 'allowNo
 """Options of `from_json` that make it accept what RFC 8259 allows, and no more; other modes continue after an error."""
 
 
-def let(name: str, value: str, body: str) -> str:
+def _let(name: str, value: str, body: str) -> str:
     """SQL that evaluates `value` once and binds it to `name` in `body`.
 
     It is an `aggregate` over an empty array that starts with the value and finishes with the body. `transform` would
@@ -35,7 +35,7 @@ def json_fields(text: str, names: Sequence[str]) -> str:
         names: of the fields; without any the array has one empty text.
     """
     members = ", ".join([*(f"`{name}`: string" for name in names), f"{_NONCE}: bigint"])
-    once = let(
+    once = _let(
         "hifi data",
         f"from_json({_wrapped(text)}, 'array<struct<{members}>>', {_STRICT})",
         f"if(size(`hifi data`) = 2 and `hifi data`[1].{_NONCE} = 1, {_array('`hifi data`[0]', names)}, null)",
@@ -50,7 +50,7 @@ def fields_of_valid(text: str, names: Sequence[str]) -> str:
     schema = ", ".join(f"`{name}` string" for name in names)
     array = _array("`hifi data`", names)
     if names:
-        array = let("hifi data", f"from_json({text}, '{schema}')", array)
+        array = _let("hifi data", f"from_json({text}, '{schema}')", array)
     whole = f"try_variant_get(try_parse_json({_wrapped(text)}), '$[1].{_NONCE}', 'bigint') = 1"
     return f"if({whole}, {array}, null)"
 
