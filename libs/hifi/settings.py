@@ -22,18 +22,17 @@ class StreamSettings(BaseSettings):
     stream: str = Field(
         "hifi",
         pattern=r"^[a-z][a-z0-9-]{0,62}$",
-        description="Name of the stream, the prefix of its topics and consumer groups.",
+        description="Name of the stream, the prefix of topics and consumer groups.",
     )
     tiers: Annotated[tuple[Tier, ...], NoDecode, BeforeValidator(parse_tiers)] = Field(
         DEFAULT_TIERS,
         min_length=1,
-        description="Delays of the retry tiers, ascending, `5s,30s,2m,10m,1h`; the same for every service.",
+        description="Delays of the retry tiers, ascending; the same for every service.",
     )
 
     create_topics: bool = Field(
         default=True,
-        description="Whether `hifi up` and provisioning create the stream's topics. `false`: they only check them; "
-        "`hifi topics show` prints what must exist.",
+        description="Create the stream's topics; `false`: only check them (`hifi topics show` lists them).",
     )
 
     @property
@@ -45,27 +44,27 @@ class StreamSettings(BaseSettings):
 class ServiceSettings(StreamSettings):
     """Settings of every service."""
 
-    host: str = Field("127.0.0.1", description="Address on which /healthz, /readyz and /metrics are served.")
-    port: int = Field(0, ge=0, le=65535, description="Port of the same; 0: any free port, which is logged.")
+    host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
+    port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one, which is logged.")
     instance: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
-        description="Name of this instance in logs and consumer groups.",
+        description="Name in logs and consumer groups.",
     )
     log_format: Literal["auto", "json", "console"] = Field(
         "auto", description="Log format; `auto`: readable on a terminal, else JSON."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least level that is logged."
+        "info", description="Lowest level that is logged."
     )
-    drain_s: float = Field(25, gt=0, description="Bound on draining after SIGTERM, seconds.")
-    commit_interval_s: float = Field(0.5, gt=0, description="Time between commits of offsets, seconds.")
+    drain_s: float = Field(25, gt=0, description="Time to drain after SIGTERM.")
+    commit_interval_s: float = Field(0.5, gt=0, description="Time between offset commits.")
     session_timeout_s: float = Field(
-        10, ge=1, description="Kafka removes a member that sends no heartbeats for so long, seconds."
+        10, ge=1, description="Time without heartbeats after which Kafka removes a member."
     )
     rebalance_timeout_s: float = Field(
         60,
         gt=0,
-        description="Bound on draining in a rebalance, seconds; above the longest destination time-out.",
+        description="Time to drain in a rebalance; above the longest destination time-out.",
     )
 
 
