@@ -3,6 +3,8 @@
 import importlib
 import typing
 from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from itertools import chain
 from types import ModuleType
 from typing import Final
 
@@ -13,6 +15,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from hifi import metrics
+from hifi.connectors.installed import GROUP, installed_kind
 from hifi.kafka.security.settings import KafkaSecurity, KafkaSecuritySettings
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import Pipe
@@ -99,10 +102,17 @@ def pipe_schema() -> str:
 def pipes_page() -> str:
     """Return the reference of all keys of a pipe's YAML file."""
     parts = ["# Pipe reference\n\n", GENERATED, _PIPES_INTRO]
-    parts += [_section(model) for model in models(Pipe)]
+    roots = (Pipe, *_settings_of_kinds())
+    parts += [_section(model) for model in dict.fromkeys(chain.from_iterable(map(models, roots)))]
     parts.append("\n## Enumerations\n\n")
     parts += [f"- **{kind.__name__}**: {choices(kind)}. {doc_text(kind)}\n" for kind in enums(Pipe)]
     return "".join(parts)
+
+
+def _settings_of_kinds() -> Iterator[type[BaseModel]]:
+    """Yield the settings of the kinds of destinations that are part of hifi."""
+    for name in sorted(kind.name for kind in entry_points(group=GROUP) if kind.value.startswith("hifi")):
+        yield installed_kind(name).settings
 
 
 def _section(model: type[BaseModel]) -> str:
