@@ -240,7 +240,7 @@ class BatchPolicy(StrictModel):
 
     size: int = Field(100, ge=2, le=10_000, description="Largest number of events.")
     bytes: int = Field(1_048_576, ge=1024, description="Largest body; one event may exceed it.")
-    wait: Seconds = Field(0.05, le=5, description="Time that an event waits for others.")
+    wait: Seconds = Field(0.05, le=5, description="Time that an event waits for others, at most 5 s.")
 
 
 class RetryPolicy(StrictModel):
@@ -301,7 +301,9 @@ class Destination(StrictModel):
         16, ge=1, le=1000, description="Largest number of requests in flight per instance of egest."
     )
     rate: PerSecond | None = Field(None, description="Largest request rate of all instances together.")
-    timeout: Seconds = Field(10, gt=0, le=30, description="Time from connecting to the status line.")
+    timeout: Seconds = Field(
+        10, gt=0, le=30, description="Time from connecting to the status line, at most 30 s."
+    )
     batch: BatchPolicy | None = Field(None, description="Send several events per request; default: one.")
     ordered: Literal["key", "none"] = Field(
         "key",
