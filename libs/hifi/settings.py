@@ -45,7 +45,7 @@ class ServiceSettings(StreamSettings):
     """Settings of every service."""
 
     host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
-    port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one, which is logged.")
+    port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")
     instance: str = Field(
         default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}",
         description="Name in logs and consumer groups.",

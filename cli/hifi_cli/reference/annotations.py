@@ -14,9 +14,9 @@ _NAMES: Final = {
     "Seconds": "duration",
     "PerSecond": "rate",
     "str": "text",
-    "int": "whole number",
+    "int": "integer",
     "float": "number",
-    "bool": "true or false",
+    "bool": "boolean",
     "Path": "path",
     "HttpUrl": "URL",
     "Any": "any JSON",
@@ -93,7 +93,7 @@ def type_name(annotation: Any) -> str:
     if origin in (list, tuple):
         return f"list of {type_name(arguments[0])}"
     if origin is dict:
-        return f"map of {type_name(arguments[0])} to {type_name(arguments[1])}"
+        return f"map to {type_name(arguments[1])}"  # keys are texts
     return _class(annotation)
 
 

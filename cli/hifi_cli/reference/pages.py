@@ -46,9 +46,9 @@ Write durations as `250ms`, `10s`, `2m`, `24h` or `30d`, rates as `500/s`, `90/m
 with dots: `address.city`. Secrets are references, `{env: NAME}` or `{file: path}`.
 """
 _SETTINGS_INTRO: Final = """\
-Services are configured with environment variables; defaults are in parentheses. An invalid value ends the service with
-exit status 2 and a message that names the variable. `hifi up` sets the variables that it needs and passes the others of
-its environment on.
+Services are configured with environment variables; defaults are in parentheses; a variable without one is
+empty. An invalid value ends the service with exit status 2 and a message that names the variable. `hifi up` sets the
+variables that it needs and passes the others of its environment on.
 
 Units are in the names: `_S` is seconds, `_MINUTES` minutes, `_H` hours, `_BYTES` bytes, `_MB` MiB. Folders and prefixes
 in a list are separated by `:`, other lists by commas.
@@ -195,7 +195,10 @@ def _variable(declared: tuple[str, FieldInfo], prefix: str = "HIFI_") -> str:
     name, field = declared
     default = "host name and process id" if field.default_factory else default_text(field)
     meaning = field.description or ""
-    if typing.get_origin(field.annotation) is typing.Literal:
+    values = typing.get_args(field.annotation)
+    if typing.get_origin(field.annotation) is typing.Literal and not all(
+        f"`{value}`" in meaning for value in values
+    ):
         meaning += f" One of {type_name(field.annotation)}."
     return f"- `{prefix}{name.upper()}`{f' ({default})' if default else ''}: {meaning}\n"
 

@@ -16,7 +16,7 @@ class ControlSettings(StreamSettings):
     control: str = Field(
         "",
         pattern=r"^([a-z][a-z0-9-]{0,62})?$",
-        description="Name of the control plane, the prefix of its topics; empty: none.",
+        description="Name of the control plane, the prefix of its topics.",
     )
     control_kafka: str = Field(
         "",

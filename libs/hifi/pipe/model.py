@@ -314,9 +314,9 @@ class Destination(StrictModel):
 
 
 class HttpDestination(Destination):
-    """An HTTP endpoint that receives events. Each event that matches `when` is one delivery."""
+    """An HTTP endpoint that receives events."""
 
-    kind: Literal["http"] = Field("http", description="Kind of the destination.")
+    kind: Literal["http"] = Field("http", description="Kind.")
     url: HttpUrl = Field(description="URL of the endpoint.")
     method: Literal["POST", "PUT", "PATCH"] = Field("POST", description="HTTP method.")
     headers: dict[str, str | HeaderSecret] = Field(

@@ -20,7 +20,7 @@ from hifi.units import FieldPath
 class HttpSource(StrictModel):
     """How senders authenticate, and how their events are read."""
 
-    kind: Literal["http"] = Field("http", description="Kind of the source.")
+    kind: Literal["http"] = Field("http", description="Kind.")
 
     keys: list[WriteKey] = Field(min_length=1, description="Write keys; a sender needs one.")
     formats: list[Format] = Field(
@@ -82,8 +82,8 @@ class TopicSource(CollectedSource):
 class KafkaSource(TopicSource):
     """A topic of any Kafka cluster, from its first record on. Each record is an event; collect reads it."""
 
-    kind: Literal["kafka"] = Field(description="Kind of the source.")
-    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type` of events.")
+    kind: Literal["kafka"] = Field(description="Kind.")
+    type: str = Field("hifi.event", min_length=1, description="CloudEvents `type`.")
     deleted_type: str = Field(
         "hifi.deleted",
         min_length=1,
@@ -145,7 +145,7 @@ class DebeziumSource(TopicSource):
 
     partition_key: ClassVar[None] = None
 
-    kind: Literal["debezium"] = Field(description="Kind of the source.")
+    kind: Literal["debezium"] = Field(description="Kind.")
     connect: str = Field(
         pattern=r"^https?://[^/?#\s]+$",
         description="URL of Kafka Connect's REST API.",
@@ -154,7 +154,7 @@ class DebeziumSource(TopicSource):
     tables: list[TableName] = Field(
         min_length=1, description="Tables as `SCHEMA.TABLE`, each with a primary key."
     )
-    type: str = Field("hifi.change", min_length=1, description="CloudEvents `type` of events.")
+    type: str = Field("hifi.change", min_length=1, description="CloudEvents `type`.")
     settings: dict[str, str] = Field(
         {},
         description="Further settings of the connector, such as `snapshot.mode`.",

@@ -14,12 +14,12 @@ class ManageSettings(ServiceSettings, ControlSettings):
         0,
         ge=0,
         le=65535,
-        description="Their port; 0: any free one, which is logged.",
+        description="Their port; 0: any free one.",
     )
     manage_versions: int = Field(50, ge=1, description="Newest versions of each pipe that the API shows.")
     manage_audit_entries: int = Field(1000, ge=1, description="Newest audit entries that the API shows.")
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Public URL of observe's console, for links; empty: none.",
+        description="Public URL of observe's console, for links.",
     )

@@ -13,7 +13,7 @@ class ObserveSettings(ServiceSettings, ControlSettings, RatingSettings):
     """The settings of observe."""
 
     observe_host: str = Field("127.0.0.1", description="Address of console and API.")
-    observe_port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one, which is logged.")
+    observe_port: int = Field(0, ge=0, le=65535, description="Their port; 0: any free one.")
     observe_settle_s: float = Field(300, ge=0, description="Delay from a minute's end to its closing.")
     observe_amend_s: float = Field(
         3600, ge=0, description="Time from a minute's end in which late events amend it."
@@ -73,26 +73,26 @@ class ObserveSettings(ServiceSettings, ControlSettings, RatingSettings):
     observe_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Public URL of observe's console, for links; empty: none.",
+        description="Public URL of observe's console, for links.",
     )
     manage_url: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="URL of manage's console, for links; empty: none.",
+        description="URL of manage's console, for links.",
     )
-    observe_webhook: str = Field("", description="URL that alarms are posted to; empty: none.")
+    observe_webhook: str = Field("", description="URL that alarms are posted to.")
     observe_webhook_secret: str = Field(
         "",
         description="Standard Webhooks secret (`whsec_…`) of alarms and notices; required with the URL.",
         repr=False,
     )
-    observe_smtp_host: str = Field("", description="Mail server for notices to owners; empty: none.")
+    observe_smtp_host: str = Field("", description="Mail server for notices to owners.")
     observe_smtp_port: int = Field(587, ge=1, le=65535, description="Port of the mail server.")
     observe_smtp_tls: Literal["starttls", "tls", "none"] = Field(
         "starttls",
         description="Encryption of the connection to it.",
     )
-    observe_smtp_user: str = Field("", description="User name at the mail server; empty: none.")
+    observe_smtp_user: str = Field("", description="User name at the mail server.")
     observe_smtp_password: str = Field("", description="Password at the mail server.", repr=False)
     observe_smtp_from: str = Field("", description="Sender of e-mails; required with a mail server.")
     observe_token: str = Field(

@@ -11,7 +11,7 @@ class ScaleSettings(ServiceSettings, ExecutorSettings):
 
     scale_bounds: str = Field(
         "",
-        description="Services to scale and their bounds, such as `normalize=1-3,egest=1-4`; empty: none.",
+        description="Services to scale and their bounds, such as `normalize=1-3,egest=1-4`.",
     )
     scale_down_after_s: float = Field(
         120, gt=0, description="Time of low load before a service loses an instance."

@@ -14,7 +14,7 @@ from hifi.units import FieldPath, Seconds
 class ObjectsSource(CollectedSource):
     """The rows of all objects of a folder or bucket, and of those that are added. Each row is an event."""
 
-    kind: Literal["objects"] = Field(description="Kind of the source.")
+    kind: Literal["objects"] = Field(description="Kind.")
     folder: Path | None = Field(
         None,
         description="Absolute folder, which every instance of collect must reach. Names that begin with `.` or `_` "
@@ -38,7 +38,7 @@ class ObjectsSource(CollectedSource):
         description="Time for which a file must not have changed before it is read; `0s` if files appear complete.",
     )
     interval: Seconds = Field(5, description="Time between listings, at least 100 ms.", ge=0.1)
-    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type` of events.")
+    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type`.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "ObjectsSource":

@@ -12,7 +12,7 @@ from hifi.units import Seconds
 class SqlSource(CollectedSource):
     """Rows of a database without a log that hifi could read, in the order of a column. Each row is an event."""
 
-    kind: Literal["sql"] = Field(description="Kind of the source.")
+    kind: Literal["sql"] = Field(description="Kind.")
     database: PolledDatabase = Field(description="The database.")
     table: OptionalSchemaTable | None = Field(
         None, description="Table or view, `TABLE` or `SCHEMA.TABLE`; case-sensitive."
@@ -40,7 +40,7 @@ class SqlSource(CollectedSource):
         description="Time for which a value must have been seen before rows up to it are read.",
     )
     interval: Seconds = Field(1, description="Time between looks for new rows, at least 10 ms.", ge=0.01)
-    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type` of events.")
+    type: str = Field("hifi.row", min_length=1, description="CloudEvents `type`.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "SqlSource":
