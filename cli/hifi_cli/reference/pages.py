@@ -102,7 +102,7 @@ def pipe_schema() -> str:
 def pipes_page() -> str:
     """Return the reference of all keys of a pipe's YAML file."""
     parts = ["# Pipe reference\n\n", GENERATED, _PIPES_INTRO]
-    roots = (Pipe, *_settings_of_kinds())
+    roots: list[type[BaseModel]] = [Pipe, *_settings_of_kinds()]
     parts += [_section(model) for model in dict.fromkeys(chain.from_iterable(map(models, roots)))]
     parts.append("\n## Enumerations\n\n")
     parts += [f"- **{kind.__name__}**: {choices(kind)}. {doc_text(kind)}\n" for kind in enums(Pipe)]
