@@ -42,12 +42,12 @@ class IcebergSettings(StrictModel):
     )
     catalog: Annotated[str, StringConstraints(pattern=r"^(https?|sqlite)://.+")] | None = Field(
         None,
-        description="URL of a REST catalog, or `sqlite:///FILE` of a SQL catalog; default: `catalog.db` in the "
-        "warehouse folder. Required with an S3 warehouse.",
+        description="URL of a REST catalog, or `sqlite:////FOLDER/FILE` of a SQL catalog in the warehouse folder; "
+        "default: `catalog.db` there. An S3 warehouse needs a REST catalog.",
     )
     properties: dict[str, str | Secret] = Field(
         default={},
-        description="Further properties of the catalog and its files, as pyiceberg names them, such as `token` or "
+        description="[Properties](#properties-of-a-catalog) of the catalog and its S3 files, such as `token` or "
         "`s3.secret-access-key`, and their values or secrets.",
     )
     mode: Literal["append", "upsert"] = Field(
