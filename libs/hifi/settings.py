@@ -30,6 +30,12 @@ class StreamSettings(BaseSettings):
         description="Delays of the retry tiers, ascending, `5s,30s,2m,10m,1h`; the same for every service.",
     )
 
+    colour: str = Field(
+        "",
+        pattern="^(blue|green)?$",
+        description="Colour that this mesh is of a stream with two colours; `hifi up --colours` sets it. Empty: the "
+        "stream has no colours. A stream that was set up as a colour stays one.",
+    )
     create_topics: bool = Field(
         default=True,
         description="Whether `hifi up` and provisioning create the stream's topics. `false`: they only check them; "

@@ -43,7 +43,6 @@ class CollectSettings(ServiceSettings, ControlSettings):
         description="Control plane, on the Kafka of `HIFI_CONTROL_KAFKA`, with the record of the stream's two colours; "
         "`hifi up --colours` sets it. Empty: the stream has no colours.",
     )
-    collect_colour: str = Field("", description="Colour that this collect belongs to, if there are two.")
     collect_backfill_lag_s: float = Field(
         1,
         gt=0,
