@@ -28,6 +28,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 
 STREAM_KEY: Final = b"__stream__"
+_COLOURS: Final = "colours"
 _CONDITION: Final = "pipes"
 _PUBLISH_S: Final = 10.0
 _WAIT_MS: Final = 2_000
@@ -47,6 +48,8 @@ class RegistrySnapshot:
     version: int
     others: Mapping[str, Sequence[int]]
     """Pipe to its revisions in use besides the current one, also of a deleted pipe."""
+    coloured: bool = False
+    """The stream is one of two colours, or was: see `hifi.delivery.several_logs`."""
 
 
 class PipeRegistry:
@@ -70,6 +73,8 @@ class PipeRegistry:
         """Offset of the last record that changed more than the share of a rollout; -1: none."""
         self.partitions: int | None = None
         """Number of partitions of the stream's event topics; None: not known yet."""
+        self.coloured = False
+        """As `RegistrySnapshot.coloured`."""
         health.block(_CONDITION, "the pipes have not been loaded yet")
 
     async def start(self) -> None:
@@ -153,6 +158,7 @@ class PipeRegistry:
             dict(self._pipes),
             self.version,
             {name: sorted(bodies) for name, bodies in self._bodies.items() if bodies},
+            self.coloured,
         )
 
     async def _follow(self) -> None:
@@ -207,7 +213,8 @@ class PipeRegistry:
     def _apply(self, record: Any) -> None:
         self.version = record.offset
         if record.key == STREAM_KEY:
-            self.partitions = int(orjson.loads(record.value)["partitions"])
+            stream = orjson.loads(record.value)
+            self.partitions, self.coloured = int(stream["partitions"]), bool(stream.get(_COLOURS))
             self.content_version = record.offset
             return
         name, revision = read_key(record.key or b"")
@@ -264,9 +271,10 @@ class PipeRegistry:
         return None if declared is None or body is None else Rollout(body, declared.share)
 
 
-def stream_record(partitions: int) -> Record:
-    """The record that sets the number of partitions of a stream."""
-    return Record(STREAM_KEY, orjson.dumps({"partitions": partitions}), [])
+def stream_record(partitions: int, *, coloured: bool = False) -> Record:
+    """The record that sets the number of partitions of a stream, and whether it is one of two colours."""
+    value = {"partitions": partitions} | ({_COLOURS: True} if coloured else {})
+    return Record(STREAM_KEY, orjson.dumps(value), [])
 
 
 async def read_registry(bootstrap: str, topics: Topics, timeout_s: float = 15) -> RegistrySnapshot:
