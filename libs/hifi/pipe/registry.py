@@ -60,6 +60,7 @@ class PipeRegistry:
         self._records: dict[str, PipeRecord] = {}
         self._bodies: dict[str, dict[int, PipeVersion]] = {}
         """Pipe to revision to its version, of all revisions but the current one."""
+        self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -102,6 +103,13 @@ class PipeRegistry:
         if current is None or current.revision == revision:
             return current
         return self._bodies.get(name, {}).get(revision, current)
+
+    def since_ms(self, name: str) -> int | None:
+        """Return when Kafka appended the first record of a pipe that was read, milliseconds since 1970 UTC.
+
+        Kafka deletes records that a newer one replaces, so the pipe may be older. None: it is not published.
+        """
+        return self._since_ms.get(name)
 
     def all(self) -> list[PipeVersion]:
         """All published pipes in their current revision, sorted by name."""
@@ -214,6 +222,7 @@ class PipeRegistry:
         try:
             if revision is None:
                 self._apply_pipe(name, record.value, record.offset)
+                self._note_start(name, record.timestamp)
             else:
                 self._apply_body(name, revision, record.value, record.offset)
         except (ValidationError, ValueError) as error:
@@ -241,6 +250,12 @@ class PipeRegistry:
         if before.paused != found.paused:
             logger.info("pipe-paused" if found.paused else "pipe-resumed", pipe=name, offset=offset)
         self._pipes[name] = replace(before, rollout=self._rollout(name), paused=found.paused, cap=found.cap)
+
+    def _note_start(self, name: str, append_ms: int) -> None:
+        if name in self._pipes:
+            self._since_ms.setdefault(name, append_ms)
+        else:
+            self._since_ms.pop(name, None)
 
     def _apply_body(self, name: str, revision: int, value: bytes | None, offset: int) -> None:
         bodies = self._bodies.get(name, {})

@@ -149,6 +149,12 @@ class Observatory:
         known = self.registry.get(name)
         return self._limits(known.pipe) if known is not None else None
 
+    def first_minute(self, name: str) -> int:
+        """The minute in which a pipe was declared, until its first minute is closed; 0 from then on."""
+        if self.store.minutes.get(name):
+            return 0
+        return (self.registry.since_ms(name) or 0) // 60_000
+
     def _owner_of(self, name: str) -> Owner | None:
         known = self.registry.get(name)
         return known.pipe.owner if known is not None else None
@@ -301,6 +307,7 @@ class Observatory:
             self.store,
             self.partitions,
             self.limits_of,
+            self.first_minute,
             keep_h=settings.observe_keep_h,
             amend_s=settings.observe_amend_s,
             keep_lags=lambda: self.colours.known,

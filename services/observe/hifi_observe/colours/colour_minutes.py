@@ -48,6 +48,7 @@ class ColourMinutes:
         away: why it did not answer; None: it did.
         asleep_since: minute from which on no process of the colour ran; None: it is not asleep.
         fronts: minute to what the front refused, as this observe watched it.
+        first: minute in which the pipe was declared in the colour, until that is closed; 0: earlier than its rows.
     """
 
     closed: int
@@ -55,6 +56,7 @@ class ColourMinutes:
     away: str | None = None
     asleep_since: int | None = None
     fronts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    first: int = 0
 
     def knows(self, minute: int) -> bool:
         """Whether all is known of the colour in a minute, also if it had no events.
@@ -63,7 +65,7 @@ class ColourMinutes:
         events only if a later one has a row.
         """
         merged = max(self.rows, default=-1)
-        if self.away is None and minute <= min(self.closed, merged):
+        if self.away is None and (minute < self.first or minute <= min(self.closed, merged)):
             return True
         return self.asleep_since is not None and minute > self.asleep_since
 

@@ -114,7 +114,9 @@ class ColoursView:
                     raise ValueError(f"{answer.status}: {body.get('detail', body)}")
                 rows = {row["minute"]: row for row in body["minutes"]}
                 fronts = {int(minute): counts for minute, counts in body["fronts"].items()}
-                return ColourMinutes(body["closed_minute"], rows, None, asleep_since, fronts)
+                return ColourMinutes(
+                    body["closed_minute"], rows, None, asleep_since, fronts, body["first_minute"]
+                )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
             reason = f"the observe of {name} at {url} does not answer: {str(error) or type(error).__name__}"
             return ColourMinutes(-1, {}, reason, asleep_since)

@@ -24,6 +24,7 @@ class MinuteMerger:
         store: MinuteStore,
         partitions: int,
         limits: Callable[[str], SloLimits | None],
+        first_minute: Callable[[str], int],
         *,
         keep_h: float,
         amend_s: float,
@@ -35,6 +36,7 @@ class MinuteMerger:
             store: the topic `minutes`.
             partitions: of the stream.
             limits: returns the SLO limits of a pipe; None: the pipe was deleted.
+            first_minute: returns the minute before which a pipe has no minutes, unless events are counted in them.
             keep_h: how long minutes are kept, hours.
             amend_s: how long minutes are amended, seconds.
             keep_lags: whether minutes keep their distribution of lags, for a stream with two colours.
@@ -42,6 +44,7 @@ class MinuteMerger:
         self._store = store
         self._partitions = partitions
         self._limits = limits
+        self._first_minute = first_minute
         self._keep = int(keep_h * 60)
         self._amend = int(amend_s // 60) + 10
         self._keep_lags = keep_lags
@@ -62,9 +65,8 @@ class MinuteMerger:
         if closed >= 0 and promised is not None:
             known = self._store.minutes.get(pipe, {})
             last = self._merged_to.get(pipe, max(known, default=closed - 1))
-            due.update(
-                minute for minute in range(max(last + 1, closed - _BACK), closed + 1) if minute not in known
-            )
+            first = max(last + 1, closed - _BACK, self._first_minute(pipe))
+            due.update(minute for minute in range(first, closed + 1) if minute not in known)
             self._merged_to[pipe] = closed
         records: Records = []
         moved: defaultdict[int, Counter[str]] = defaultdict(Counter)

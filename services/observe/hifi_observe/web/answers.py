@@ -96,12 +96,20 @@ def slo_p95_us(observatory: Observatory, name: str) -> int:
     return round(known.pipe.slo.p95 * 1e6) if known is not None else 0
 
 
+def open_minutes(observatory: Observatory, name: str, first: int, last: int) -> range:
+    """The minutes from `first` to `last` since a pipe was declared that are not closed yet."""
+    since = max(observatory.store.closed_minute(observatory.partitions) + 1, observatory.first_minute(name))
+    return range(max(first, since), min(last, now_us() // 60_000_000) + 1) if since else range(0)
+
+
 def recent_minutes(observatory: Observatory, name: str) -> list[dict[str, Any]]:
     """The minutes of a pipe's last hour, newest first; open minutes are provisional."""
     store = observatory.store
     closed = views.minutes(store, name, max(store.minutes.get(name, {}), default=0) - 59, 2**40)
-    rows = {row["minute"]: row for row in views.provisional(store, name, slo_p95_us(observatory, name))}
-    rows |= {row["minute"]: row for row in closed}
+    now = now_us() // 60_000_000
+    still_open = open_minutes(observatory, name, now - 59, now)
+    provisional = views.provisional(store, name, slo_p95_us(observatory, name), still_open)
+    rows = {row["minute"]: row for row in (*provisional, *closed)}
     for row in rows.values():
         hops = row.get("hops", ())
         row["lost_at"] = ", ".join(sorted({hop["hop"] for hop in hops if hop["lost"]}))

@@ -27,6 +27,7 @@ from hifi_observe.web.answers import (
     known_minute,
     known_pipe,
     lost_of,
+    open_minutes,
     overview_of,
     pipe_of,
     recent_of,
@@ -104,10 +105,16 @@ class Api:
         return json_response(
             {
                 "pipe": name,
+                "first_minute": self._observatory.first_minute(name),
                 "closed_minute": self._store.closed_minute(self._observatory.partitions),
                 "minutes": views.minutes(self._store, name, first, last, whole_lags=whole_lags),
                 "fronts": views.fronts(self._store, first, last),
-                "provisional": views.provisional(self._store, name, slo_p95_us(self._observatory, name)),
+                "provisional": views.provisional(
+                    self._store,
+                    name,
+                    slo_p95_us(self._observatory, name),
+                    open_minutes(self._observatory, name, first, last),
+                ),
             }
         )
 
@@ -123,7 +130,8 @@ class Api:
             now - positive_integer(request, "last", 60, 50_000),
             slo_p95_us(self._observatory, name),
         )
-        return json_response(views.series(self._store, name, first, now, slo_us))
+        still_open = open_minutes(self._observatory, name, first, now)
+        return json_response(views.series(self._store, name, first, now, slo_us, still_open))
 
     async def recent(self, request: Request) -> Response:
         """GET recent: the last five minutes of a pipe, one point per second."""
