@@ -9,7 +9,7 @@ from hifi_cli.reference.pages import pages
 def main() -> None:
     """Write the pages into the folder given as the first argument."""
     folder = Path(sys.argv[1])
-    for name, text in pages().items():
+    for name, text in pages(folder).items():
         (folder / name).write_text(text)
 
 

@@ -1,7 +1,8 @@
-"""The reference pages in `docs/`: pipes, settings, metrics and runbooks."""
+"""The reference pages in `docs/`, and the generated sections of other pages there."""
 
 import importlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -25,6 +26,7 @@ from hifi_cli.reference.annotations import (
     models,
     type_name,
 )
+from hifi_cli.reference.sections import pages_with_sections
 from hifi_infra.mesh.plan import CONTROL, FLOW
 from hifi_observe import metrics as observe_metrics
 from hifi_observe.alarms.runbook_markdown import markdown as runbooks
@@ -61,9 +63,14 @@ _METRICS_MODULES: Final = {"All services": metrics, "observe": observe_metrics}
 """Heading to the module that declares its metrics."""
 
 
-def pages() -> dict[str, str]:
-    """Return the file name in `docs/` and the text of each page."""
+def pages(docs: Path) -> dict[str, str]:
+    """Return the file name and the text of each page that is generated, or has generated sections.
+
+    Args:
+        docs: the folder `docs/`, with the pages whose sections are generated.
+    """
     return {
+        **pages_with_sections(docs),
         "metrics.md": metrics_page(),
         "pipe.schema.json": pipe_schema(),
         "pipes.md": pipes_page(),
@@ -106,12 +113,12 @@ def settings_page() -> str:
         prefix = str(model.model_config["env_prefix"])
         parts.append(f"\n## {heading}\n\n{_variables(model.model_fields, prefix)}")
     for service in (*FLOW, *CONTROL):
-        own = {
+        fields = {
             name: field
             for name, field in _settings(service).model_fields.items()
             if name not in shared or _variable(name, field) != _variable(name, shared[name])
         }
-        table = _variables(own) if own else "No further settings.\n"
+        table = _variables(fields) if fields else "No further settings.\n"
         parts.append(f"\n## {service}\n\n{table}")
     return "".join(parts)
 
@@ -141,14 +148,14 @@ def _settings(service: str) -> type[StreamSettings]:
         module = importlib.import_module(f"hifi_{service}.settings")
     except ModuleNotFoundError:
         return ServiceSettings
-    own = [
+    declared = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, ServiceSettings)
         and value.__module__ == module.__name__
     ]
-    return own[0] if own else ServiceSettings
+    return declared[0] if declared else ServiceSettings
 
 
 def _variables(fields: Mapping[str, FieldInfo], prefix: str = "HIFI_") -> str:
