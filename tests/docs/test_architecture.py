@@ -14,7 +14,7 @@ TOP = "libs|connectors|services|infra|cli|tests|bench|docs|examples|requirements
 PATH = re.compile(rf"`((?:{TOP})/[\w./-]*)`")
 PAGES = {
     name: (ROOT / "docs" / name).read_text("utf-8")
-    for name in ("architecture.md", "event-lifecycle.md", "topics.md")
+    for name in ("architecture.md", "event-lifecycle.md", "first-change.md", "topics.md")
 }
 PATHS = sorted({(page, path) for page, text in PAGES.items() for path in PATH.findall(text)})
 LOOKUPS = [
