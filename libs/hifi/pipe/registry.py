@@ -122,7 +122,7 @@ class PipeRegistry:
             for current in self.all()
             for each in (
                 current,
-                *(one for _, one in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
+                *(body for _, body in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
             )
         ]
 
@@ -237,19 +237,19 @@ class PipeRegistry:
             self.content_version = offset
             logger.info("pipe-deleted", pipe=name, version=offset)
             return
-        found = PipeRecord.model_validate_json(value)
-        if found.pipe.pipe != name:
-            raise ValueError(f"the record's key is {name!r} and the pipe's name {found.pipe.pipe!r}")
+        record = PipeRecord.model_validate_json(value)
+        if record.pipe.pipe != name:
+            raise ValueError(f"the record's key is {name!r} and the pipe's name {record.pipe.pipe!r}")
         before = self._pipes.get(name)
-        version = offset if found.since is None else found.since
-        self._records[name] = found
-        if before is None or (before.version, before.revision) != (version, found.revision):
+        version = offset if record.since is None else record.since
+        self._records[name] = record
+        if before is None or (before.version, before.revision) != (version, record.revision):
             self.content_version = offset
-            logger.info("pipe-published", pipe=name, version=offset, revision=found.revision)
-            before = PipeVersion(found.pipe, version, found.revision)
-        if before.paused != found.paused:
-            logger.info("pipe-paused" if found.paused else "pipe-resumed", pipe=name, offset=offset)
-        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=found.paused, cap=found.cap)
+            logger.info("pipe-published", pipe=name, version=offset, revision=record.revision)
+            before = PipeVersion(record.pipe, version, record.revision)
+        if before.paused != record.paused:
+            logger.info("pipe-paused" if record.paused else "pipe-resumed", pipe=name, offset=offset)
+        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=record.paused, cap=record.cap)
 
     def _note_start(self, name: str, append_ms: int) -> None:
         if name in self._pipes:

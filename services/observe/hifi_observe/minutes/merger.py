@@ -63,10 +63,10 @@ class MinuteMerger:
         limits = promised or SloLimits(2**62, 2**62)
         due = {minute for minute in changed if minute <= closed}
         if closed >= 0 and promised is not None:
-            known = self._store.minutes.get(pipe, {})
-            last = self._merged_to.get(pipe, max(known, default=closed - 1))
+            merged_minutes = self._store.minutes.get(pipe, {})
+            last = self._merged_to.get(pipe, max(merged_minutes, default=closed - 1))
             first = max(last + 1, closed - _BACK, self._first_minute(pipe))
-            due.update(minute for minute in range(first, closed + 1) if minute not in known)
+            due.update(minute for minute in range(first, closed + 1) if minute not in merged_minutes)
             self._merged_to[pipe] = closed
         records: Records = []
         moved: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -100,9 +100,9 @@ class MinuteMerger:
 
     def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
         """Minutes of a day by state; if its first minutes were deleted, the last known counts plus changes since."""
-        known = self._store.days[pipe].get(number)
-        if known is not None and number * DAY_MINUTES < oldest:
-            made = {state: max(0, count + moved[state]) for state, count in known.items()}
+        counted_before = self._store.days[pipe].get(number)
+        if counted_before is not None and number * DAY_MINUTES < oldest:
+            made = {state: max(0, count + moved[state]) for state, count in counted_before.items()}
         else:
             states = self._store.states[pipe]
             day = range(number * DAY_MINUTES, (number + 1) * DAY_MINUTES)

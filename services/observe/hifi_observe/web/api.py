@@ -77,7 +77,7 @@ class Api:
 
     async def verdicts(self, _: Request) -> Response:
         """GET verdicts: whether the stream, each service and each pipe is stable."""
-        return json_response({"verdicts": [one.json() for one in self._observatory.verdicts()]})
+        return json_response({"verdicts": [verdict.json() for verdict in self._observatory.verdicts()]})
 
     async def control(self, _: Request) -> Response:
         """GET control: verdicts, rollouts and steps."""
@@ -159,12 +159,14 @@ class Api:
     async def dead(self, request: Request) -> Response:
         """GET the newest dead letters of a pipe."""
         pipe = self._name(request)
-        wanted = {name: request.query_params.get(name, "") for name in ("service", "reason", "destination")}
+        conditions = {
+            name: request.query_params.get(name, "") for name in ("service", "reason", "destination")
+        }
         return json_response(
             {
                 "pipe": pipe,
                 "dead": await dead_of(
-                    self._observatory, pipe, positive_integer(request, "limit", 100, _LIMIT), wanted
+                    self._observatory, pipe, positive_integer(request, "limit", 100, _LIMIT), conditions
                 ),
             }
         )

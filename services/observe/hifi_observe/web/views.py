@@ -102,9 +102,9 @@ def overview(
 
 def states(store: MinuteStore, pipe: str, now_minute: int) -> list[str]:
     """The state of each of the last 60 minutes, oldest first; `none` for a minute without events."""
-    known, still_open = store.states.get(pipe, {}), store.open_minutes.known(pipe)
+    closed, still_open = store.states.get(pipe, {}), store.open_minutes.known(pipe)
     return [
-        known.get(minute, PROVISIONAL if minute in still_open else "none")
+        closed.get(minute, PROVISIONAL if minute in still_open else "none")
         for minute in range(now_minute - HOUR_MINUTES + 1, now_minute + 1)
     ]
 
@@ -177,9 +177,9 @@ def minutes(
 
     `whole_lags`: with the distribution of lags, where it is kept.
     """
-    known = store.minutes.get(pipe, {})
+    merged_minutes = store.minutes.get(pipe, {})
     rows = []
-    for minute in sorted(number for number in known if first <= number <= last):
+    for minute in sorted(number for number in merged_minutes if first <= number <= last):
         merged = store.minute(pipe, minute)
         if merged is not None:
             rows.append(shown(merged) | ({"lag_sketch": merged.get("lag_sketch")} if whole_lags else {}))
