@@ -26,32 +26,32 @@ _NAMES: Final = {
 
 def models(root: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """Yield a model and the models of its fields, each once, in reading order."""
-    visited: dict[type[BaseModel], None] = {}
+    found: dict[type[BaseModel], None] = {}
 
     def visit(model: type[BaseModel]) -> None:
-        if model in visited:
+        if model in found:
             return
-        visited[model] = None
+        found[model] = None
         for field in model.model_fields.values():
             for part in _parts(field.annotation):
                 if isinstance(part, type) and issubclass(part, BaseModel):
                     visit(part)
 
     visit(root)
-    return iter(visited)
+    return iter(found)
 
 
 def enums(root: type[BaseModel]) -> Iterator[type[Enum]]:
     """Yield the enumerations used by a model and its fields."""
-    kinds: dict[type[Enum], None] = {}
+    found: dict[type[Enum], None] = {}
     for model in models(root):
         for field in model.model_fields.values():
-            kinds |= {
+            found |= {
                 part: None
                 for part in _parts(field.annotation)
                 if isinstance(part, type) and issubclass(part, Enum)
             }
-    return iter(kinds)
+    return iter(found)
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
@@ -91,7 +91,7 @@ def _class(annotation: Any) -> str:
 
 
 def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
-    functions = {getattr(getattr(argument, "func", None), "__name__", "") for argument in arguments[1:]}
+    functions = {getattr(getattr(one, "func", None), "__name__", "") for one in arguments[1:]}
     if "seconds" in functions:
         return "duration"
     if "per_second" in functions:
@@ -101,7 +101,7 @@ def _annotated(annotation: Any, arguments: tuple[Any, ...]) -> str:
 
 def choices(kind: type[Enum]) -> str:
     """List the values of an enumeration."""
-    return ", ".join(f"`{member.value}`" for member in kind)
+    return ", ".join(f"`{one.value}`" for one in kind)
 
 
 def default_text(field: FieldInfo) -> str:
@@ -130,7 +130,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, list | tuple):
-        return ", ".join(_text(element) for element in value)
+        return ", ".join(_text(one) for one in value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

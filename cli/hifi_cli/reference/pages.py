@@ -1,4 +1,4 @@
-"""The reference pages in `docs/`, and the generated sections of other pages there."""
+"""The reference pages in `docs/`: pipes, settings, metrics and runbooks."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -113,12 +113,12 @@ def settings_page() -> str:
         prefix = str(model.model_config["env_prefix"])
         parts.append(f"\n## {heading}\n\n{_variables(model.model_fields, prefix)}")
     for service in (*FLOW, *CONTROL):
-        fields = {
+        own = {
             name: field
             for name, field in _settings(service).model_fields.items()
             if name not in shared or _variable(name, field) != _variable(name, shared[name])
         }
-        table = _variables(fields) if fields else "No further settings.\n"
+        table = _variables(own) if own else "No further settings.\n"
         parts.append(f"\n## {service}\n\n{table}")
     return "".join(parts)
 
@@ -148,14 +148,14 @@ def _settings(service: str) -> type[StreamSettings]:
         module = importlib.import_module(f"hifi_{service}.settings")
     except ModuleNotFoundError:
         return ServiceSettings
-    declared = [
+    own = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, ServiceSettings)
         and value.__module__ == module.__name__
     ]
-    return declared[0] if declared else ServiceSettings
+    return own[0] if own else ServiceSettings
 
 
 def _variables(fields: Mapping[str, FieldInfo], prefix: str = "HIFI_") -> str:
