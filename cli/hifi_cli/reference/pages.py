@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -26,7 +25,6 @@ from hifi_cli.reference.annotations import (
     models,
     type_name,
 )
-from hifi_cli.reference.sections import pages_with_sections
 from hifi_infra.mesh.plan import CONTROL, FLOW
 from hifi_observe import metrics as observe_metrics
 from hifi_observe.alarms.runbook_markdown import markdown as runbooks
@@ -63,14 +61,9 @@ _METRICS_MODULES: Final = {"All services": metrics, "observe": observe_metrics}
 """Heading to the module that declares its metrics."""
 
 
-def pages(docs: Path) -> dict[str, str]:
-    """Return the file name and the text of each page that is generated, or has generated sections.
-
-    Args:
-        docs: the folder `docs/`, with the pages whose sections are generated.
-    """
+def pages() -> dict[str, str]:
+    """Return the file name in `docs/` and the text of each page."""
     return {
-        **pages_with_sections(docs),
         "metrics.md": metrics_page(),
         "pipe.schema.json": pipe_schema(),
         "pipes.md": pipes_page(),

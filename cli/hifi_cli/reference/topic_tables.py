@@ -5,7 +5,6 @@ from typing import Final
 
 from hifi.kafka.security.access import ANY, OPERATOR, Access, access, colours_access
 from hifi.topics import DAY_MS, FOREVER_MS, ControlTopics, Tier, Topic, Topics
-from hifi_cli.reference.annotations import cell
 
 _STREAM: Final = Topics("S", (Tier("<delay>", 1),))
 _CONTROL: Final = ControlTopics("S-control")
@@ -29,19 +28,18 @@ def control_topics_table() -> str:
 def _table(topics: Topics | ControlTopics) -> str:
     principals = {**access(_STREAM, _CONTROL), **colours_access(_STREAM, _CONTROL)}
     contents = {
-        getattr(topics, name): member.__doc__
+        getattr(topics, name): str(member.__doc__)
         for name, member in vars(type(topics)).items()
         if isinstance(member, property)
     }
-    retries = type(topics).retry_in.__doc__ if isinstance(topics, Topics) else None
-    rows = [
-        _row(topic, topics.prefix, contents.get(topic.name, retries), principals) for topic in topics.all()
-    ]
+    if isinstance(topics, Topics):
+        contents |= {topics.retry_in(tier): str(Topics.retry_in.__doc__) for tier in topics.tiers}
+    rows = [_row(topic, topics.prefix, contents[topic.name], principals) for topic in topics.all()]
     heading = f"| {' | '.join(_COLUMNS)} |\n|{'---|' * len(_COLUMNS)}\n"
     return "".join([heading, *rows])
 
 
-def _row(topic: Topic, prefix: str, content: str | None, principals: Mapping[str, Access]) -> str:
+def _row(topic: Topic, prefix: str, content: str, principals: Mapping[str, Access]) -> str:
     writers = [name for name, needs in principals.items() if _names(needs.writes, topic.name)]
     readers = [name for name, needs in principals.items() if _names(needs.reads, topic.name)]
     cells = (
@@ -53,7 +51,7 @@ def _row(topic: Topic, prefix: str, content: str | None, principals: Mapping[str
         "P" if topic.partitions is None else str(topic.partitions),
         "compacted" if topic.compacted else _duration(topic.retention_ms),
     )
-    return f"| {' | '.join(map(cell, cells))} |\n"
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _names(allowed: Sequence[str], topic: str) -> bool:

@@ -6,12 +6,13 @@ import pytest
 from ruamel.yaml import YAML
 
 from hifi_cli.reference import pages as reference
+from hifi_cli.reference.sections import pages_with_sections
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLES = sorted((DOCS.parent / "examples").glob("*/*.yaml"))
 
 
-PAGES = reference.pages(DOCS)
+PAGES = reference.pages() | pages_with_sections(DOCS)
 
 
 @pytest.mark.parametrize("name", PAGES)
