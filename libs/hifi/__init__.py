@@ -1,1 +1,1 @@
-"""What the services share, in one package for each subject."""
+"""What the services share: one package for each subject, each importing only those below it."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hifi.topics import ControlTopics, Tier, Topics
+from hifi.kafka.topics import ControlTopics, Tier, Topics
 from hifi_cli.reference.packages import packages
 from hifi_cli.reference.topic_tables import stream_topics_table
 

@@ -1,6 +1,7 @@
 """The packages of the repository and the services among them, described by their docstrings."""
 
 import ast
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,3 +69,12 @@ def _folders(described: Iterable[Package]) -> Iterator[str]:
             if top != (top := package.folder.partition("/")[0]):
                 yield f"\n**{top}**\n\n"
             yield f"- `{package.folder}` {package.summary}\n"
+
+
+def layers(root: Path = ROOT) -> str:
+    """List the packages of `libs/hifi/` from the top layer down, as the import contract has them."""
+    contracts = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    [contract] = (contract for contract in contracts if contract["id"] == "libs")
+    return ", ".join(f"`{layer}`" for layer in contract["layers"])

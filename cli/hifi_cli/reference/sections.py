@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from hifi.errors import Misconfigured
-from hifi_cli.reference.packages import folders_list, packages, services_table
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.reference.packages import folders_list, layers, packages, services_table
 from hifi_cli.reference.topic_tables import control_topics_table, stream_topics_table
 
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "services": lambda: services_table(packages()),
     "folders": lambda: folders_list(packages()),
+    "layers": layers,
     "topics-of-a-stream": stream_topics_table,
     "topics-of-a-control-plane": control_topics_table,
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from hifi.kafka.security.access import ANY, OPERATOR, Access, access, colours_access
-from hifi.topics import DAY_MS, FOREVER_MS, ControlTopics, Tier, Topic, Topics
+from hifi.kafka.topics import DAY_MS, FOREVER_MS, ControlTopics, Tier, Topic, Topics
 
 _STREAM: Final = Topics("S", (Tier("<delay>", 1),))
 _CONTROL: Final = ControlTopics("S-control")

@@ -1,5 +1,1 @@
-"""The producer and the consumer of every asyncio service."""
-
-from hifi.kafka.uvloop_patch import apply
-
-apply()
+"""Topics, producer, consumer, followers of compacted topics, fenced writers, leader election, admin."""

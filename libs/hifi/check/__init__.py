@@ -1,0 +1,1 @@
+"""`hifi check`: every check of a pipe, Spark SQL included."""

@@ -1,0 +1,1 @@
+"""Kinds and states of destinations, requests, ack reports, lag of the stages."""

@@ -1,0 +1,1 @@
+"""CloudEvents 1.0 from HTTP requests and Kafka records."""

@@ -1,0 +1,1 @@
+"""Imports modules that mypyc compiled."""

@@ -1,0 +1,1 @@
+"""Frame, style sheet and script of both consoles."""

@@ -1,0 +1,1 @@
+"""HTTP server, limits, problem details, OpenAPI, trace context."""

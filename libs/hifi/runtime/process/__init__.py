@@ -1,0 +1,1 @@
+"""CPU time, and what processes with users' code get."""

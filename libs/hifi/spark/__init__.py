@@ -1,0 +1,1 @@
+"""Spark SQL of pipes: generation, checks, sessions, lookups, jars."""
