@@ -1,1 +1,1 @@
-"""Joins lookups, derives fields, filters and routes events with Spark Structured Streaming: `normalized` to `enriched`."""
+"""Joins lookups, derives fields, filters and routes events with Spark: `normalized` to `enriched`."""
