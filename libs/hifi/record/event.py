@@ -40,9 +40,10 @@ FORMAT: Final = 1
 PIPE: Final = "hifi_pipe"
 """Name of the pipe."""
 REVISION: Final = "hifi_revision"
-"""The revision of the pipe that ingest knew when it accepted the event: its offset in the topic `pipes`."""
+"""Number of the pipe's revision with which the event was accepted; each pipe counts its own from 1."""
 BARRIER: Final = "hifi_barrier"
-"""The offset in the topic `pipes` that a service must have read before it handles the event."""
+"""Offset in the topic `pipes` of the record with which that revision was published. A service handles the event once it
+has read the topic up to there."""
 SEQ: Final = "hifi_seq"
 """The event's identity, `<epoch as 16 hex digits>:<sequence>`."""
 ACCEPTED: Final = "hifi_accepted"
