@@ -63,6 +63,7 @@ class PipeRegistry:
         self._records: dict[str, PipeRecord] = {}
         self._bodies: dict[str, dict[int, PipeVersion]] = {}
         """Pipe to revision to its version, of all revisions but the current one."""
+        self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -108,6 +109,13 @@ class PipeRegistry:
             return current
         return self._bodies.get(name, {}).get(revision, current)
 
+    def since_ms(self, name: str) -> int | None:
+        """Return when Kafka appended the first record of a pipe that was read, milliseconds since 1970 UTC.
+
+        Kafka deletes records that a newer one replaces, so the pipe may be older. None: it is not published.
+        """
+        return self._since_ms.get(name)
+
     def all(self) -> list[PipeVersion]:
         """All published pipes in their current revision, sorted by name."""
         return [self._pipes[name] for name in sorted(self._pipes)]
@@ -119,7 +127,7 @@ class PipeRegistry:
             for current in self.all()
             for each in (
                 current,
-                *(one for _, one in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
+                *(body for _, body in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
             )
         ]
 
@@ -221,6 +229,7 @@ class PipeRegistry:
         try:
             if revision is None:
                 self._apply_pipe(name, record.value, record.offset)
+                self._note_start(name, record.timestamp)
             else:
                 self._apply_body(name, revision, record.value, record.offset)
         except (ValidationError, ValueError) as error:
@@ -235,19 +244,25 @@ class PipeRegistry:
             self.content_version = offset
             logger.info("pipe-deleted", pipe=name, version=offset)
             return
-        found = PipeRecord.model_validate_json(value)
-        if found.pipe.pipe != name:
-            raise ValueError(f"the record's key is {name!r} and the pipe's name {found.pipe.pipe!r}")
+        record = PipeRecord.model_validate_json(value)
+        if record.pipe.pipe != name:
+            raise ValueError(f"the record's key is {name!r} and the pipe's name {record.pipe.pipe!r}")
         before = self._pipes.get(name)
-        version = offset if found.since is None else found.since
-        self._records[name] = found
-        if before is None or (before.version, before.revision) != (version, found.revision):
+        version = offset if record.since is None else record.since
+        self._records[name] = record
+        if before is None or (before.version, before.revision) != (version, record.revision):
             self.content_version = offset
-            logger.info("pipe-published", pipe=name, version=offset, revision=found.revision)
-            before = PipeVersion(found.pipe, version, found.revision)
-        if before.paused != found.paused:
-            logger.info("pipe-paused" if found.paused else "pipe-resumed", pipe=name, offset=offset)
-        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=found.paused, cap=found.cap)
+            logger.info("pipe-published", pipe=name, version=offset, revision=record.revision)
+            before = PipeVersion(record.pipe, version, record.revision)
+        if before.paused != record.paused:
+            logger.info("pipe-paused" if record.paused else "pipe-resumed", pipe=name, offset=offset)
+        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=record.paused, cap=record.cap)
+
+    def _note_start(self, name: str, append_ms: int) -> None:
+        if name in self._pipes:
+            self._since_ms.setdefault(name, append_ms)
+        else:
+            self._since_ms.pop(name, None)
 
     def _apply_body(self, name: str, revision: int, value: bytes | None, offset: int) -> None:
         bodies = self._bodies.get(name, {})
