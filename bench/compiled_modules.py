@@ -66,7 +66,7 @@ def normalize_data() -> Callable[[], object]:
 
 
 def normalize_fingerprints() -> Callable[[], object]:
-    from hifi.record.event import identity
+    from hifi.record.identity import identity
     from hifi_normalize.idempotency.fingerprint import fingerprint
     from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow
 
@@ -83,7 +83,8 @@ def normalize_fingerprints() -> Callable[[], object]:
 
 
 def event_headers() -> Callable[[], object]:
-    from hifi.record.event import hop, identity
+    from hifi.record.hop import hop
+    from hifi.record.identity import identity
 
     all_headers = [record.headers for record in records("normalized", "1800000000000000;{}", *ATTRIBUTES)]
 

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 
 BARE: Final = Path(__file__).parent / "peers/bare"

@@ -23,7 +23,9 @@ from markdown_tables import count, goal, median, table, times
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
-from hifi.record.event import HOP, IDENTITY, Record, identity_prefix, seq_text
+from hifi.record.hop import write_hop
+from hifi.record.identity import identity_prefix, identity_stem, write_identity
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_cli.demo import flights
 from hifi_cli.log_file import log_to
@@ -154,10 +156,10 @@ class Feed:
         now = now_us()
         drawn = uuid.UUID(int=(now // 1000 << 80) | (0x7 << 76) | (0b10 << 62) | number)
         version = self._version
-        identity = identity_prefix("passing", version, version, now) + b"%d;" % (now // 60_000_000)
+        stem = identity_stem(identity_prefix("passing", version, version, now), now // 60_000_000, 1)
         headers = [
-            (IDENTITY, identity + seq_text(1, number)),
-            (HOP, b"%d;%d" % (now, number // PARTITIONS)),
+            write_identity(stem, number),
+            write_hop(now, number // PARTITIONS),
             ("ce_id", str(drawn).encode()),
             ("ce_source", b"/v1/pipes/passing/events"),
             ("ce_specversion", b"1.0"),

@@ -17,7 +17,7 @@ from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe import rollout
 from hifi.pipe.registry import RegistrySnapshot, read_registry
 from hifi.pipe.revision import PipeRecord, read_key
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_cli.backup.renumber import Numbers
 from hifi_cli.backup.state import (

@@ -36,7 +36,7 @@ class CompiledBuild:
 
     modules: tuple[str, ...]
     sources: dict[str, Path]
-    """Path relative to its root, such as `hifi/record/event.py`, to the file: the modules and all that they import."""
+    """Path relative to its root, such as `hifi/record/identity.py`, to its file: the modules and all they import."""
     checksums: dict[str, str]
     """SHA-256 of the same files, hexadecimal."""
 

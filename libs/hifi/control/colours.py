@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 WHOLE_SHARE: Final = 10_000

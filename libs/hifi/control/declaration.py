@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.pipe.model import Pipe
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 NONE: Final = -1
 """The number that stands for no declaration."""

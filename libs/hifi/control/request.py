@@ -7,7 +7,7 @@ from enum import StrEnum
 import orjson
 
 from hifi.control.rollout_status import RolloutStatus
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 

@@ -18,6 +18,7 @@ from hifi.pipe.watched_field import (
     WatchedField,
     watch_id,
 )
+from hifi.record.spark_sql import literal
 from hifi.spark.json_fields import json_fields
 from hifi.spark.lookup_key import table_id, text_of, typed
 from hifi.spark.row_query import RowQuery, Steps
@@ -59,7 +60,7 @@ class PipeSql:
     result: Steps
     """struct<patch string, to string, failure string>: JSON object of the added fields (null: none), destinations
     separated by commas and after a semicolon the buckets of the watched fields, if there are any (`WATCH` of
-    `hifi.record.event`), `reason: detail` of a dead letter (null: none)."""
+    `hifi.record.headers`), `reason: detail` of a dead letter (null: none)."""
     fixed_destinations: str | None = None
     """The destinations of every event, separated by commas, where `result` says nothing else; None: it must be
     evaluated."""
@@ -150,12 +151,6 @@ def field_types(enrich: Enrich) -> dict[str, str]:
             name: lookup.types.get(column, SqlType.STRING).value for name, column in lookup.fields.items()
         }
     return types
-
-
-def literal(text: str) -> str:
-    """A SQL string literal with any content."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _fields(enrich: Enrich) -> Steps | None:

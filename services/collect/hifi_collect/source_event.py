@@ -5,7 +5,8 @@ from typing import TypeAlias
 
 from aiokafka import ConsumerRecord
 
-from hifi.record.event import REFUSED, Headers
+from hifi.record.headers import Headers
+from hifi.record.refusal import refusal_header
 
 
 class SourceEvent:
@@ -51,5 +52,5 @@ def refused(event: SourceEvent, reason: str, detail: str) -> SourceEvent:
         reason: short stable code.
         detail: one sentence, without data of the event.
     """
-    event.headers = [(REFUSED, f"{reason};{detail}".encode()), *event.headers]
+    event.headers = [refusal_header(reason, detail), *event.headers]
     return event

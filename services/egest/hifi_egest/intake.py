@@ -15,7 +15,8 @@ from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
-from hifi.record.event import DESTINATION, TO, fields, with_fields
+from hifi.record.fields import fields, with_fields
+from hifi.record.headers import DESTINATION, TO
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Rejected

@@ -19,7 +19,10 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import ConnectorDestination
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
-from hifi.record import event
+from hifi.record.fields import fields
+from hifi.record.headers import DESTINATION, SOURCE
+from hifi.record.identity import identity
+from hifi.record.receipt import parse_source
 from hifi.runtime.errors import Fenced, NotAnEvent, Retryable
 from hifi.runtime.health import Health
 
@@ -156,11 +159,11 @@ class LakeStream:
 def _recorded(record: Any) -> Recorded | None:
     """What a receipt is for; None: for no delivery of a record of `enriched`."""
     try:
-        pipe = event.identity(record.headers).pipe
+        pipe = identity(record.headers).pipe
     except NotAnEvent:
         return None
-    found = event.fields(record.headers)
-    source, _, offset = found.get(event.SOURCE, b"").partition(b":")
-    if source != b"enriched" or not offset.isdigit():
+    values = fields(record.headers)
+    source = parse_source(values.get(SOURCE, b""))
+    if source is None or source[0] != b"enriched":
         return None
-    return pipe, found.get(event.DESTINATION, b"").decode(), record.partition, int(offset)
+    return pipe, values.get(DESTINATION, b"").decode(), record.partition, source[1]

@@ -15,7 +15,7 @@ from hifi.kafka.fenced_writer import FencedWriter
 from hifi.pipe import rollout
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, PipeVersion, RateCap, Rollout
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured, Retryable

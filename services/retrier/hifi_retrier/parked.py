@@ -33,20 +33,10 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
-from hifi.record.event import (
-    ATTEMPT,
-    DESTINATION,
-    DUE,
-    IN,
-    PASS,
-    RETRY,
-    STARTED,
-    Record,
-    fields,
-    identity,
-    number,
-    with_fields,
-)
+from hifi.record.fields import fields, number, with_fields
+from hifi.record.headers import ATTEMPT, DESTINATION, DUE, IN, PASS, RETRY, STARTED
+from hifi.record.identity import identity
+from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Fenced, NotAnEvent, Rejected

@@ -14,7 +14,10 @@ from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition, Batch
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Tier, Topics
-from hifi.record.event import DESTINATION, IN, PASS, RETRY, Record, fields, identity, number, with_fields
+from hifi.record.fields import fields, number, with_fields
+from hifi.record.headers import DESTINATION, IN, PASS, RETRY
+from hifi.record.identity import identity
+from hifi.record.record import Record
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import NotAnEvent, Rejected
 from hifi_retrier.due import due_s, next_round_s, round_interval_s

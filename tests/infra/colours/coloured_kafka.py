@@ -11,7 +11,7 @@ from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics, Topics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics

@@ -32,9 +32,9 @@ def packages(tmp_path: Path, **sources: str) -> list[Path]:
 @pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 def test_this_environment_uses_what_make_setup_compiled() -> None:
     assert import_hook.in_use(), "a source has changed since: run `make setup`"
-    import hifi.record.event
+    import hifi.record.identity
 
-    assert not hifi.record.event.__file__.endswith(".py")
+    assert not hifi.record.identity.__file__.endswith(".py")
 
 
 def test_a_build_depends_on_all_that_its_modules_import_in_any_way(tmp_path: Path) -> None:

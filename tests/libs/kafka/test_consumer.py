@@ -18,7 +18,7 @@ from hifi.kafka.adaptive_fetcher import AdaptiveConsumer, AdaptiveFetcher
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.producer import Producer
 from hifi.kafka.settings import ServiceSettings
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import metrics
 from hifi.runtime.service import Service
 from hifi_infra.kafka.cluster import KafkaCluster

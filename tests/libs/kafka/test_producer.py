@@ -14,7 +14,7 @@ from aiokafka.errors import OutOfOrderSequenceNumber
 
 from hifi.kafka import producer as producer_module
 from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Overloaded, Rejected, Unacknowledged
 from hifi_infra.kafka.cluster import KafkaCluster
 

@@ -16,8 +16,23 @@ from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
-from hifi.record import event
-from hifi.record.event import Record, seq_text
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    BARRIER,
+    DESTINATION,
+    IN,
+    MINUTE,
+    OUTCOME,
+    PIPE,
+    RAW,
+    REVISION,
+    SEQ,
+    SOURCE,
+    TO,
+)
+from hifi.record.identity import seq_text
+from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.outcome_reader import RecordedOutcomes
@@ -105,18 +120,18 @@ class IntakeBench:
         made = []
         for offset in range(count):
             self.assigned.offsets.start(offset)
-            headers = event.packed(
+            headers = packed(
                 {
                     **dict(attributes(offset)),
-                    event.PIPE: b"flights",
-                    event.REVISION: b"1",
-                    event.BARRIER: b"1",
-                    event.SEQ: seq_text(EPOCH, offset),
-                    event.ACCEPTED: b"%d" % offset,
-                    event.MINUTE: b"0",
-                    event.IN: b"0",
-                    event.RAW: b"%d" % offset,
-                    event.TO: to,
+                    PIPE: b"flights",
+                    REVISION: b"1",
+                    BARRIER: b"1",
+                    SEQ: seq_text(EPOCH, offset),
+                    ACCEPTED: b"%d" % offset,
+                    MINUTE: b"0",
+                    IN: b"0",
+                    RAW: b"%d" % offset,
+                    TO: to,
                 }
             )
             made.append(
@@ -211,7 +226,7 @@ async def test_the_offset_of_a_poison_record_waits_for_its_deliveries_in_lanes(b
             await handle(bench, bench.assigned, [record])
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
     (letter,) = bench.outbox.written
-    assert event.fields(letter.headers)[event.DESTINATION] == b"two"
+    assert fields(letter.headers)[DESTINATION] == b"two"
     assert bench.assigned.offsets.committable is None, "the delivery for `one` is in flight"
     (delivery,) = bench.lanes[b"one"].deliveries
     delivery.complete()
@@ -223,7 +238,7 @@ async def test_a_poison_record_that_no_lane_holds_is_complete_with_its_dead_lett
 ) -> None:
     (record,) = bench.records(1, b"one,two")
     await bench.intake.poisoned(bench.assigned, record, RuntimeError("never"))
-    assert [event.fields(letter.headers)[event.DESTINATION] for letter in bench.outbox.written] == [
+    assert [fields(letter.headers)[DESTINATION] for letter in bench.outbox.written] == [
         b"one",
         b"two",
     ]
@@ -285,14 +300,12 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         await until(lambda: bench.assigned.offsets.committable == 200, 20)
         await lanes.stop()
         ids = there.ids
-    found = [event.fields(receipt.headers) for receipt in bench.outbox.written]
-    assert Counter(found_one[event.OUTCOME] for found_one in found) == {b"delivered": 400}
+    found = [fields(receipt.headers) for receipt in bench.outbox.written]
+    assert Counter(found_one[OUTCOME] for found_one in found) == {b"delivered": 400}
     assert Counter(ids) == {str(number): 2 for number in range(200)}
     for name in (b"one", b"two"):
         for key in range(5):
-            offsets = [
-                int(one[event.SOURCE].split(b":")[1]) for one in found if one[event.DESTINATION] == name
-            ]
+            offsets = [int(one[SOURCE].split(b":")[1]) for one in found if one[DESTINATION] == name]
             of_key = [offset for offset in offsets if offset % 5 == key]
             assert of_key == sorted(of_key)
     assert (budget.events, budget.size_bytes) == (0, 0)

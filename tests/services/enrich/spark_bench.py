@@ -6,7 +6,22 @@ from typing import Any
 
 from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.pipe.revision import PipeVersion
-from hifi.record import event
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    BARRIER,
+    DETAIL,
+    IN,
+    MINUTE,
+    PIPE,
+    RAW,
+    REASON,
+    REVISION,
+    SEQ,
+    TO,
+    Headers,
+)
+from hifi.record.identity import seq_text
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.lookup_key import table_id
 from hifi_enrich.lookup.table import build_table
@@ -35,19 +50,19 @@ def make_pipe(name: str = "p", /, destinations: Sequence[Any] = (), **enrich: An
     )
 
 
-def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> event.Headers:
+def make_headers(pipe: str = "p", version: int = 0, number: int = 1, **more: bytes) -> Headers:
     known = {
-        event.PIPE: pipe.encode(),
-        event.REVISION: b"%d" % version,
-        event.BARRIER: b"%d" % version,
-        event.SEQ: event.seq_text(7, number),
-        event.ACCEPTED: b"1700000000000000",
-        event.MINUTE: b"28333333",
-        event.IN: b"1",
-        event.RAW: b"%d" % number,
+        PIPE: pipe.encode(),
+        REVISION: b"%d" % version,
+        BARRIER: b"%d" % version,
+        SEQ: seq_text(7, number),
+        ACCEPTED: b"1700000000000000",
+        MINUTE: b"28333333",
+        IN: b"1",
+        RAW: b"%d" % number,
         "ce_id": b"%d" % number,
     }
-    return event.packed(known | more)
+    return packed(known | more)
 
 
 @dataclass(frozen=True)
@@ -62,16 +77,16 @@ class OutputRecord:
 
     @property
     def to(self) -> str:
-        return event.fields(self.headers)[event.TO].decode()
+        return fields(self.headers)[TO].decode()
 
     @property
     def reason(self) -> str | None:
-        reason = event.fields(self.headers).get(event.REASON)
+        reason = fields(self.headers).get(REASON)
         return reason.decode() if reason is not None else None
 
     @property
     def detail(self) -> str:
-        return event.fields(self.headers)[event.DETAIL].decode()
+        return fields(self.headers)[DETAIL].decode()
 
 
 class SparkBench:

@@ -16,8 +16,10 @@ from spark_bench import make_headers, make_pipe
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.record import event
-from hifi.record.event import Record
+from hifi.record.fields import fields
+from hifi.record.headers import DETAIL, IN, REASON, SERVICE, TO, WATCH
+from hifi.record.headers import PIPE as PIPE_FIELD
+from hifi.record.record import Record
 from hifi_enrich.query import kafka_io
 
 pytestmark = pytest.mark.timeout(300)
@@ -25,7 +27,7 @@ PIPE = make_pipe("p", [("large", "n >= 10"), "all"], fields={"n": "int"}, derive
 
 
 def reason(record: Any) -> str | None:
-    value = dict(record.headers).get(event.REASON)
+    value = dict(record.headers).get(REASON)
     return value.decode() if value is not None else None
 
 
@@ -59,10 +61,10 @@ async def test_events_pass_once_in_order_with_key_headers_and_partition(
         assert (record.key, record.partition) == (b"k%d" % number, number % PARTITIONS)
         kept = make_headers("p", 0, number)
         assert [record.headers[0], *record.headers[2:]] == [kept[0], *kept[2:]]
-        assert event.fields(record.headers)[event.TO] == (b"large,all" if number % 20 >= 10 else b"all")
-        bucket = event.fields(record.headers)[event.WATCH].partition(b":")[2]
+        assert fields(record.headers)[TO] == (b"large,all" if number % 20 >= 10 else b"all")
+        bucket = fields(record.headers)[WATCH].partition(b":")[2]
         assert bucket == (b"0" if number % 20 < 5 else b"1" if number % 20 < 15 else b"2")
-        stamp_ms = int(event.fields(record.headers)[event.IN]) / 1000
+        stamp_ms = int(fields(record.headers)[IN]) / 1000
         assert stamp_ms <= record.timestamp + 1
     for partition in range(PARTITIONS):
         order = [
@@ -93,7 +95,7 @@ async def test_the_warm_up_runs_events_of_the_pipes_in_force_with_their_fields(
         await one.until_state("running")
     added: dict[str, set[str]] = {}
     for record in await stream.read(stream.topics.enrich_warm_up):
-        pipe = event.fields(record.headers)[event.PIPE].decode()
+        pipe = fields(record.headers)[PIPE_FIELD].decode()
         added.setdefault(pipe, set()).update(json.loads(record.value))
     assert added == {"p": {"n", "padding", "double"}, "q": {"padding", "one"}}
     assert not await stream.read(stream.topics.enriched) + await stream.read(stream.topics.dead_letter)
@@ -131,8 +133,8 @@ async def test_a_udf_that_hangs_or_takes_too_much_memory_costs_its_own_events_on
         found = await stream.outcomes([*good, *slow, *filling])
     dead = {number for number, records in found.items() if records[0].topic == stream.topics.dead_letter}
     assert dead == {slow[3], filling[0]}
-    assert b"longer than 1 s" in event.fields(found[slow[3]][0].headers)[event.DETAIL]
-    assert b"MemoryError" in event.fields(found[filling[0]][0].headers)[event.DETAIL]
+    assert b"longer than 1 s" in fields(found[slow[3]][0].headers)[DETAIL]
+    assert b"MemoryError" in fields(found[filling[0]][0].headers)[DETAIL]
     assert {len(records) for records in found.values()} == {1}
 
 
@@ -385,7 +387,7 @@ async def test_a_poison_record_is_quarantined_and_its_neighbours_pass(
     }
     assert refused == {12: "poisoned"}
     assert found[12][0].value == poison
-    assert event.fields(found[12][0].headers)[event.SERVICE] == b"enrich"
+    assert fields(found[12][0].headers)[SERVICE] == b"enrich"
     assert found[11][0].value == b'{"s":"abc","m":true}'
     assert await stream.read(stream.topics.dead_letter) == found[12]
 

@@ -18,7 +18,7 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Overloaded
 
 T = TypeVar("T")

@@ -18,8 +18,10 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish
 from hifi.pipe.revision import deletion_record, pipe_record
-from hifi.record import event
-from hifi.record.event import Record, seq_text
+from hifi.record.fields import fields, packed
+from hifi.record.headers import ACCEPTED, BARRIER, CONTENT_TYPE, IN, MINUTE, PIPE, REVISION, SEQ
+from hifi.record.identity import seq_text
+from hifi.record.record import Record
 
 
 def pipe(name: str, **normalize: Any) -> Pipe:
@@ -53,18 +55,18 @@ class Stream:
         """An event as ingest would write it."""
         self.sequence += 1
         known = b"%d" % (self.version if version is None else version)
-        headers = event.packed(
+        headers = packed(
             {
-                event.PIPE: name.encode(),
-                event.REVISION: known,
-                event.BARRIER: known,
-                event.ACCEPTED: b"1800000000000000",
-                event.MINUTE: b"30000000",
-                event.SEQ: seq_text(0xABC, self.sequence),
-                event.IN: b"1800000000000001",
+                PIPE: name.encode(),
+                REVISION: known,
+                BARRIER: known,
+                ACCEPTED: b"1800000000000000",
+                MINUTE: b"30000000",
+                SEQ: seq_text(0xABC, self.sequence),
+                IN: b"1800000000000001",
                 "ce_id": b"%d" % self.sequence,
                 "ce_specversion": b"1.0",
-                event.CONTENT_TYPE: b"application/json",
+                CONTENT_TYPE: b"application/json",
             }
         )
         return Record(b"key", data if isinstance(data, bytes) else orjson.dumps(data), headers)
@@ -167,7 +169,7 @@ async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncItera
 
 def headers(record: ConsumerRecord) -> dict[str, bytes]:
     """Headers and fields of packed headers by name."""
-    return event.fields(record.headers)
+    return fields(record.headers)
 
 
 def ids(records: Sequence[ConsumerRecord]) -> list[int]:

@@ -9,7 +9,8 @@ import orjson
 import pytest
 from normalize_harness import new_stream, normalize, pipe
 
-from hifi.record import event
+from hifi.record.fields import fields
+from hifi.record.headers import REASON
 from hifi.runtime.errors import Rejected
 from hifi.runtime.health import Health
 from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner, PipeFunction
@@ -159,4 +160,4 @@ async def test_a_function_that_hangs_delays_no_other_pipe_of_its_partition_for_l
             [dead] = await stream.read(stream.topics.dead_letter, 1)
             assert await one.stop() == 0
     assert [orjson.loads(record.value)["n"] for record in passed] == [0, *range(2, 40)]
-    assert event.fields(dead.headers)[event.REASON] == b"function-timeout"
+    assert fields(dead.headers)[REASON] == b"function-timeout"

@@ -9,7 +9,8 @@ import pytest
 from normalize_harness import headers, ids, new_stream, normalize, pipe
 from tests.stream_process import PARTITIONS
 
-from hifi.record.event import Record, fields
+from hifi.record.fields import fields
+from hifi.record.record import Record
 
 SCHEMA = {"properties": {"n": {"type": "integer"}}}
 HOP = ("hifi_hop", b"1800000000000001")

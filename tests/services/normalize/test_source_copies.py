@@ -7,7 +7,8 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from normalize_harness import Stream, headers, new_stream, normalize, pipe
 
-from hifi.record.event import Record, position_header
+from hifi.record.record import Record
+from hifi.record.source_position import position_header
 
 SOURCE = b"kafka/cluster/orders/3"
 

@@ -9,7 +9,7 @@ import pytest
 
 from hifi.pipe.model import Pipe
 from hifi.pipe.owner import Owner
-from hifi.record import event
+from hifi.record.headers import DESTINATION, DETAIL, OUTCOME, POINTER, REASON, SERVICE, SOURCE, STATUS
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured
 from hifi_observe.alarms.alarm import Alarm, Alarms
@@ -38,14 +38,13 @@ async def refuse(stream: Stream, name: str, pointers: list[str]) -> None:
     minute = now_us() // 60_000_000
     refused = [stream.fields(0, minute, name) for _ in pointers]
     await stream.write("raw", 0, refused)
-    about = {event.SERVICE: b"normalize", event.REASON: b"schema", event.DETAIL: b"is missing"}
+    about = {SERVICE: b"normalize", REASON: b"schema", DETAIL: b"is missing"}
     letters = [
-        one | about | {event.POINTER: pointer.encode()}
-        for one, pointer in zip(refused, pointers, strict=True)
+        one | about | {POINTER: pointer.encode()} for one, pointer in zip(refused, pointers, strict=True)
     ]
     await stream.write("dead-letter", 0, letters)
-    answer = {event.DESTINATION: b"crm", event.OUTCOME: b"retry", event.REASON: b"status-401"}
-    answer |= {event.STATUS: b"401", event.SOURCE: b"enriched:0"}
+    answer = {DESTINATION: b"crm", OUTCOME: b"retry", REASON: b"status-401"}
+    answer |= {STATUS: b"401", SOURCE: b"enriched:0"}
     await stream.write("receipts", 1, [stream.fields(1, minute, name) | answer for _ in range(10)])
 
 

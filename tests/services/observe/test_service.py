@@ -19,7 +19,7 @@ from hifi.delivery.destination_state import (
 )
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topics import Topics, parse_tiers
-from hifi.record import event
+from hifi.record.headers import BREAKER, DESTINATION, OUTCOME, PIPE, REASON, SERVICE, SOURCE, STATUS
 from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -94,7 +94,7 @@ async def test_what_no_node_committed_past_is_in_flight_and_amends_the_minute_wh
 async def test_deliveries_in_a_removed_retry_tier_are_seen_until_they_return(stream: Stream) -> None:
     removed = parse_tiers("7s")
     await create_topics(stream.kafka, Topics(stream.topics.stream, removed), partitions=2, replication=1)
-    waiting = [stream.fields(0, past_minute()) | {event.DESTINATION: b"crm"} for _ in range(3)]
+    waiting = [stream.fields(0, past_minute()) | {DESTINATION: b"crm"} for _ in range(3)]
     await stream.write("retry-in.7s", 0, waiting)
     async with stream.observing() as (_, url):
         body = await until(url, "/api/v1/pipes/flights", lambda body: body["now"]["retrying"])
@@ -185,9 +185,9 @@ async def test_an_alarm_is_posted_signed_and_ends_up_in_the_api(stream: Stream) 
 
 
 async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: Stream) -> None:
-    about = {event.DESTINATION: b"crm", event.SOURCE: b"enriched:0"}
-    refused = about | {event.OUTCOME: b"retry", event.REASON: b"status-503", event.STATUS: b"503"}
-    delivered = about | {event.OUTCOME: b"delivered", event.STATUS: b"200"}
+    about = {DESTINATION: b"crm", SOURCE: b"enriched:0"}
+    refused = about | {OUTCOME: b"retry", REASON: b"status-503", STATUS: b"503"}
+    delivered = about | {OUTCOME: b"delivered", STATUS: b"200"}
     now = now_us() // 60_000_000
 
     async def tell(partition: int, more: dict[str, bytes]) -> None:
@@ -208,14 +208,14 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
                 await asyncio.sleep(0.05)
         for each in (url, other_url):
             await until(each, path, is_("unknown", 0))
-        await tell(0, refused | {event.BREAKER: b"open:egest-1"})
+        await tell(0, refused | {BREAKER: b"open:egest-1"})
         await tell(
             1,
             about
             | {
-                event.OUTCOME: b"retry",
-                event.REASON: b"breaker-open",
-                event.BREAKER: b"open:egest-1",
+                OUTCOME: b"retry",
+                REASON: b"breaker-open",
+                BREAKER: b"open:egest-1",
             },
         )
         for each in (url, other_url):
@@ -225,7 +225,7 @@ async def test_the_breaker_of_a_destination_is_shown_by_every_instance(stream: S
             assert '<span class="badge bad">open</span> since 20' in text
             assert "answer 503" in text
         await asyncio.sleep(0.01)
-        await tell(1, delivered | {event.BREAKER: b"closed:egest-1"})
+        await tell(1, delivered | {BREAKER: b"closed:egest-1"})
         for each in (url, other_url):
             await until(each, path, is_("closed", 0))
 
@@ -246,16 +246,14 @@ async def test_a_silence_needs_the_operator_token(stream: Stream) -> None:
 
 async def dead(stream: Stream, count: int, reason: str = "status-400") -> None:
     letters = [stream.fields(0, past_minute()) for _ in range(count)]
-    why = {event.SERVICE: b"egest", event.DESTINATION: b"crm", event.REASON: reason.encode()}
+    why = {SERVICE: b"egest", DESTINATION: b"crm", REASON: reason.encode()}
     await stream.write("dead-letter", 0, [one | why for one in letters])
 
 
 async def test_a_replay_needs_the_operator_token_and_repeating_it_is_harmless(stream: Stream) -> None:
     await dead(stream, 5)
     await dead(stream, 3, "status-422")
-    await stream.write(
-        "dead-letter", 0, [[(event.PIPE, b"flights"), (event.SERVICE, b"egest"), (event.REASON, b"broken")]]
-    )
+    await stream.write("dead-letter", 0, [[(PIPE, b"flights"), (SERVICE, b"egest"), (REASON, b"broken")]])
     path = "/api/v1/pipes/flights/dead/replay"
     async with stream.observing(observe_token="open sesame") as (_, url), aiohttp.ClientSession() as session:
 

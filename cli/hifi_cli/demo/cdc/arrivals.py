@@ -14,7 +14,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import Topics
-from hifi.record.event import AMBIGUOUS, ANSWERED, DESTINATION, OUTCOME, SEQ, fields, identity, number
+from hifi.record.fields import fields, number
+from hifi.record.headers import AMBIGUOUS, ANSWERED, DESTINATION, OUTCOME, SEQ
+from hifi.record.identity import identity
 from hifi_cli.demo.cdc.database import COLUMNS
 from hifi_cli.demo.cdc.pipe import LAKE_TABLE, WEBHOOK
 from hifi_cli.demo.verify import RequestLogReader

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from hifi.record.event import Record
+from hifi.record.record import Record
 
 
 class AuditOutcome(StrEnum):

@@ -12,7 +12,7 @@ from hifi.control.principals.principal import Principal, Principals, Role, new_t
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 
 _CLIENT: Final = "hifi-principals"

@@ -9,7 +9,7 @@ import orjson
 
 from hifi.control.releases.desired_release import INSTALLED, DesiredRelease
 from hifi.control.request import Request, RequestKind
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 
 

@@ -20,7 +20,8 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.pipe.revision import PipeVersion
-from hifi.record.event import (
+from hifi.record.fields import with_fields
+from hifi.record.headers import (
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
@@ -37,11 +38,9 @@ from hifi.record.event import (
     SERVICE,
     SOURCE,
     STARTED,
-    Record,
-    identity,
-    with_fields,
-    with_revision,
 )
+from hifi.record.identity import identity, with_revision
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Rejected
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hifi.record.event import Headers
+from hifi.record.headers import Headers
 from hifi.runtime.http.problem import Problem
 
 MAX_LISTED: Final = 100

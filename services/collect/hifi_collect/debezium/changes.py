@@ -10,7 +10,7 @@ import orjson
 from aiokafka import ConsumerRecord
 
 from hifi.pipe.source import DebeziumSource
-from hifi.record.event import CONTENT_TYPE
+from hifi.record.headers import CONTENT_TYPE
 from hifi_collect.source_event import SourceEvent, refused
 from hifi_collect.timestamps import rfc3339
 

@@ -9,7 +9,7 @@ from aiokafka import ConsumerRecord
 from hifi.pipe.source import KafkaSource
 from hifi.record.cloudevents import decode as cloudevents
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent
-from hifi.record.event import CONTENT_TYPE
+from hifi.record.headers import CONTENT_TYPE
 from hifi.runtime.errors import Rejected
 from hifi_collect.kafka.avro_records import AvroRecords
 from hifi_collect.source_event import SourceEvent, refused

@@ -16,7 +16,9 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.security import client_options
 from hifi.kafka.topic_reader import read_ranges
 from hifi.kafka.topics import Topics
-from hifi.record.event import DESTINATION, REASON, SEQ, SOURCE, fields
+from hifi.record.fields import fields
+from hifi.record.headers import DESTINATION, REASON, SEQ, SOURCE
+from hifi.record.receipt import parse_source
 from hifi.runtime import log
 from hifi_egest.dedup.lineage import work_key
 from hifi_egest.dedup.outcome_index import OutcomeIndex
@@ -203,18 +205,19 @@ class OutcomeReader:
         return starts
 
     def _add(self, requests: list[_ReadRequest], record: ConsumerRecord) -> None:
-        known = fields(record.headers)
-        source, _, number = known.get(SOURCE, b"").partition(b":")
-        if not number.isdigit() or SEQ not in known:
+        values = fields(record.headers)
+        delivered = parse_source(values.get(SOURCE, b""))
+        if delivered is None or SEQ not in values:
             return
-        offset, destination = int(number), known.get(DESTINATION, b"")
+        source, offset = delivered
+        destination = values.get(DESTINATION, b"")
         for request in requests:
             if request.partition != record.partition or request.source != source or request.floors is None:
                 continue
             found = request.found
             if offset < request.committed:
                 if record.topic == self._receipts:
-                    found.keys.append(work_key(source.decode(), known))
+                    found.keys.append(work_key(source.decode(), values))
             elif record.topic == self._receipts:
                 found.index.add(offset, destination)
                 found.without_receipt.pop((offset, destination), None)
@@ -222,7 +225,7 @@ class OutcomeReader:
                 found.index.add(offset, destination)
                 found.without_receipt[offset, destination] = (
                     self._outcome_of[record.topic],
-                    known.get(REASON, b""),
+                    values.get(REASON, b""),
                 )
 
     async def _close(self) -> None:

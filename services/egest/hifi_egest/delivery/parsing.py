@@ -5,14 +5,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from aiokafka import ConsumerRecord
 
-from hifi.record.event import (
+from hifi.record.fields import fields, number
+from hifi.record.headers import (
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
     DUE,
-    FORMAT,
-    HOP,
-    IDENTITY,
     PASS,
     REPLAY,
     SERVICE,
@@ -20,11 +18,17 @@ from hifi.record.event import (
     TIME,
     TO,
     TRACEPARENT,
-    fields,
-    hop,
+)
+from hifi.record.hop import RAW_AT, TO_AT, hop, hop_header, hop_text, split_hop
+from hifi.record.identity import (
+    ACCEPTED_AT,
+    BARRIER_AT,
+    PIPE_AT,
+    SEQ_AT,
     identity,
-    number,
-)  # fmt: skip
+    identity_header,
+    split_identity,
+)
 from hifi.runtime.errors import NotAnEvent
 from hifi_egest.dedup.lineage import RAW_LINE, replay_lineage, retry_line, work_key
 from hifi_egest.delivery.event_record import NO_EARLIER_ATTEMPTS, EarlierAttempts, EventRecord
@@ -32,7 +36,6 @@ from hifi_egest.delivery.partition import ENRICHED, SourcePartition
 
 _COPIED: Final = frozenset({TIME, TRACEPARENT, REPLAY})
 """Headers that receipts have from their event, beside the header `hifi`."""
-_FORMAT: Final = b"%d" % FORMAT
 
 
 class InvalidRecord(NamedTuple):
@@ -70,38 +73,29 @@ def parse(
 
 def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
     headers = record.headers
-    # The two packed headers are split here, once, rather than by hifi.event: this runs for each event.
-    try:
-        (first, packed), (second, packed_hop) = headers[0], headers[1]
-        identity_fields, hop_fields = packed.split(b";"), packed_hop.split(b";")
-        if first != IDENTITY or second != HOP or identity_fields[0] != _FORMAT:
-            raise ValueError(first)
-        pipe = identity_fields[1].decode("ascii")
-        barrier, accepted_us, seq = int(identity_fields[3]), int(identity_fields[4]), identity_fields[6]
-        raw = hop_fields[1]
-        rank = int(raw) if raw else -1
-        to = hop_fields[2]
-    except (IndexError, ValueError):
-        identity(headers)
-        hop(headers)  # one of the two says what is wrong
-        raise NotAnEvent(f"the field {TO} is missing") from None
+    identity_texts, hop_texts = split_identity(identity_header(headers)), split_hop(hop_header(headers))
+    if len(hop_texts) <= TO_AT:
+        raise NotAnEvent(f"the field {TO} is missing")
+    seq, raw, destinations = identity_texts[SEQ_AT], hop_texts[RAW_AT], hop_texts[TO_AT]
+    rank = int(raw) if raw else -1
     copied = [header for header in headers if header[0] in _COPIED]
     if len(copied) > 1 or (copied and copied[0][0] != TIME):
-        found = dict(headers)
-        key, line = replay_lineage(seq, rank, found.get(REPLAY), found.get(SERVICE))
+        by_name = dict(headers)
+        key, line = replay_lineage(seq, rank, by_name.get(REPLAY), by_name.get(SERVICE))
     else:
         key, line = seq, RAW_LINE if rank >= 0 else None
+    names = destinations.split(b",")
     return EventRecord(
         record,
         partition,
-        b"%d;%b" % (fetched_us, raw),
+        hop_text(fetched_us, rank),
         copied,
-        pipe,
+        identity_texts[PIPE_AT].decode("ascii"),
         seq,
-        accepted_us,
+        int(identity_texts[ACCEPTED_AT]),
         fetched_us,
-        to.split(b",") if b"," not in to else list(dict.fromkeys(to.split(b","))),
-        barrier,
+        names if len(names) == 1 else list(dict.fromkeys(names)),
+        int(identity_texts[BARRIER_AT]),
         0,
         NO_EARLIER_ATTEMPTS,
         key,
@@ -112,31 +106,31 @@ def _enriched(partition: SourcePartition, record: ConsumerRecord, fetched_us: in
 
 def _retried(partition: SourcePartition, record: ConsumerRecord, fetched_us: int) -> EventRecord:
     headers = record.headers
-    known, its_hop, found = identity(headers), hop(headers), fields(headers)
-    destination = found.get(DESTINATION, b"")
+    event_identity, event_hop, values = identity(headers), hop(headers), fields(headers)
+    destination = values.get(DESTINATION, b"")
     if not destination or b";" in destination:
         raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
-    due = found.get(DUE)
-    line, rank = retry_line(found)
+    due = values.get(DUE)
+    line, rank = retry_line(values)
     return EventRecord(
         record,
         partition,
-        b"%d;%b" % (fetched_us, b"%d" % its_hop.raw if its_hop.raw >= 0 else b""),
+        hop_text(fetched_us, event_hop.raw),
         [header for header in headers if header[0] in _COPIED],
-        known.pipe,
-        known.seq,
-        known.accepted_us,
+        event_identity.pipe,
+        event_identity.seq,
+        event_identity.accepted_us,
         fetched_us,
         [destination],
-        known.barrier,
+        event_identity.barrier,
         int(due) if due is not None and due.isdigit() else 0,
         EarlierAttempts(
-            attempts=number(found, ATTEMPT, 0),
-            started_us=number(found, STARTED, 0),
-            passes=number(found, PASS, 0),
-            ambiguous=number(found, AMBIGUOUS, 0),
+            attempts=number(values, ATTEMPT, 0),
+            started_us=number(values, STARTED, 0),
+            passes=number(values, PASS, 0),
+            ambiguous=number(values, AMBIGUOUS, 0),
         ),
-        work_key(partition.source, found),
+        work_key(partition.source, values),
         line,
         rank,
     )

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from hifi.kafka.producer import Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.errors import Overloaded
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from hifi.kafka.topics import Topics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime import metrics
 from hifi.runtime.clock import now_us
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery, complete_all

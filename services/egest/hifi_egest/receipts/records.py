@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from hifi.delivery.dead_letters.record import dead_letter
-from hifi.record.event import (
+from hifi.record.fields import with_fields
+from hifi.record.headers import (
     AMBIGUOUS,
     ATTEMPT,
     DESTINATION,
@@ -11,15 +12,16 @@ from hifi.record.event import (
     DUE,
     HOP,
     IN,
+    OUTCOME,
     PASS,
     REASON,
     RECEIPT,
     RETRY,
     SOURCE,
     STARTED,
-    Record,
-    with_fields,
-)  # fmt: skip
+)
+from hifi.record.receipt import pack_receipt, receipt_text, request_text, source_text
+from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Rejected
 from hifi_egest.delivery.delivery import Attempt, Delivery
@@ -56,13 +58,16 @@ def dead_letter_record(delivery: Delivery, outcome: DeadLettered) -> Record:
 def filtered_receipt(delivery: Delivery) -> Record:
     """The receipt of an event that no destination wants."""
     event = delivery.event
-    return _receipt(event, b"filtered;;%b:%d;;;;;;;;;" % (event.partition.source_name, event.record.offset))
+    return _receipt(event, pack_receipt({OUTCOME: b"filtered", SOURCE: _source(event)}))
 
 
 def delivered_receipts(deliveries: Iterable[Delivery], attempt: Attempt) -> list[Record]:
     """The receipts of the deliveries of one successful request."""
-    request = _request_fields(attempt)
-    return [_receipt(each.event, _fields(each, b"delivered", request, b"")) for each in deliveries]
+    request = _request_text(attempt)
+    return [
+        _receipt(delivery.event, _delivery_text(delivery, b"delivered", request, b""))
+        for delivery in deliveries
+    ]
 
 
 def receipt(delivery: Delivery, outcome: bytes, attempt: Attempt, reason: bytes) -> Record:
@@ -74,20 +79,16 @@ def receipt(delivery: Delivery, outcome: bytes, attempt: Attempt, reason: bytes)
         attempt: the last one of this pass.
         reason: stable code.
     """
-    return _receipt(delivery.event, _fields(delivery, outcome, _request_fields(attempt), reason))
+    return _receipt(delivery.event, _delivery_text(delivery, outcome, _request_text(attempt), reason))
 
 
-def _request_fields(attempt: Attempt) -> bytes:
-    """Status, time of sending and time of the answer of a request."""
-    if attempt.status:
-        return b"%d;%d;%d" % (attempt.status, attempt.sent_us, attempt.answered_us)
-    return b";%d;" % attempt.sent_us if attempt.sent_us else b";;"
+def _request_text(attempt: Attempt) -> bytes:
+    return request_text(attempt.status, attempt.sent_us, attempt.answered_us)
 
 
-def _fields(delivery: Delivery, outcome: bytes, request: bytes, reason: bytes) -> bytes:
-    """The fields of `hifi.record.event.RECEIPT_FIELDS`; the last one, `hifi_first`, is for duplicates."""
+def _delivery_text(delivery: Delivery, outcome: bytes, request: bytes, reason: bytes) -> bytes:
     event = delivery.event
-    return b"%b;%b;%b:%d;%d;%d;%b;%b;%b;%b;" % (
+    return receipt_text(
         outcome,
         delivery.destination,
         event.partition.source_name,
@@ -95,7 +96,7 @@ def _fields(delivery: Delivery, outcome: bytes, request: bytes, reason: bytes) -
         delivery.passes,
         delivery.attempts,
         request,
-        b"%d" % delivery.ambiguous if delivery.ambiguous else b"",
+        delivery.ambiguous,
         delivery.breaker,
         reason,
     )
@@ -116,5 +117,9 @@ def _progress(delivery: Delivery) -> dict[str, bytes | None]:
         ATTEMPT: b"%d" % delivery.attempts,
         STARTED: b"%d" % delivery.started_us if delivery.started_us else None,
         AMBIGUOUS: b"%d" % delivery.ambiguous if delivery.ambiguous else None,
-        SOURCE: b"%b:%d" % (event.partition.source_name, event.record.offset),
+        SOURCE: _source(event),
     }
+
+
+def _source(event: EventRecord) -> bytes:
+    return source_text(event.partition.source_name, event.record.offset)

@@ -5,7 +5,8 @@ from typing import Final
 
 from hifi.delivery.kind import OutboundEvent
 from hifi.delivery.transform import Transform
-from hifi.record.event import CE_PREFIX, CONTENT_TYPE, hop
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
+from hifi.record.hop import hop
 from hifi.runtime.errors import Rejected
 from hifi_egest.dedup.lineage import RAW_LINE
 from hifi_egest.delivery.delivery import Delivery

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from hifi.pipe.model import QueryTrigger
+from hifi.record.spark_sql import HEADERS, hop_texts, identity_texts
 from hifi.spark.catalyst import BROADCAST, EXPRESSION, FUNCTION, HASH_MAP, OBJECT, Catalyst, JavaObject
 from hifi_enrich.plan import record_sql
 from hifi_enrich.plan.pandas_udf import udf_column
@@ -22,7 +23,7 @@ from hifi_enrich.plan.query_plan import QueryPlan, RowFunction
 NEWER_VERSION: Final = "hifi-newer-pipe-version"
 """Marks the error of a query that read an event of a newer version of the pipes than its plan has."""
 _NEWER_VERSION: Final = re.compile(rf"{NEWER_VERSION}=(\d+)")
-RECORDS: Final = "key binary, value binary, partition int, headers array<struct<key string, value binary>>"
+RECORDS: Final = "key binary, value binary, partition int, headers " + HEADERS
 """The columns of Spark's Kafka source that are read."""
 RESULT: Final = "struct<patch string, to string, failure string>"
 KEYS: Final = "array<struct<table string, key string>>"
@@ -164,7 +165,7 @@ class DataFrameBuilder:
         instant = catalyst.call_static("java.time.Instant", "now", "java.time.Instant")
         # Taken for each record: Spark's current_timestamp() is fixed for a whole batch.
         fetched = catalyst.column(catalyst.call_static(_TIMES, "instantToMicros", "bigint", instant))
-        headers = F.coalesce("headers", F.lit([]).cast(record_sql.HEADERS))
+        headers = F.coalesce("headers", F.lit([]).cast(HEADERS))
         frame = records.select(
             "key",
             "value",
@@ -173,17 +174,15 @@ class DataFrameBuilder:
             fetched.alias("fetched"),
             F.col("value").cast("string").alias("text"),
         )
-        frame = frame.withColumns(
-            {"identity": F.expr(record_sql.identity_parts()), "hop": F.expr(record_sql.hop_parts())}
-        )
+        frame = frame.withColumns({"identity": F.expr(identity_texts()), "hop": F.expr(hop_texts())})
         frame = frame.withColumn("is_event", F.expr(record_sql.is_event()))
         keys = [record_sql.revision(), record_sql.pipe()] if plan.has_rollouts else [record_sql.pipe()]
         names = [catalyst.call(catalyst.expression(F.expr(key)), "toString", _JAVA_STRING) for key in keys]
         index = F.coalesce(*[self._index_of(plan, name) for name in names])
         barrier = F.expr(record_sql.barrier())
         frame = frame.withColumn("newer", F.when(F.col("is_event") & (barrier > plan.version), barrier))
-        known = F.col("is_event") & F.col("newer").isNull()
-        frame = frame.withColumn("pipe_index", F.when(known, index))
+        in_plan = F.col("is_event") & F.col("newer").isNull()
+        frame = frame.withColumn("pipe_index", F.when(in_plan, index))
         to = self._fixed_destinations(plan, names)
         return frame.withColumn("fixed_to", F.when(F.col("pipe_index").isNotNull(), to)).drop("identity")
 

@@ -14,7 +14,7 @@ from aiokafka import TopicPartition
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import read_ranges
 from hifi.kafka.topics import Topics
-from hifi.record import event
+from hifi.record.headers import IDENTITY, REPLAY, SERVICE
 from hifi.runtime import log
 from hifi.spark.kafka_connector import PartitionOffsets
 
@@ -112,10 +112,10 @@ async def _written(
 def _identity(record: Any) -> tuple[bytes, bytes] | None:
     """Identity of an event and the number of its replay; None: the record is not an event."""
     headers = record.headers
-    if not headers or headers[0][0] != event.IDENTITY:
+    if not headers or headers[0][0] != IDENTITY:
         return None
-    return headers[0][1], dict(headers).get(event.REPLAY, b"")
+    return headers[0][1], dict(headers).get(REPLAY, b"")
 
 
 def _is_from_enrich(record: Any) -> bool:
-    return dict(record.headers).get(event.SERVICE) == b"enrich"
+    return dict(record.headers).get(SERVICE) == b"enrich"

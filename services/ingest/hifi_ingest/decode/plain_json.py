@@ -18,7 +18,7 @@ from hifi.pipe.source import DeclaredSource
 from hifi.record.cloudevents import json_slices, timestamps
 from hifi.record.cloudevents.attributes import JSON_TYPE, encode_text
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
-from hifi.record.event import CONTENT_TYPE, Headers
+from hifi.record.headers import CONTENT_TYPE, Headers
 from hifi.runtime.http.problem import Problem
 from hifi.runtime.json_pointer import json_pointer
 

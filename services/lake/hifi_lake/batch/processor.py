@@ -15,10 +15,10 @@ from pyspark.sql import functions as sql
 
 from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.topics import Topics
+from hifi.record.spark_sql import literal
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Fenced, Retryable
-from hifi.spark.generator import literal
 from hifi.spark.kafka_connector import write_records
 from hifi_lake.batch import outcomes
 from hifi_lake.batch.deliveries import deliveries, parse

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from hifi.delivery.iceberg import ACCEPTED, OFFSET, PARTITION, SEQ, LakeTable
-from hifi.record.event import CE_PREFIX
-from hifi.spark.generator import literal
+from hifi.record.headers import CE_PREFIX
+from hifi.record.spark_sql import literal
 
 ROW: Final = "row"
 """Column with the columns of the table, a struct."""

@@ -8,7 +8,8 @@ from zlib import crc32
 
 from aiokafka import ConsumerRecord
 
-from hifi.record.event import REPLAY, Identity
+from hifi.record.headers import REPLAY
+from hifi.record.identity import Identity
 
 _ENTRY: Final = struct.Struct("<QQIqq")
 _DIGESTS: Final = struct.Struct("<QQ")

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from hifi.record.event import Record, SourcePosition
+from hifi.record.record import Record
+from hifi.record.source_position import SourcePosition
 
 _NOTHING: Final = -1
 

@@ -18,8 +18,28 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Tier, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeVersion
-from hifi.record import event
-from hifi.record.event import seq_text
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    AMBIGUOUS,
+    ATTEMPT,
+    BARRIER,
+    DESTINATION,
+    DETAIL,
+    IN,
+    MINUTE,
+    PASS,
+    PIPE,
+    RAW,
+    REASON,
+    REPLAY,
+    REVISION,
+    SEQ,
+    SERVICE,
+    SOURCE,
+    STARTED,
+)
+from hifi.record.identity import identity, seq_text
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured, Rejected
 
@@ -34,12 +54,12 @@ FLIGHTS = Pipe.model_validate(
 
 
 IDENTITY_FIELDS = {
-    event.PIPE: b"p",
-    event.REVISION: b"1",
-    event.BARRIER: b"1",
-    event.ACCEPTED: b"1000000",
-    event.MINUTE: b"1",
-    event.SEQ: seq_text(1, 1),
+    PIPE: b"p",
+    REVISION: b"1",
+    BARRIER: b"1",
+    ACCEPTED: b"1000000",
+    MINUTE: b"1",
+    SEQ: seq_text(1, 1),
 }
 
 
@@ -61,23 +81,23 @@ class DeadLetterStream:
         partition: int = 0,
         **more: Any,
     ) -> None:
-        headers = event.packed(
+        headers = packed(
             IDENTITY_FIELDS
             | {
-                event.PIPE: pipe.encode(),
-                event.SEQ: seq_text(7, self.count),
-                event.IN: b"1",
-                event.RAW: b"%d" % self.count,
+                PIPE: pipe.encode(),
+                SEQ: seq_text(7, self.count),
+                IN: b"1",
+                RAW: b"%d" % self.count,
                 "ce_id": b"%d" % self.count,
             }
         )
         if service == "egest":
             headers += [
-                (event.DESTINATION, more.pop("destination", "d").encode()),
-                (event.PASS, b"3"),
-                (event.ATTEMPT, b"5"),
+                (DESTINATION, more.pop("destination", "d").encode()),
+                (PASS, b"3"),
+                (ATTEMPT, b"5"),
             ]
-            headers += [(event.STARTED, b"1"), (event.AMBIGUOUS, b"2"), (event.SOURCE, b"enriched:5")]
+            headers += [(STARTED, b"1"), (AMBIGUOUS, b"2"), (SOURCE, b"enriched:5")]
         headers += list(more.items())
         self.count += 1
         why = Rejected(reason, "it is so", "/a/b")
@@ -161,7 +181,7 @@ async def test_one_is_shown_as_it_was_stored(stream: DeadLetterStream) -> None:
     await stream.write(partition=1)
     one = await letter(stream.kafka, stream.topics, *parse_id("1:0"))
     assert one.value == b'{"a":1}'
-    assert one.text(event.REASON) == "status-400"
+    assert one.text(REASON) == "status-400"
     for missing in ["1:1", "0:0", "9:0"]:
         with pytest.raises(Misconfigured):
             await letter(stream.kafka, stream.topics, *parse_id(missing))
@@ -176,23 +196,23 @@ async def test_a_replay_enters_where_it_was_refused_at_the_same_partition(stream
     went = await stream.replay(await stream.found())
     assert [topic for _, topic in went] == [topics.retry_out, topics.raw, topics.normalized]
     (record,) = await stream.read(topics.retry_out)
-    headers = event.fields(record.headers)
+    headers = fields(record.headers)
     assert (record.partition, record.key, record.value) == (1, b"k", b'{"a":1}')
-    assert headers[event.SEQ] == seq_text(7, 0)
-    assert headers[event.REPLAY] == b"1"
-    assert headers[event.DESTINATION] == b"d"
+    assert headers[SEQ] == seq_text(7, 0)
+    assert headers[REPLAY] == b"1"
+    assert headers[DESTINATION] == b"d"
     gone = {
-        event.PASS,
-        event.ATTEMPT,
-        event.STARTED,
-        event.AMBIGUOUS,
-        event.SOURCE,
-        event.REASON,
-        event.DETAIL,
+        PASS,
+        ATTEMPT,
+        STARTED,
+        AMBIGUOUS,
+        SOURCE,
+        REASON,
+        DETAIL,
     }
     assert gone.isdisjoint(headers), "the limits begin anew"
     (record,) = await stream.read(topics.normalized)
-    assert event.fields(record.headers)[event.SERVICE] == b"enrich", (
+    assert fields(record.headers)[SERVICE] == b"enrich", (
         "egest tells by it that the old place in raw means nothing"
     )
 
@@ -201,7 +221,7 @@ async def test_a_replayed_event_is_processed_with_the_current_revision(stream: D
     await stream.write("enrich")
     await stream.write("enrich", pipe="deleted")
     await stream.replay(await stream.found(), PipeVersion(FLIGHTS, version=40, revision=4))
-    identities = [event.identity(record.headers) for record in await stream.read(stream.topics.normalized)]
+    identities = [identity(record.headers) for record in await stream.read(stream.topics.normalized)]
     assert [(one.pipe, one.revision, one.barrier) for one in identities] == [
         ("flights", 4, 40),
         ("deleted", 1, 1),
@@ -225,17 +245,17 @@ async def test_a_repeated_replay_changes_nothing(stream: DeadLetterStream) -> No
 async def test_what_died_again_is_another_dead_letter_and_replays_again(stream: DeadLetterStream) -> None:
     await stream.write()
     await stream.replay(await stream.found())
-    await stream.write(**{event.REPLAY: b"1"})
+    await stream.write(**{REPLAY: b"1"})
     assert [one.replayed for one in await stream.found()] == [True, False]
     await stream.replay(await stream.found())
     records = await stream.read(stream.topics.retry_out)
-    assert [dict(record.headers)[event.REPLAY] for record in records] == [b"1", b"2"]
+    assert [dict(record.headers)[REPLAY] for record in records] == [b"1", b"2"]
 
 
 async def test_one_that_cannot_be_replayed_is_told_and_the_others_go(stream: DeadLetterStream) -> None:
     await stream.write()
     garbage = dead_letter(
-        None, b"?", [(event.REPLAY, b"x"), (event.ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us()
+        None, b"?", [(REPLAY, b"x"), (ATTEMPT, b"y")], "egest", Rejected("no", "no"), now_us()
     )
     await stream.producer.send_and_wait(stream.topics.dead_letter, 0, [garbage])
     await stream.write()
@@ -253,7 +273,7 @@ async def test_a_stream_that_does_not_exist_is_said(kafka: str) -> None:
 
 @pytest.mark.parametrize("service", ["", "ingest"])
 def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
-    headers = dead_letter(b"k", b"", event.packed(IDENTITY_FIELDS), service, Rejected("x", "y"), 0).headers
+    headers = dead_letter(b"k", b"", packed(IDENTITY_FIELDS), service, Rejected("x", "y"), 0).headers
     one = DeadLetter(0, 0, 0, b"k", b"", headers)
     with pytest.raises(Rejected):
         target(Topics("s"), one)

@@ -19,7 +19,7 @@ from hifi.kafka.security.access import access
 from hifi.kafka.security.client_options import _by_address
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import Topics
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.errors import Retryable
 from hifi_infra.kafka.credentials import ADMIN
 

@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from hifi.pipe.source import DebeziumSource
-from hifi.record.event import REFUSED
+from hifi.record.headers import REFUSED
+from hifi.record.refusal import parse_refusal
 from hifi.runtime.errors import Misconfigured
 from hifi_collect.debezium.changes import ChangeReader
 from hifi_collect.debezium.connector import Connector
@@ -58,7 +59,7 @@ def read(one: Any) -> Any:
 
 
 def refusal(event: Any) -> str:
-    return dict(event.headers)[REFUSED].decode().partition(";")[0]
+    return parse_refusal(dict(event.headers)[REFUSED]).reason
 
 
 @pytest.mark.parametrize(

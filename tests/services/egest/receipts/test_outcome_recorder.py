@@ -10,8 +10,35 @@ from egest_stream import until
 
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.topics import Topics
-from hifi.record import event
-from hifi.record.event import Record
+from hifi.record.fields import fields, packed
+from hifi.record.headers import (
+    ACCEPTED,
+    AMBIGUOUS,
+    ATTEMPT,
+    BARRIER,
+    DESTINATION,
+    DUE,
+    HOP,
+    IDENTITY,
+    IN,
+    MINUTE,
+    OUTCOME,
+    PASS,
+    PIPE,
+    RAW,
+    RECEIPT,
+    RETRY,
+    REVISION,
+    SEQ,
+    SOURCE,
+    STARTED,
+    STATUS,
+    TIME,
+    TO,
+)
+from hifi.record.identity import seq_text
+from hifi.record.receipt import RECEIPT_FIELDS
+from hifi.record.record import Record
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Attempt, Delivery
 from hifi_egest.delivery.event_record import EarlierAttempts, EventRecord
 from hifi_egest.delivery.in_flight_budget import InFlightBudget
@@ -23,19 +50,19 @@ from hifi_egest.receipts.outcome_recorder import OutcomeRecorder
 
 TOPICS = Topics("s")
 FIELDS = {
-    event.PIPE: b"flights",
-    event.REVISION: b"3",
-    event.BARRIER: b"3",
-    event.ACCEPTED: b"1",
-    event.MINUTE: b"0",
-    event.SEQ: event.seq_text(0xABC, 1),
-    event.IN: b"4",
-    event.RAW: b"6",
-    event.TO: b"d",
-    event.TIME: b"2026-11-21T12:00:00Z",
+    PIPE: b"flights",
+    REVISION: b"3",
+    BARRIER: b"3",
+    ACCEPTED: b"1",
+    MINUTE: b"0",
+    SEQ: seq_text(0xABC, 1),
+    IN: b"4",
+    RAW: b"6",
+    TO: b"d",
+    TIME: b"2026-11-21T12:00:00Z",
     "ce_id": b"1",
-    event.RETRY: b"5s:1",
-    event.DUE: b"1",
+    RETRY: b"5s:1",
+    DUE: b"1",
 }
 
 
@@ -86,7 +113,7 @@ def of_partition(number: int) -> Delivery:
     assigned = AssignedPartition(TopicPartition(TOPICS.enriched, number))
     assigned.offsets.start(7)
     partition = SourcePartition(assigned, "enriched", InFlightBudget(10, 10**6))
-    headers = tuple(event.packed(FIELDS))
+    headers = tuple(packed(FIELDS))
     record: Any = ConsumerRecord(TOPICS.enriched, number, 7, 0, 0, b"k", b"{}", None, 0, 2, headers)
     (shared,) = parse(partition, [record], 5)
     assert isinstance(shared, EventRecord)
@@ -111,19 +138,19 @@ def test_first_the_record_then_the_receipt_then_the_offset(
         expected, outcome = TOPICS.dead_letter, b"dead-letter"
     assert len(outbox.waiting) == 1
     topic, record = outbox.acknowledge()
-    headers = event.fields(record.headers)
+    headers = fields(record.headers)
     assert (topic, record.key, record.value) == (expected, b"k", b"{}")
-    assert headers[event.SOURCE] == b"enriched:7"
-    assert (headers[event.ATTEMPT], headers[event.PASS], headers[event.AMBIGUOUS]) == (b"2", b"1", b"1")
-    assert (headers[event.STARTED], headers[event.DESTINATION]) == (b"99", b"d")
-    assert {event.RETRY, event.DUE}.isdisjoint(headers), "they were about the last trip"
+    assert headers[SOURCE] == b"enriched:7"
+    assert (headers[ATTEMPT], headers[PASS], headers[AMBIGUOUS]) == (b"2", b"1", b"1")
+    assert (headers[STARTED], headers[DESTINATION]) == (b"99", b"d")
+    assert {RETRY, DUE}.isdisjoint(headers), "they were about the last trip"
     assert not finished(delivery)
     assert len(outbox.waiting) == 1
     topic, receipt = outbox.acknowledge()
     assert topic == TOPICS.receipts
     assert receipt.value is None
-    facts = event.fields(receipt.headers)
-    assert (facts[event.OUTCOME], facts[event.SOURCE], facts[event.STATUS]) == (
+    facts = fields(receipt.headers)
+    assert (facts[OUTCOME], facts[SOURCE], facts[STATUS]) == (
         outcome,
         b"enriched:7",
         b"503",
@@ -147,10 +174,10 @@ def test_a_receipt_has_the_header_of_its_event_and_its_own_fields_in_order(
     recorder.delivered([delivery], Attempt(5, 200, 6))
     _, receipt = outbox.acknowledge()
     assert receipt.headers == [
-        (event.IDENTITY, b"1;flights;3;3;1;0;0000000000000abc:1"),
-        (event.HOP, b"5;6"),
-        (event.RECEIPT, b"delivered;d;enriched:7;1;2;200;5;6;1;closed:one;;"),
-        (event.TIME, FIELDS[event.TIME]),
+        (IDENTITY, b"1;flights;3;3;1;0;0000000000000abc:1"),
+        (HOP, b"5;6"),
+        (RECEIPT, b"delivered;d;enriched:7;1;2;200;5;6;1;closed:one;;"),
+        (TIME, FIELDS[TIME]),
     ]
 
 
@@ -159,9 +186,9 @@ def test_the_receipt_of_a_filtered_event_has_no_destination(
 ) -> None:
     recorder.filtered(Delivery(delivery.event, b""))
     _, receipt = outbox.acknowledge()
-    facts = event.fields(receipt.headers)
-    assert facts[event.OUTCOME] == b"filtered"
-    assert set(facts) & set(event.RECEIPT_FIELDS) == {event.OUTCOME, event.SOURCE}
+    facts = fields(receipt.headers)
+    assert facts[OUTCOME] == b"filtered"
+    assert set(facts) & set(RECEIPT_FIELDS) == {OUTCOME, SOURCE}
 
 
 def test_an_event_is_finished_with_its_last_delivery(

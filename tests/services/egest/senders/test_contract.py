@@ -11,8 +11,9 @@ from kind_tables import KindUnderTest
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.record import event
-from hifi.record.event import Record, with_fields
+from hifi.record.fields import with_fields
+from hifi.record.headers import DESTINATION, OUTCOME, REASON, RETRY, STATUS
+from hifi.record.record import Record
 from hifi.runtime.errors import Rejected
 
 LOCAL = {"local_attempts": 1}
@@ -78,7 +79,7 @@ async def test_each_event_is_written_in_the_order_of_its_key_and_has_its_receipt
         await stream.enriched(*records)
         receipts = await stream.receipts(200)
     assert outcomes(receipts) == ["delivered"] * 200
-    assert {receipt[event.STATUS] for receipt in receipts} == {"200"}
+    assert {receipt[STATUS] for receipt in receipts} == {"200"}
     assert {at.offset for at in (await stream.committed()).values()} == {200}
     newest = {f"k{number % 7}": number for number in range(200)}
     assert await kind.rows() == newest
@@ -104,7 +105,7 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
         receipts = await stream.receipts(60)
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(record.key.decode() for record in letters) == ["k11", "k12", "k40"]
-    assert {texts(letter)[event.REASON] for letter in letters} == {kind.refusal}
+    assert {texts(letter)[REASON] for letter in letters} == {kind.refusal}
     assert sorted(outcomes(receipts)) == ["dead-letter"] * 3 + ["delivered"] * 57
     assert await kind.rows() == {f"k{n}": n for n in range(60) if n not in poison}
 
@@ -123,7 +124,7 @@ async def test_a_retry_that_comes_late_does_not_replace_a_newer_row(
         await stream.enriched(numbered(stream, "k", 2))
         await until_delivered(stream, 2)
         assert (await kind.rows())["k"] == 2
-        retry = Record(waiting.key, waiting.value, with_fields(list(waiting.headers), {event.RETRY: b"0:0"}))
+        retry = Record(waiting.key, waiting.value, with_fields(list(waiting.headers), {RETRY: b"0:0"}))
         await stream.producer.send_and_wait(stream.topics.retry_out, 0, [retry])
         await until_delivered(stream, 3)
     assert (await kind.rows())["k"] == 2
@@ -172,7 +173,7 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
                     await until(lambda sent=sent: len(there.ids) == sent + 10)
                 await stream.at_least(stream.topics.retry_in(stream.topics.tiers[0]), 1)
             receipts = await stream.receipts(202)
-    found = [one[event.OUTCOME] for one in receipts if one[event.DESTINATION] == "d"]
+    found = [one[OUTCOME] for one in receipts if one[DESTINATION] == "d"]
     assert len(found) == 101
     assert set(found) == {"delivered", "retry"}
 
@@ -192,6 +193,6 @@ async def test_while_a_secret_is_missing_deliveries_go_to_the_retrier(
         await stream.enriched(numbered(stream, "k", 1))
         [receipt] = await stream.receipts(1)
         warnings = egest.service.health.warnings
-    assert (receipt[event.OUTCOME], receipt[event.REASON]) == ("retry", "unusable")
+    assert (receipt[OUTCOME], receipt[REASON]) == ("retry", "unusable")
     assert any("destination flights/d" in subject for subject in warnings)
     assert await kind.rows() == {}

@@ -17,7 +17,7 @@ from fake_destination import destination
 from running_retrier import retrying
 
 from hifi.delivery.kind import OutboundEvent
-from hifi.record import event
+from hifi.record.headers import DESTINATION, OUTCOME, REASON
 from hifi.runtime.errors import HifiError, Rejected
 
 EVENTS = 4000
@@ -158,7 +158,7 @@ async def test_a_cluster_that_is_away_is_a_retry(stream: EgestStream) -> None:
         await stream.send(2)
         receipts = await stream.receipts(2)
     assert outcomes(receipts) == ["retry"] * 2
-    assert {receipt[event.REASON] for receipt in receipts} <= {"unavailable", "timeout"}
+    assert {receipt[REASON] for receipt in receipts} <= {"unavailable", "timeout"}
 
 
 async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_the_batch_are_written(
@@ -175,7 +175,7 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
         receipts = await stream.receipts(60)
         letters = await stream.read(stream.topics.dead_letter)
     assert sorted(orjson.loads(letter.value)["number"] for letter in letters) == sorted(poison)
-    assert {texts(letter)[event.REASON] for letter in letters} == {"no-key"}
+    assert {texts(letter)[REASON] for letter in letters} == {"no-key"}
     assert sorted(outcomes(receipts)) == ["dead-letter"] * 3 + ["delivered"] * 57
     written = await out.records()
     assert sorted(numbers(written)) == [n for n in range(60) if n not in poison]
@@ -191,7 +191,7 @@ async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestS
                 await stream.send(10, to="d,http")
                 await until(lambda sent=sent: len(there.ids) == sent + 10)
             receipts = await stream.receipts(200)
-    by_destination = Counter((one[event.DESTINATION], one[event.OUTCOME]) for one in receipts)
+    by_destination = Counter((one[DESTINATION], one[OUTCOME]) for one in receipts)
     assert by_destination == {("http", "delivered"): 100, ("d", "retry"): 100}
 
 

@@ -8,7 +8,7 @@ from egest_stream import EgestStream, pipe_to, running_egest, texts, until
 from hifi.check.pipe_check import check_folder
 from hifi.delivery import installed_kinds as installed
 from hifi.pipe.registry import publish, stream_record
-from hifi.record import event
+from hifi.record.headers import OUTCOME, REASON
 
 ROOT = Path(__file__).parents[4]
 SETTINGS = "settings: {database: /tmp/x.db, table: orders}"
@@ -76,7 +76,7 @@ async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream
         await stream.send(3)
         receipts = await stream.receipts(3)
         await until(lambda: any("tape" in warning for warning in egest.service.health.warnings.values()))
-    assert {(one[event.OUTCOME], one[event.REASON]) for one in receipts} == {("retry", "unusable")}
+    assert {(one[OUTCOME], one[REASON]) for one in receipts} == {("retry", "unusable")}
     waiting = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
     assert len([texts(one) for one in waiting]) == 3
 
@@ -94,9 +94,7 @@ async def test_in_a_colour_deliveries_to_a_kind_that_would_lose_events_wait(
         receipts = await stream.receipts(3)
         warnings = egest.service.health.warnings.values()
         await until(lambda: any("the stream has two colours" in warning for warning in warnings))
-    assert {(receipt[event.OUTCOME], receipt[event.REASON]) for receipt in receipts} == {
-        ("retry", "unusable")
-    }
+    assert {(receipt[OUTCOME], receipt[REASON]) for receipt in receipts} == {("retry", "unusable")}
     waiting = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
     assert len(waiting) == 3
     assert not database.exists()

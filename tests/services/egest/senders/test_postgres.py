@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
-from hifi.record import event
+from hifi.record.headers import DETAIL, OUTCOME, REASON
 from hifi.runtime.errors import Misconfigured, Rejected, Retryable
 from hifi_egest.postgres.settings import PostgresSettings
 
@@ -236,8 +236,8 @@ async def test_a_table_that_differs_makes_dead_letters_that_say_how(
     async with running_egest(stream, pipe_to("flights", postgres.declared())):
         await stream.enriched(stream.record(key="a", data={"key": "a", "number": 1}))
         (letter,) = await stream.at_least(stream.topics.dead_letter, 1)
-    assert texts(letter)[event.REASON] == "schema"
-    assert says in texts(letter)[event.DETAIL]
+    assert texts(letter)[REASON] == "schema"
+    assert says in texts(letter)[DETAIL]
 
 
 async def test_a_locked_table_is_a_retry_and_postgresql_itself_ends_the_transaction(
@@ -295,10 +295,10 @@ async def test_a_new_password_is_used_without_a_restart(
         [first] = await stream.receipts(1)
         monkeypatch.setenv(postgres.VARIABLE, postgres_server.url)
         last: list[dict[str, str]] = [first]
-        while last[-1][event.OUTCOME] != "delivered":
+        while last[-1][OUTCOME] != "delivered":
             await stream.enriched(stream.record(key="b", data={"key": "b", "number": 2}))
             last = await stream.receipts(len(last) + 1)
-    assert (first[event.OUTCOME], first[event.REASON]) == ("retry", "unavailable")
+    assert (first[OUTCOME], first[REASON]) == ("retry", "unavailable")
     assert (await postgres.rows())["b"] == 2
 
 

@@ -9,7 +9,25 @@ from hypothesis import strategies as st
 from spark_bench import LIMIT_BYTES, SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import QueryTrigger
-from hifi.record import event
+from hifi.record.fields import fields, packed, with_fields
+from hifi.record.headers import (
+    ACCEPTED,
+    BARRIER,
+    DETAIL,
+    HOP,
+    IDENTITY,
+    IN,
+    MINUTE,
+    POINTER,
+    REASON,
+    REPLAY,
+    REVISION,
+    SEQ,
+    SERVICE,
+    TO,
+    Headers,
+)
+from hifi.record.hop import hop
 from hifi.runtime.clock import now_us
 from hifi_enrich.plan.dataframe import NEWER_VERSION
 
@@ -51,8 +69,8 @@ def test_a_pipe_that_adds_nothing_passes_every_value_key_header_and_partition_on
     assert [(one.key, one.value, one.partition) for one in written] == [record[:3] for record in given]
     for one in written:
         assert [one.headers[0], *one.headers[2:]] == [headers[0], *headers[2:]]
-        hop = event.hop(one.headers)
-        assert (hop.raw, hop.to) == (1, b"one")
+        written_hop = hop(one.headers)
+        assert (written_hop.raw, written_hop.to) == (1, b"one")
         assert one.topic == "enriched"
 
 
@@ -76,7 +94,7 @@ def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -
     def written(trigger: QueryTrigger) -> list[tuple[Any, ...]]:
         bench.evaluate_as(trigger)
         return [
-            (one.key, one.value, one.topic, event.with_fields(one.headers, {event.IN: None}))
+            (one.key, one.value, one.topic, with_fields(one.headers, {IN: None}))
             for one in bench.run(plan, records)
         ]
 
@@ -88,7 +106,7 @@ def test_micro_batches_and_real_time_write_the_same_records(bench: SparkBench) -
 def test_the_time_of_fetch_is_each_records_own(bench: SparkBench) -> None:
     before = now_us()
     written = bench.values(make_pipe(), [b"{}"] * 50)
-    stamps = [event.hop(one.headers).in_us for one in written]
+    stamps = [hop(one.headers).in_us for one in written]
     assert before <= min(stamps) <= max(stamps) <= now_us()
     assert len(set(stamps)) > 1
 
@@ -282,31 +300,31 @@ def test_dead_letters_keep_key_value_headers_and_partition(bench: SparkBench) ->
     [written] = bench.run(plan, [(b"\xfe", b"[1]", 3, headers)])
     assert (written.key, written.value, written.partition) == (b"\xfe", b"[1]", 3)
     assert [written.headers[0], *written.headers[2 : len(headers)]] == [headers[0], *headers[2:]]
-    assert event.hop(written.headers).raw == 1
+    assert hop(written.headers).raw == 1
     more = dict(written.headers[len(headers) :])
-    assert set(more) == {event.REASON, event.DETAIL, event.SERVICE}
-    assert more[event.SERVICE] == b"enrich"
+    assert set(more) == {REASON, DETAIL, SERVICE}
+    assert more[SERVICE] == b"enrich"
 
 
 def test_headers_of_an_earlier_pass_are_replaced_but_for_what_tells_a_replay_from_a_copy(
     bench: SparkBench,
 ) -> None:
     left = {
-        event.REASON: b"x",
-        event.DETAIL: b"x",
-        event.SERVICE: b"enrich",
-        event.POINTER: b"/x",
-        event.TO: b"x",
-        event.REPLAY: b"1",
+        REASON: b"x",
+        DETAIL: b"x",
+        SERVICE: b"enrich",
+        POINTER: b"/x",
+        TO: b"x",
+        REPLAY: b"1",
     }
     [written] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**left))])
     names = [name for name, _ in written.headers]
-    assert names == [event.IDENTITY, event.HOP, "ce_id", event.SERVICE, event.REPLAY]
-    assert dict(written.headers)[event.SERVICE] == b"enrich"
+    assert names == [IDENTITY, HOP, "ce_id", SERVICE, REPLAY]
+    assert dict(written.headers)[SERVICE] == b"enrich"
     assert written.to == "one"
     required = bench.plan([make_pipe(fields={"n": "int"}, required=["n"])])
-    [refused] = bench.run(required, [(b"k", b"{}", 0, make_headers(**left | {event.SERVICE: b"normalize"}))])
-    assert [value for name, value in refused.headers if name == event.SERVICE] == [b"enrich"]
+    [refused] = bench.run(required, [(b"k", b"{}", 0, make_headers(**left | {SERVICE: b"normalize"}))])
+    assert [value for name, value in refused.headers if name == SERVICE] == [b"enrich"]
 
 
 def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: SparkBench) -> None:
@@ -318,12 +336,12 @@ def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: Sp
 
 
 def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
-    names = (event.REVISION, event.BARRIER, event.SEQ, event.ACCEPTED, event.MINUTE, event.IN)
-    good = event.fields(make_headers())
-    malformed = [event.packed(good | {name: b"\xff?"}) for name in names]
-    other_format = [(event.IDENTITY, b"2;p;0;0;0;0;" + good[event.SEQ]), *make_headers()[1:]]
+    names = (REVISION, BARRIER, SEQ, ACCEPTED, MINUTE, IN)
+    good = fields(make_headers())
+    malformed = [packed(good | {name: b"\xff?"}) for name in names]
+    other_format = [(IDENTITY, b"2;p;0;0;0;0;" + good[SEQ]), *make_headers()[1:]]
     swapped = [*make_headers()[1::-1], *make_headers()[2:]]
-    bad = [*(without(name) for name in (event.IDENTITY, event.HOP)), *malformed, other_format, swapped, None]
+    bad = [*(without(name) for name in (IDENTITY, HOP)), *malformed, other_format, swapped, None]
     plan = bench.plan([make_pipe()])
     written = bench.run(
         plan, [*((None, b"x", 0, headers) for headers in bad), (None, b"y", 0, make_headers())]
@@ -332,7 +350,7 @@ def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
     assert {one.value for one in written} == {b"x", b"y"}
 
 
-def without(name: str) -> event.Headers:
+def without(name: str) -> Headers:
     return [header for header in make_headers() if header[0] != name]
 
 

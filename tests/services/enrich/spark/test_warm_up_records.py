@@ -5,7 +5,8 @@ from typing import Any
 
 from spark_bench import SparkBench, make_pipe
 
-from hifi.record import event
+from hifi.record.fields import fields as header_fields
+from hifi.record.headers import PIPE
 from hifi.spark.lookup_key import table_id
 from hifi_enrich.lookup.table import LookupTable, build_table
 from hifi_enrich.spark.warm_up_records import MAX_PIPES, warm_up_records
@@ -73,8 +74,7 @@ def test_lookups_find_their_rows_so_that_the_steps_after_them_run_too(bench: Spa
 def test_events_take_turns_through_the_pipes_and_there_are_some_without_a_pipe() -> None:
     pipes = [make_pipe(f"p{index}") for index in range(MAX_PIPES + 1)]
     names = [
-        event.fields(record.headers)[event.PIPE].decode()
-        for record in warm_up_records(pipes, {}, 2 * MAX_PIPES)
+        header_fields(record.headers)[PIPE].decode() for record in warm_up_records(pipes, {}, 2 * MAX_PIPES)
     ]
     assert names == [pipe.pipe for pipe in pipes[:MAX_PIPES]] * 2
     assert len(warm_up_records([], {}, 3)) == 3

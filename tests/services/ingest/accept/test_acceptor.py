@@ -9,7 +9,8 @@ from hifi.delivery.ack_report import AckReporter
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import WHOLE, PipeVersion, Rollout
 from hifi.record.cloudevents.event import DecodedEvent
-from hifi.record.event import Hop, hop, identity, seq_text
+from hifi.record.hop import Hop, hop
+from hifi.record.identity import identity, seq_text
 from hifi.record.partitioner import partition_of
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.http.problem import Problem

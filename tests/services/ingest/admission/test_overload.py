@@ -16,7 +16,7 @@ from tests.stream_process import PARTITIONS
 
 from hifi.delivery import stage_monitor
 from hifi.kafka.producer import Producer
-from hifi.record.event import Record
+from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_ingest.admission import backlog_monitor
 from hifi_ingest.admission.backlog_limit import BacklogLimit

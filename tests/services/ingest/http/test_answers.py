@@ -12,7 +12,8 @@ import psutil
 import pytest
 from ingest_harness import KEY, Ingest, Stream
 
-from hifi.record.event import fields, identity
+from hifi.record.fields import fields
+from hifi.record.identity import identity
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -2,7 +2,7 @@
 
 import random
 
-from hifi.record.event import SourcePosition
+from hifi.record.source_position import SourcePosition
 from hifi_normalize.idempotency.source_positions import SourcePositions
 
 SOURCE = b"kafka/cluster/orders/3"

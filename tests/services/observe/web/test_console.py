@@ -16,7 +16,8 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, async_playwright, expect
 
 from hifi.pipe.watched_field import watch_id
-from hifi.record import event
+from hifi.record.headers import BREAKER, DESTINATION, DETAIL, ORIGIN, OUTCOME, POINTER, REASON, SERVICE
+from hifi.record.identity import BACKFILL
 from hifi.runtime.clock import now_us
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -62,10 +63,10 @@ async def test_every_page_agrees_with_the_api_and_has_no_accessibility_violation
         dead_letters = [stream.fields(0, minutes[3]) for _ in range(3)]
         await stream.write("raw", 0, dead_letters)
         refusal = {
-            event.SERVICE: b"normalize",
-            event.REASON: b"schema",
-            event.DETAIL: b"a field is missing",
-            event.POINTER: b"/from",
+            SERVICE: b"normalize",
+            REASON: b"schema",
+            DETAIL: b"a field is missing",
+            POINTER: b"/from",
         }
         await stream.write("dead-letter", 0, [one | refusal for one in dead_letters])
         await stream.commit(0)
@@ -191,8 +192,8 @@ async def check_breaker_and_runbook(page: Page, url: str, stream: Stream) -> Non
     cell = page.locator('[data-destination="crm"] [data-is="breaker"]')
     await expect(cell).to_have_text("closed")
     fields = stream.fields(0, now_us() // 60_000_000)
-    fields |= {event.DESTINATION: b"crm", event.OUTCOME: b"retry", event.REASON: b"timeout"}
-    await stream.write("receipts", 0, [fields | {event.BREAKER: b"open:egest-1"}])
+    fields |= {DESTINATION: b"crm", OUTCOME: b"retry", REASON: b"timeout"}
+    await stream.write("receipts", 0, [fields | {BREAKER: b"open:egest-1"}])
     await expect(cell).to_contain_text("open since 20", timeout=15_000)
     updated = await cell.inner_text()
     assert updated.endswith(", answer timeout")
@@ -296,7 +297,7 @@ async def test_events_are_shown_within_seconds_before_any_minute_has_closed(kafk
 async def test_the_progress_of_a_source_is_shown_with_units_and_updated(kafka: str, page: Page) -> None:
     async with new_stream(kafka) as stream, stream.observing() as (observatory, url):
         minute = now_us() // 60_000_000 - 2
-        rows = [stream.fields(0, minute) | {event.ORIGIN: event.BACKFILL} for _ in range(3)]
+        rows = [stream.fields(0, minute) | {ORIGIN: BACKFILL} for _ in range(3)]
         await stream.write("raw", 0, rows)
         await stream.commit(0)
 
