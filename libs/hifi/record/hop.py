@@ -69,9 +69,11 @@ def hop_header(headers: Sequence[tuple[str, bytes]]) -> bytes:
     Raises:
         NotAnEvent: the second header is another one.
     """
-    if len(headers) < 2 or headers[1][0] != HOP:
-        raise NotAnEvent(f"the second header is not {HOP}")
-    return headers[1][1]
+    if len(headers) > 1:
+        name, header = headers[1]
+        if name == HOP:
+            return header
+    raise NotAnEvent(f"the second header is not {HOP}")
 
 
 def split_hop(header: bytes) -> list[bytes]:

@@ -42,7 +42,6 @@ SEQ_AT: Final = 1 + IDENTITY_FIELDS.index(SEQ)
 ORIGIN_AT: Final = 1 + len(IDENTITY_FIELDS)
 
 _COLON: Final = ord(":")
-_MAX_SEQ: Final = EPOCH_DIGITS + 1 + MAX_DIGITS
 _BACKFILL_ENDING: Final = SEPARATOR + BACKFILL
 _BACKFILL_LENGTH: Final = len(_BACKFILL_ENDING)
 
@@ -129,9 +128,11 @@ def identity_header(headers: Sequence[tuple[str, bytes]]) -> bytes:
     Raises:
         NotAnEvent: the first header is another one.
     """
-    if not headers or headers[0][0] != IDENTITY:
-        raise NotAnEvent(f"the first header is not {IDENTITY}")
-    return headers[0][1]
+    if headers:
+        name, header = headers[0]
+        if name == IDENTITY:
+            return header
+    raise NotAnEvent(f"the first header is not {IDENTITY}")
 
 
 def split_identity(header: bytes) -> list[bytes]:
@@ -143,28 +144,33 @@ def split_identity(header: bytes) -> list[bytes]:
     texts = header.split(SEPARATOR)
     if texts[0] != FORMAT_TEXT:
         raise NotAnEvent(f"the header {IDENTITY} has a format other than {FORMAT}, which this release reads")
-    if len(texts) <= SEQ_AT or not header.isascii() or not _is_well_formed(texts):
-        raise NotAnEvent(f"the header {IDENTITY} is malformed")
-    return texts
+    if len(texts) > SEQ_AT:
+        seq = texts[SEQ_AT]
+        if (
+            len(seq) > EPOCH_DIGITS
+            and seq[EPOCH_DIGITS] == _COLON
+            and _are_numbers(texts, seq[EPOCH_DIGITS + 1 :])
+            and header.isascii()
+        ):
+            return texts
+    raise NotAnEvent(f"the header {IDENTITY} is malformed")
 
 
-def _is_well_formed(texts: list[bytes]) -> bool:
-    """Whether the fields are numbers where they have to be; one look at the joined digits is faster than at each."""
+def _are_numbers(texts: list[bytes], sequence: bytes) -> bool:
+    """Whether all fields are whole numbers that have to be; one look at the joined digits is faster than at each."""
     revision, barrier, accepted, minute = (
         texts[REVISION_AT],
         texts[BARRIER_AT],
         texts[ACCEPTED_AT],
         texts[MINUTE_AT],
     )
-    seq = texts[SEQ_AT]
     return (
         0 < len(revision) <= MAX_DIGITS
         and 0 < len(barrier) <= MAX_DIGITS
         and 0 < len(accepted) <= MAX_DIGITS
         and 0 < len(minute) <= MAX_DIGITS
-        and EPOCH_DIGITS + 1 < len(seq) <= _MAX_SEQ
-        and seq[EPOCH_DIGITS] == _COLON
-        and b"".join([revision, barrier, accepted, minute, seq[EPOCH_DIGITS + 1 :]]).isdigit()
+        and 0 < len(sequence) <= MAX_DIGITS
+        and b"".join([revision, barrier, accepted, minute, sequence]).isdigit()
     )
 
 
@@ -205,7 +211,7 @@ class IdentityReader:
     """Reads the headers of many records in a row, of which most differ from the one before only in the sequence.
 
     Attributes:
-        texts: see `split_identity`; their sequence may be that of an earlier header.
+        texts: the version and the fields in order, as `split_identity` gives them, but for `SEQ`: see the next two.
         epoch: as 16 hex digits.
         sequence: of the event in its epoch.
         accepted_us: microseconds since 1970 UTC.
@@ -240,11 +246,27 @@ class IdentityReader:
                 self.sequence = int(sequence)
                 return False
         self._stem = b""
+        texts = stem.split(SEPARATOR)
+        if (
+            len(texts) == ORIGIN_AT
+            and texts[0] == FORMAT_TEXT
+            and len(texts[SEQ_AT]) == EPOCH_DIGITS
+            and _are_numbers(texts, sequence)
+            and header.isascii()
+        ):
+            self.texts, self.epoch, self.sequence = texts, texts[SEQ_AT], int(sequence)
+            self.backfill = False
+            self._stem = stem
+        else:
+            self._read_odd(header, stem)
+        self.accepted_us = int(self.texts[ACCEPTED_AT])
+        return True
+
+    def _read_odd(self, header: bytes, stem: bytes) -> None:
+        """Read a header that has more fields, or is malformed."""
         self.texts = texts = split_identity(header)
         seq = texts[SEQ_AT]
         self.epoch, self.sequence = seq[:EPOCH_DIGITS], int(seq[EPOCH_DIGITS + 1 :])
-        self.accepted_us = int(texts[ACCEPTED_AT])
         self.backfill = len(texts) > ORIGIN_AT and texts[ORIGIN_AT] == BACKFILL
         if len(texts) == ORIGIN_AT + self.backfill:  # in an appended field, the last colon may be another one
             self._stem = stem
-        return True

@@ -133,9 +133,10 @@ def split_receipt(headers: Sequence[tuple[str, bytes]]) -> list[bytes]:
     Raises:
         NotAnEvent: the third header is another one.
     """
-    if len(headers) < 3 or headers[2][0] != RECEIPT:
+    name, header = headers[2] if len(headers) > 2 else ("", b"")
+    if name != RECEIPT:
         raise NotAnEvent(f"the third header is not {RECEIPT}")
-    texts = headers[2][1].split(SEPARATOR)
+    texts = header.split(SEPARATOR)
     if len(texts) < _FIELD_COUNT:
         texts += [b""] * (_FIELD_COUNT - len(texts))
     return texts

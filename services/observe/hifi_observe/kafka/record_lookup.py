@@ -14,7 +14,7 @@ from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
 from hifi.record.headers import ATTEMPT, DESTINATION, DETAIL, PIPE, POINTER, REASON, REPLAY, SERVICE
-from hifi.record.identity import identity
+from hifi.record.identity import IdentityReader
 from hifi.runtime.errors import Misconfigured, NotAnEvent, Overloaded, Retryable
 
 _RECORDS: Final = 500_000
@@ -68,12 +68,13 @@ async def ce_ids(
                 continue
             tp = TopicPartition(topics.raw, partition)
             async with contextlib.aclosing(reader.span(tp, span[0], span[1] + 1)) as records:
+                identity = IdentityReader()
                 async for record in records:
                     try:
-                        epoch, _, sequence = identity(record.headers).seq.partition(b":")
+                        identity.read(record.headers)
                     except NotAnEvent:
                         continue
-                    event_id = (epoch.decode("ascii", "replace"), int(sequence))
+                    event_id = (identity.epoch.decode("ascii"), identity.sequence)
                     if event_id in ids:
                         found[event_id] = dict(record.headers).get("ce_id", b"").decode("utf-8", "replace")
                         if ids <= found.keys():
