@@ -34,7 +34,9 @@ ARG REQUESTS_CA_BUNDLE
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 COPY requirements/infra.lock /build/
 RUN pip install --quiet --only-binary :all: --require-hashes -r /build/infra.lock
-COPY libs/hifi/__init__.py libs/hifi/errors.py libs/hifi/jars.py libs/hifi/jars.lock /build/hifi/
+COPY libs/hifi/__init__.py /build/hifi/
+COPY libs/hifi/runtime/__init__.py libs/hifi/runtime/errors.py /build/hifi/runtime/
+COPY libs/hifi/spark/__init__.py libs/hifi/spark/jars.py libs/hifi/spark/jars.lock /build/hifi/spark/
 COPY infra/hifi_infra/__init__.py /build/hifi_infra/
 COPY infra/hifi_infra/java/__init__.py infra/hifi_infra/java/jars.py /build/hifi_infra/java/
 COPY infra/docker/copy_jars.py /build/

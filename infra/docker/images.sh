@@ -87,7 +87,7 @@ choose_haproxy() {
 
 # A service imports everything it may need at run time, so that a missing dependency is found here and not by a start.
 IMPORT_ALL='import importlib, os, pkgutil, sys
-from hifi.compiled.import_hook import in_use
+from hifi.runtime.compiled.import_hook import in_use
 package = importlib.import_module(sys.argv[1])
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
     importlib.import_module(module.name)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-LOG4J: Final = "hifi/sql/log4j2.properties"
+LOG4J: Final = "hifi/spark/log4j2.properties"
 SCALA: Final = "2.13"
 SCRATCH: Final = "/tmp"  # noqa: S108 - the container's own
 
