@@ -102,7 +102,8 @@ def shell(tmp_path):
             process.kill()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+# Faster than the quickstart: the README, and tests/cli/commands, which use the same commands.
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/quickstart.md", marks=pytest.mark.more)])
 def test_every_command_of_the_page_works(page, shell):
     makefile = (ROOT / "Makefile").read_text()
     for line in commands(page):

@@ -139,6 +139,7 @@ def test_sql_is_checked_by_spark_with_its_line(pipes):
     assert "amount, country" in output, "it says which fields there are"
 
 
+@pytest.mark.more  # faster: test_a_function_is_refused_with_the_real_time_trigger
 def test_a_udf_needs_the_micro_batch_trigger(pipes):
     udf = "  udf: {function: 'score:run', args: [amount], returns: {score: double}}\ndestinations:"
     folder = pipes(GOOD.replace("destinations:", udf), score__py="def run(frame):\n    return frame\n")

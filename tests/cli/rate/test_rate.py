@@ -264,6 +264,8 @@ def folders():
     return set(Path(tempfile.gettempdir()).glob("hifi-rate-*"))
 
 
+# Faster: the tests above evaluate a rating; test_every_flight_arrives_exactly_as_declared measures a mesh
+@pytest.mark.more
 @pytest.mark.timeout(400)
 def test_a_mesh_is_rated(start_hifi, tmp_path):
     before = folders()

@@ -19,6 +19,8 @@ from hifi_infra.kafka.credentials import ADMIN, ClusterCredentials
 REPLICAS = {"min.insync.replicas": "2"}
 
 
+# Faster: test_three_brokers_accept_with_one_dead_refuse_with_two_and_lose_nothing and the tests below
+@pytest.mark.more
 @pytest.mark.timeout(240)
 async def test_three_secured_brokers_replicate_and_come_back_with_the_same_credentials(
     tmp_path: Path,

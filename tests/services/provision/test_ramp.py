@@ -79,10 +79,11 @@ def test_a_revision_that_is_no_worse_passes_all_phases_and_is_promoted() -> None
     assert decision.reason.startswith("no worse than revision 3 in ")
 
 
-def test_of_50_equal_revisions_at_most_one_is_rolled_back() -> None:
-    ended = [Pipe(seed=seed, events_per_s=100).run().move for seed in range(50)]
+@pytest.mark.parametrize("count", [12, pytest.param(50, marks=pytest.mark.more)])
+def test_of_50_equal_revisions_at_most_one_is_rolled_back(count: int) -> None:
+    ended = [Pipe(seed=seed, events_per_s=100).run().move for seed in range(count)]
     assert ended.count(Move.ROLL_BACK) <= 1
-    assert ended.count(Move.PROMOTE) >= 49
+    assert ended.count(Move.PROMOTE) >= count - 1
 
 
 def test_two_percent_more_dead_letters_go_back_within_2000_events_in_19_of_20_runs() -> None:

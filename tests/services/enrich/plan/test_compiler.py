@@ -10,7 +10,8 @@ from hifi.spark.row_query import Steps
 from hifi_enrich.plan.compiler import PipeCompiler
 
 
-def test_each_of_hundreds_of_pipes_uses_its_own_expressions(bench: SparkBench) -> None:
+@pytest.mark.parametrize("count", [80, pytest.param(300, marks=pytest.mark.more)])
+def test_each_of_hundreds_of_pipes_uses_its_own_expressions(bench: SparkBench, count: int) -> None:
     pipes = [
         make_pipe(
             f"p{number}",
@@ -18,10 +19,10 @@ def test_each_of_hundreds_of_pipes_uses_its_own_expressions(bench: SparkBench) -
             fields={"n": "int"},
             derive={f"f{number}": f"n + {number}"},
         )
-        for number in range(300)
+        for number in range(count)
     ]
     plan = bench.plan(pipes)
-    numbers = [299, 0, 150, 77]
+    numbers = [count - 1, 0, count // 2, 77]
     written = bench.run(plan, [(b"k", b'{"n":100}', 0, make_headers(f"p{number}")) for number in numbers])
     assert [one.value and json.loads(one.value) for one in written] == [
         {"n": 100, f"f{number}": 100 + number} if number < 100 else None for number in numbers
@@ -40,15 +41,18 @@ def test_a_broken_pipe_makes_dead_letters_with_the_reason_and_affects_no_other_p
     assert good.reason is None
 
 
-def test_a_pipe_may_have_hundreds_of_fields_and_long_chains_of_derived_ones(bench: SparkBench) -> None:
-    fields = {f"f{number}": "int" for number in range(300)}
-    derive = {f"wide{number}": f"f{number} * 2" for number in range(150)}
-    derive |= {"d0": "f299"} | {f"d{number}": f"d{number - 1} + 1" for number in range(1, 50)}
-    data = {f"f{number}": number for number in range(300)}
+@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.more)])
+def test_a_pipe_may_have_hundreds_of_fields_and_long_chains_of_derived_ones(
+    bench: SparkBench, count: int
+) -> None:
+    fields = {f"f{number}": "int" for number in range(count)}
+    derive = {f"wide{number}": f"f{number} * 2" for number in range(count // 2)}
+    derive |= {"d0": f"f{count - 1}"} | {f"d{number}": f"d{number - 1} + 1" for number in range(1, 50)}
+    data = {f"f{number}": number for number in range(count)}
     written = bench.value(make_pipe(fields=fields, derive=derive), json.dumps(data).encode())
     assert written.value is not None
-    added = {f"wide{number}": number * 2 for number in range(150)} | {
-        f"d{number}": 299 + number for number in range(50)
+    added = {f"wide{number}": number * 2 for number in range(count // 2)} | {
+        f"d{number}": count - 1 + number for number in range(50)
     }
     assert json.loads(written.value) == data | added
 
