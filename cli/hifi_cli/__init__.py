@@ -1,1 +1,1 @@
-"""The hifi command."""
+"""The command `hifi`: entry point, options, errors, interrupts."""

@@ -1,1 +1,1 @@
-"""What a mesh runs on: jars, Kafka brokers, and a supervisor for the processes of one machine."""
+"""Setup shared by the packages below: ports, Debian packages, vulnerability audit."""

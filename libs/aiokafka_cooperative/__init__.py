@@ -1,4 +1,4 @@
-"""Cooperative rebalancing (KIP-429) for aiokafka: see README.md beside this file."""
+"""Cooperative rebalancing (KIP-429) for aiokafka; see README.md beside this file."""
 
 from aiokafka_cooperative.compatibility import IncompatibleAiokafkaError, check_compatibility
 from aiokafka_cooperative.consumer import CooperativeConsumer

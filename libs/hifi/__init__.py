@@ -1,1 +1,1 @@
-"""What every hifi service shares. Read event.py, topics.py and errors.py first."""
+"""What the services share: one package for each subject, each importing only those below it."""

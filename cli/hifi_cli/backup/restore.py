@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from hifi.control.principals.audit import AuditEntry, AuditOutcome
+from hifi.delivery.several_logs import refused_destinations, require_fit_for_colours
 from hifi.kafka.clients import close
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import ControlTopics, Topics
@@ -32,6 +33,7 @@ from hifi_cli.backup.state import (
     check,
     control_topics,
     declared_numbers,
+    pipes_of,
     stream_topics,
 )
 from hifi_cli.backup.state_reader import read_state
@@ -48,6 +50,7 @@ async def restore(
     entry: AuditEntry,
     *,
     force: bool,
+    fresh_destinations: bool,
 ) -> dict[str, int]:
     """Write the state of a backup; everything is checked before the first record is written.
 
@@ -62,12 +65,14 @@ async def restore(
         entry: for the audit: who restores what.
         force: whether the stream may contain something. The backup's pipes, releases and principals then replace
             those with the same name; others stay.
+        fresh_destinations: whether the destinations of the pipes are known to hold nothing of the stream's old log.
 
     Returns:
         Topic to the number of records written.
 
     Raises:
-        Misconfigured: the backup or the stream is not fit for it; nothing was written.
+        Misconfigured: the backup or the stream is not fit for it, or a destination would lose events; nothing was
+            written.
         Retryable: Kafka did not acknowledge everything; the text says what was written.
     """
     check(state)
@@ -86,6 +91,7 @@ async def restore(
     if state.partitions != present.partitions:
         state = state.without_source_positions()
     published = await read_registry(bootstrap, topics)
+    _require_destinations(state, published, fresh=fresh_destinations)
     written = await _write_stream(state, bootstrap, topics, published)
     if control is None:
         return written
@@ -95,6 +101,21 @@ async def restore(
         raise Retryable(
             f"{error}. The pipes were restored, the control plane was not: repeat it with --force"
         ) from error
+
+
+def _require_destinations(state: State, published: RegistrySnapshot, *, fresh: bool) -> None:
+    pipes = pipes_of(state)
+    if published.coloured:
+        require_fit_for_colours(pipes)
+    lines = sorted(set(refused_destinations(pipes)))
+    if lines and not fresh:
+        raise Misconfigured(
+            "nothing was restored: the offsets of a new stream begin at 0 again, and these destinations would take its "
+            "events for copies of those that the old stream wrote, and lose them:\n  "
+            + "\n  ".join(lines)
+            + "\nEmpty or rename the tables, folders, topics and positions topics that they wrote, then restore with "
+            "--fresh-destinations"
+        )
 
 
 async def _write_stream(

@@ -14,6 +14,7 @@ from hifi.control.principals.audit import Audit
 from hifi.control.principals.principal import Principals
 from hifi.control.releases import deployment, desired_release
 from hifi.kafka.topics import ControlTopics, Topics
+from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRecord, RevisionBody, read_key, revision_key
 from hifi.record.event import Record
 from hifi.runtime.errors import Misconfigured
@@ -138,6 +139,19 @@ def declared_numbers(state: State) -> dict[str, int]:
         ):  # a pipe that this release cannot read has a number all the same
             declared.take(one.key.encode(), orjson.dumps(one.value), one.offset)
     return {one.key: declared.number(one.key) for one in state.of(DECLARED)}
+
+
+def pipes_of(state: State) -> list[Pipe]:
+    """The pipes that a restore brings into force, at once or in a rollout; `check` has passed."""
+    records = state.of(PIPES)
+    in_force = [one for one in records if read_key(one.key.encode())[1] is None]
+    pipes = [PipeRecord.model_validate(one.value).pipe for one in in_force]
+    pipes += [RevisionBody.model_validate(one.value).pipe for one in records if one not in in_force]
+    declared = Declarations()
+    for one in state.of(DECLARED):
+        with contextlib.suppress(ValueError):
+            declared.take(one.key.encode(), orjson.dumps(one.value), one.offset)
+    return pipes + [one.pipe for one in declared.newest.values() if one.pipe is not None]
 
 
 def check(state: State) -> None:

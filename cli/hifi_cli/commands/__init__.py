@@ -1,1 +1,1 @@
-"""One module for each command of `hifi`."""
+"""The commands of `hifi`, one module each."""

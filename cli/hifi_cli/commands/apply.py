@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from hifi.control.declaration import Declaration
+from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
 from hifi.pipe.revision import WHOLE
@@ -138,6 +139,8 @@ async def _declare(
     target: Target, control: ControlPlane, pipes: list[Pipe], *, delete_missing: bool
 ) -> Mapping[str, str]:
     """Declare what differs from the newest declaration, or without one from what is in force."""
+    if (await read_registry(target.kafka, target.topics)).coloured:
+        require_fit_for_colours(pipes)
     before, declared = await declared_pipes(target)
     wanted = wanted_pipes(pipes, before, delete_missing=delete_missing)
     changed = {name: pipe for name, pipe in wanted.items() if name not in before or before[name] != pipe}

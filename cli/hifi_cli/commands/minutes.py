@@ -62,7 +62,8 @@ def minutes(
 ) -> None:
     """Show what happened to the events of a pipe, minute by minute.
 
-    Times are UTC. The state of a minute is `up`, `down` (with the causes),
+    The first minute is the one in which the pipe was declared. Times are UTC.
+    The state of a minute is `up`, `down` (with the causes),
     `unknown`, or `provisional` until it is closed, about five minutes after its
     end. With --json, only closed minutes are printed. With --colours a minute
     is that of both colours and of the front, and is `incomplete` while not all
@@ -75,31 +76,31 @@ def minutes(
       hifi minutes flights --colours
     """
     if colours or has_colours(data, url):
-        found = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/colours?last={last}")
+        body = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/colours?last={last}")
         if as_json:
-            print_json(found)
+            print_json(body)
         else:
-            _print_colours(found, wide=wide)
+            _print_colours(body, wide=wide)
         return
     body = get_json(observe_url(data, url), f"/api/v1/pipes/{quote(pipe)}/minutes?last={last}")
     if as_json:
         print_json(body["minutes"])
     elif not (rows := body["minutes"] + _open_minutes(body, last)):
-        console.print(f"{pipe} had no events in the last {last} minutes.", highlight=False)
+        console.print(f"{pipe} has no minutes among the last {last}.", highlight=False)
     else:
         print_table(minutes_table(rows, wide=wide), console)
 
 
-def _print_colours(found: dict[str, Any], *, wide: bool) -> None:
-    away = [one["away"] for one in (*found["colours"], {"away": found["front_away"]}) if one["away"]]
-    for reason in away:
+def _print_colours(body: dict[str, Any], *, wide: bool) -> None:
+    reasons = [*(colour["away"] for colour in body["colours"]), body["front_away"]]
+    for reason in filter(None, reasons):
         console.print(f"[yellow]{escape(reason)}[/]", highlight=False, soft_wrap=True)
-    if found["minutes"]:
-        names = [one["colour"] for one in found["colours"]]
-        print_table(minutes_table(found["minutes"], wide=wide, colours=names), console)
+    if body["minutes"]:
+        names = [colour["colour"] for colour in body["colours"]]
+        print_table(minutes_table(body["minutes"], wide=wide, colours=names), console)
     console.print(
-        f"{found['down_minutes']} minutes down, {found['incomplete_minutes']} incomplete, of "
-        f"{len(found['minutes'])} closed minutes.",
+        f"{body['down_minutes']} minutes down, {body['incomplete_minutes']} incomplete, of "
+        f"{len(body['minutes'])} closed minutes.",
         highlight=False,
     )
 
@@ -118,25 +119,25 @@ def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False, colours: Se
         columns += [(f"{name}\n{title}", cell) for title, cell in cells]
     if colours:
         columns.append(("refused\nby front", lambda row: count((row["front"] or {}).get("failed"))))
-    made = table("=minute\nUTC", "state", *(f">{name}" for name, _ in columns))
+    printed = table("=minute\nUTC", "state", *(f">{name}" for name, _ in columns))
     for row in rows:
         colour = _COLOURS.get(row["state"], "yellow")
         missing = f"incomplete: {', '.join(row['missing'])}" if row.get("missing") else ""
         causes = ", ".join(filter(None, (*row["causes"], missing)))
-        made.add_row(
+        printed.add_row(
             minute_utc(row["minute"]),
             f"[{colour}]{row['state']}[/] {causes}".rstrip(),
             *(cell(row) for _, cell in columns),
         )
-    return made
+    return printed
 
 
 def _colour_cells(name: str) -> Sequence[tuple[str, _Cell]]:
     """Heading and cell of one colour's columns; all but the first are shown in a wide table only."""
 
     def share(row: dict[str, Any]) -> str:
-        found = row["colours"].get(name, {}).get("share")
-        return "-" if found is None else f"{100 * found:.1f} %"
+        part = row["colours"].get(name, {}).get("share")
+        return "-" if part is None else f"{100 * part:.1f} %"
 
     return (
         ("share", share),

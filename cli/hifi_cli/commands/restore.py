@@ -35,11 +35,21 @@ async def restore(
             "those with the same name; others stay.",
         ),
     ] = False,
+    fresh_destinations: Annotated[
+        bool,
+        typer.Option(
+            "--fresh-destinations",
+            help="What the destinations of other kinds than http wrote for the old stream was emptied or renamed. "
+            "Without it pipes with such destinations are refused: they would take new events for copies.",
+        ),
+    ] = False,
 ) -> None:
     """Write a backup into a new stream and its control plane.
 
     The whole backup is checked before the first record is written. Rollouts
     go on with the share that they had. Principals use the tokens that they had.
+    The offsets of the new stream begin at 0 again, so destinations that know an
+    event by its offset must be empty: say so with --fresh-destinations.
 
     Examples:
       hifi up --control &
@@ -51,7 +61,15 @@ async def restore(
         raise Misconfigured(f"{file} cannot be read: {error.strerror}") from None
     target = kafka_target(data, kafka, stream)
     entry = AuditEntry(author(), "restore", f"stream/{target.topics.stream}", now_us())
-    written = await restore_state(state, target.kafka, target.topics, control_of(target), entry, force=force)
+    written = await restore_state(
+        state,
+        target.kafka,
+        target.topics,
+        control_of(target),
+        entry,
+        force=force,
+        fresh_destinations=fresh_destinations,
+    )
     print_counts(written)
     made = datetime.fromtimestamp(state.at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     console.print(f"Restored the stream {target.topics.stream} as it was at {made}.", highlight=False)

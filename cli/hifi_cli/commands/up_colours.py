@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.commands.check import load_checked_pipes
 from hifi_cli.display.console import console
@@ -41,12 +42,14 @@ def up_colours(
     """Run two colours until Ctrl-C, with a front on each port.
 
     Raises:
-        HifiError: as `ColouredStream.start` and `wait_ready`.
+        HifiError: as `ColouredStream.start` and `wait_ready`, or a pipe has a destination that would lose events.
     """
+    if pipes:
+        require_fit_for_colours(
+            load_checked_pipes(pipes, options.trigger, quick=False, passed=data / "checked")
+        )
     ensure_haproxy()
     read_scale(options.scale)
-    if pipes:
-        load_checked_pipes(pipes, options.trigger, quick=False, passed=data / "checked")
     command = mesh_command(stream, pipes, options)
     plan = ColouredPlan(data, stream, ports, command, options.trigger, split_above)
     log_to(data / "logs" / "colours.log")

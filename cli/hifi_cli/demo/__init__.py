@@ -1,1 +1,1 @@
-"""`hifi demo`: send real flights through a complete mesh and verify every delivery outside of hifi."""
+"""`hifi demo`: real flights through a mesh, with every delivery verified."""

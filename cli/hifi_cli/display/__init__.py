@@ -1,1 +1,1 @@
-"""Output for people: console, tables, units and the live view."""
+"""Output for people: tables, units, live view."""

@@ -1,1 +1,1 @@
-"""The state of a running mesh: its address, consumer backlog, metrics and observe's API."""
+"""Finds the running mesh, and asks its services and observe."""

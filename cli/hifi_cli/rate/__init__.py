@@ -1,1 +1,1 @@
-"""`hifi rate`: find the event rate that a mesh on this machine can sustain."""
+"""`hifi rate`: the highest rate that a mesh sustains."""

@@ -1,1 +1,1 @@
-"""Reference pages, generated from the models that they describe: `python -m hifi_cli.reference docs`."""
+"""Generates reference pages and tables: `python -m hifi_cli.reference docs`."""

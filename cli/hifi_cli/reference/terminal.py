@@ -66,15 +66,15 @@ class Recording:
 
 def main() -> None:
     """Record both sessions, or the one named, into the folder given as the first argument."""
-    folder, wanted = Path(sys.argv[1]), sys.argv[2:] or ["mesh", "demo"]
+    folder, sessions = Path(sys.argv[1]), sys.argv[2:] or ["mesh", "demo"]
     if taken := [port for port in PORTS if not is_free(port)]:
         sys.exit(f"these ports are in use: {taken}")
-    if "mesh" in wanted:
+    if "mesh" in sessions:
         with tempfile.TemporaryDirectory(prefix="hifi-recording-") as data:
             session = Recording()
             _record_mesh(session, Path(data))
             session.save(folder / "terminal.svg", "hifi")
-    if "demo" in wanted:
+    if "demo" in sessions:
         session = Recording()
         options = ("demo", "--rate", "200", "--for", "20")
         session.command(f"hifi {' '.join(options)}", _output(*options, stderr=subprocess.DEVNULL))

@@ -1,1 +1,1 @@
-"""Send the events of a file to ingest."""
+"""Sends the events of a file to ingest."""

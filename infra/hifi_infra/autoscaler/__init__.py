@@ -1,1 +1,1 @@
-"""Grows and shrinks the services of a mesh with their CPU use and consumer lag."""
+"""Number of instances, by CPU, backlog and lane occupancy."""

@@ -1,1 +1,1 @@
-"""Two colours of one stream on this machine, and the front that divides requests between them."""
+"""Two colours of a stream, the front before them, and shifts between them."""

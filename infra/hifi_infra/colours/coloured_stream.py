@@ -196,7 +196,7 @@ class ColouredStream:
                     **plan.env,
                     "HIFI_OBSERVE_COLOURS": plan.control.control,
                     "HIFI_COLLECT_COLOURS": plan.control.control,
-                    "HIFI_COLLECT_COLOUR": name,
+                    "HIFI_COLOUR": name,
                 },
                 plan.data / "logs" / f"{name}.log",
             )

@@ -15,8 +15,8 @@ from hifi_infra.mesh.release import require_mesh_release
 _PREFIX: Final = "HIFI_"
 _OWN: Final = frozenset(
     {
-        "HIFI_COLLECT_COLOUR",
         "HIFI_COLLECT_COLOURS",
+        "HIFI_COLOUR",
         "HIFI_CONTROL",
         "HIFI_CONTROL_KAFKA",
         "HIFI_DATA",

@@ -15,6 +15,7 @@ from hifi.control.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.control.permission import Permission, permission
 from hifi.control.steps import StepRight
 from hifi.control.verdict import Condition, Verdicts, decode
+from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.pipe.registry import read_registry
@@ -25,6 +26,7 @@ from hifi_infra.colours.colour_mesh import colour_topics
 from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.colours.places import ColourPlaces, wait_until_ready
 from hifi_infra.kafka.backlog import read_backlog
+from hifi_infra.kafka.stream_setup import in_force
 
 ACTOR: Final = "colours"
 _STEP_S: Final = 60
@@ -188,10 +190,12 @@ class Switch:
             The folder with its old stream, where another number of partitions needed a new one.
 
         Raises:
-            HifiError: it is not ready in time, the step is refused, or the setup cannot be.
+            HifiError: it is not ready in time, the step is refused, the setup cannot be, or a pipe has a destination
+                that would lose events.
         """
         aside: list[Path] = []
         found = await self.colours()
+        await self._require_fit_pipes()
         if change:
             self.places.check(change)
             setup = change.of(found.colours[name].setup)
@@ -286,6 +290,12 @@ class Switch:
                 pipes = (await read_registry(kafka, self.topics)).pipes
                 found |= {pipe for pipe, one in pipes.items() if one.rollout is not None}
         return sorted(found)
+
+    async def _require_fit_pipes(self) -> None:
+        """Refuse to go on with pipes that would lose events of one colour, in a colour that runs."""
+        for name in NAMES:
+            if kafka := await self.places.kafka(name):
+                require_fit_for_colours(in_force(await read_registry(kafka, self.topics)))
 
     async def _verdicts(self, name: str) -> Verdicts:
         verdicts = Verdicts()

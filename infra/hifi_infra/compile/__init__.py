@@ -1,1 +1,1 @@
-"""Compilation of the pure, typed modules with mypyc."""
+"""Compiles typed modules with mypyc."""

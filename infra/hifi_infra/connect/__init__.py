@@ -1,1 +1,1 @@
-"""Kafka Connect with Debezium, for the changes of databases."""
+"""Kafka Connect with Debezium as a child process."""

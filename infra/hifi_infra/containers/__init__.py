@@ -1,1 +1,1 @@
-"""The executor of a mesh in containers: containers of a Compose project, releases as image tags."""
+"""The mesh in Docker Compose: its executor, and two colours."""

@@ -1,1 +1,1 @@
-"""Java for Kafka and Spark: finding or installing it, the locked jars, and the command line of Kafka's programs."""
+"""Finds Java, downloads jars, and builds command lines of JVMs."""

@@ -1,1 +1,1 @@
-"""Kafka on this machine: brokers, their KRaft settings, and the topics and pipes of a stream."""
+"""Brokers on this machine, certificates, users, topics, backlog."""

@@ -78,7 +78,12 @@ async def set_up(settings: SetupSettings) -> None:
     if settings.credentials_folder is not None:
         await _users(settings.kafka, topics, control, ClusterCredentials(settings.credentials_folder))
     partitions = await prepare(
-        settings.kafka, topics, settings.partitions, control, create=settings.create_topics
+        settings.kafka,
+        topics,
+        settings.partitions,
+        control,
+        create=settings.create_topics,
+        coloured=bool(settings.colour),
     )
     logger.info("stream-ready", stream=settings.stream, partitions=partitions)
     if control is not None:

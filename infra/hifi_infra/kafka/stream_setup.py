@@ -8,6 +8,7 @@ from typing import Final
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.admin import create_topics, partition_counts
 from hifi.kafka.security import client_options
 from hifi.kafka.topics import ControlTopics, Topics
@@ -31,6 +32,7 @@ async def prepare(
     control: ControlTopics | None = None,
     *,
     create: bool = True,
+    coloured: bool = False,
 ) -> int:
     """Create missing topics and the stream's record; repeating it changes nothing.
 
@@ -40,12 +42,14 @@ async def prepare(
         partitions: of each event topic; None: as many as the stream has, else four.
         control: topics of the control plane, too; None: there is none.
         create: False: only check that the topics exist as they must be.
+        coloured: the stream is one of two colours; its record says so from then on.
 
     Returns:
         The stream's partition count.
 
     Raises:
-        Misconfigured: Kafka does not answer, or the stream has another count.
+        Misconfigured: Kafka does not answer, the stream has another count, or it is coloured and has a pipe that would
+            lose events.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -55,8 +59,11 @@ async def prepare(
             await create_topics(bootstrap, topics, partitions=count, replication=copies, create=create)
             if control is not None:
                 await create_topics(bootstrap, control, partitions=1, replication=copies, create=create)
-            if (await read_registry(bootstrap, topics)).partitions is None:
-                await publish(bootstrap, topics, [stream_record(count)])
+            published = await read_registry(bootstrap, topics)
+            if coloured:
+                require_fit_for_colours(in_force(published))
+            if published.partitions is None or (coloured and not published.coloured):
+                await publish(bootstrap, topics, [stream_record(count, coloured=coloured)])
             return count
     except (TimeoutError, KafkaError, OSError, Retryable) as error:
         why = f": {error}" if str(error) else ""
@@ -90,10 +97,12 @@ async def put_in_force(
 
     Raises:
         Misconfigured: a pipe names a secret or a file that it may not name, the key of a new mask cannot be read, a
-            rollout of another declaration runs, or Kafka does not answer.
+            destination would lose events of a colour, a rollout of another declaration runs, or Kafka does not answer.
     """
     require_allowed(pipes)
     published = await read_registry(bootstrap, topics)
+    if published.coloured:
+        require_fit_for_colours(pipes)
     require_mask_keys(pipes, {name: known.pipe for name, known in published.pipes.items()}, variables)
     outcome = compare(published, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}
@@ -107,6 +116,14 @@ async def put_in_force(
     if records:
         await publish(bootstrap, topics, records)
     return outcome
+
+
+def in_force(published: RegistrySnapshot) -> list[Pipe]:
+    """The pipes in force, and those of rollouts that run."""
+    versions = published.pipes.values()
+    return [known.pipe for known in versions] + [
+        known.rollout.next.pipe for known in versions if known.rollout
+    ]
 
 
 def _with_share(published: RegistrySnapshot, name: str, pipes: Mapping[str, Pipe], change: str) -> str:

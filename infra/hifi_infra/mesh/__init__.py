@@ -1,1 +1,1 @@
-"""A whole mesh on one machine: its plan, its services and brokers, and their supervision."""
+"""`hifi up`: plans, starts and restarts all processes of a mesh."""

@@ -278,6 +278,8 @@ class Mesh:
         self.phase = "creating the stream's topics"
         preparing = asyncio.create_task(self._prepare_stream())
         try:
+            if load(StreamSettings).colour:  # no service may see pipes that a colour is refused for
+                await preparing
             await self.fleet.start(*FLOW)
             self._write_state()
             self.partitions = await preparing
@@ -308,9 +310,15 @@ class Mesh:
         self._write_state()
 
     async def _prepare_stream(self) -> int:
-        create = self.cluster is not None or load(StreamSettings).create_topics
-        control = self.plan.control_topics
-        return await prepare(self.bootstrap, self.topics, self.plan.partitions, control, create=create)
+        settings = load(StreamSettings)
+        return await prepare(
+            self.bootstrap,
+            self.topics,
+            self.plan.partitions,
+            self.plan.control_topics,
+            create=self.cluster is not None or settings.create_topics,
+            coloured=bool(settings.colour),
+        )
 
     async def _probe_often(self) -> None:
         """Probe all instances again and again, for `ready` and for `mesh.json`."""

@@ -1,1 +1,1 @@
-"""PostgreSQL servers for demonstrations and tests."""
+"""PostgreSQL servers for demos and tests."""

@@ -1,1 +1,1 @@
-"""Child processes: start and stop them, and end them when the process that started them ends."""
+"""Child processes that end with their parent."""

@@ -1,1 +1,1 @@
-"""Avro: Confluent's wire format, schemas, values as JSON, and a client of schema registries."""
+"""Avro schemas and values, JSON Schema to Avro, and the client of schema registries."""

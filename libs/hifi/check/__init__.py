@@ -1,1 +1,1 @@
-"""Everything that `hifi check` checks."""
+"""`hifi check`: every check of a pipe, Spark SQL included."""

@@ -94,7 +94,7 @@ def _check_functions(one: LoadedPipe, folders: Sequence[Path]) -> Iterator[PipeP
 
 
 def _check_limits(one: LoadedPipe) -> Iterator[PipeProblem]:
-    """Secrets and lookup files must be allowed."""
+    """Secrets, lookup files and settings of catalogs must be allowed."""
     for path, reason in refusals(one.pipe, pipe_limits()):
         yield one.problem(path, reason)
 

@@ -1,1 +1,1 @@
-"""Records and rules that the services of the control plane share."""
+"""Records and rules of the control plane: steps, verdicts, declarations, permissions."""

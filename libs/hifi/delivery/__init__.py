@@ -1,1 +1,1 @@
-"""Deliveries to destinations: kinds and states of destinations, requests, dead letters, ack reports and stage lag."""
+"""Kinds and states of destinations, requests, ack reports, lag of the stages."""

@@ -42,13 +42,12 @@ class IcebergSettings(StrictModel):
     )
     catalog: Annotated[str, StringConstraints(pattern=r"^(https?|sqlite)://.+")] | None = Field(
         None,
-        description="URL of a REST catalog (required with S3), or `sqlite:///FILE`; default: `catalog.db` in the "
-        "warehouse.",
+        description="URL of a REST catalog (required with S3), or `sqlite:////FOLDER/FILE` in the warehouse folder; "
+        "default: `catalog.db` there.",
     )
     properties: dict[str, str | Secret] = Field(
         default={},
-        description="Further properties of catalog and files, as pyiceberg names them, such as `token` or "
-        "`s3.secret-access-key`.",
+        description="[Properties](destinations.md#properties-of-a-catalog) of catalog and files, such as `token`.",
     )
     mode: Literal["append", "upsert"] = Field("append", description="A row for each event, or for each key.")
     key: list[Column] = Field(default=[], description="With `upsert`: columns that identify a row.")

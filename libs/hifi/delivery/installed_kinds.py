@@ -35,20 +35,20 @@ def installed_kind(name: str) -> DestinationKind[Any]:
     Raises:
         Misconfigured: no package provides it, several do, or it cannot be loaded.
     """
-    found = entry_points(group=GROUP, name=name)
-    if not found:
-        known = sorted({"http", *entry_points(group=GROUP).names})
+    providers = entry_points(group=GROUP, name=name)
+    if not providers:
+        installed = sorted({"http", *entry_points(group=GROUP).names})
         raise Misconfigured(
-            f"the kind {name!r} is not installed; installed here: {', '.join(known)}. Install the package that "
+            f"the kind {name!r} is not installed; installed here: {', '.join(installed)}. Install the package that "
             f"provides it (entry-point group {GROUP}) beside egest and beside the command hifi"
         )
-    values = sorted({one.value for one in found})
+    values = sorted({provider.value for provider in providers})
     if len(values) > 1:
         raise Misconfigured(
             f"several packages provide the kind {name!r}: {', '.join(values)}; remove all but one"
         )
     try:
-        kind = next(iter(found)).load()
+        kind = next(iter(providers)).load()
     except Exception as error:  # whatever the package raises while it is imported
         raise Misconfigured(
             f"the kind {name!r} cannot be loaded from {values[0]}: {type(error).__name__}: {error}"

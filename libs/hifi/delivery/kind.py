@@ -108,9 +108,13 @@ class DestinationKind(Generic[SettingsT]):
         check: raises `Misconfigured` if the settings do not fit the rest of the declaration; None: they always do.
         complete: the settings with what follows from the rest of the declaration, as they are published; it raises
             `Misconfigured` if nothing follows. None: they are published as they are declared.
+        several_logs: whether such a destination may get the events of several logs of a stream: of two colours, or of a
+            stream that is made anew. Their offsets all begin at 0, so it must not know an event by `partition` and
+            `offset`. False, the default: pipes with it are refused where there are several logs.
     """
 
     settings: type[SettingsT]
     open: Callable[[SettingsT, WriterContext], DestinationWriter]
     check: Callable[[ConnectorDestination, Pipe, SettingsT], None] | None = None
     complete: Callable[[ConnectorDestination, Pipe, SettingsT], Mapping[str, Any]] | None = None
+    several_logs: bool = False

@@ -1,1 +1,1 @@
-"""Kafka for every service: producer, consumer, followers of compacted topics, transactions, topics and admin."""
+"""Topics, producer, consumer, followers of compacted topics, fenced writers, leader election, admin."""

@@ -26,6 +26,12 @@ class StreamSettings(BaseSettings):
         description="Delays of the retry tiers, ascending; the same for every service.",
     )
 
+    colour: str = Field(
+        "",
+        pattern="^(blue|green)?$",
+        description="Colour that this mesh is of a stream with two, set by `hifi up --colours`; a stream set up "
+        "as a colour stays one.",
+    )
     create_topics: bool = Field(
         default=True,
         description="Create the stream's topics; `false`: only check them (`hifi topics show` lists them).",

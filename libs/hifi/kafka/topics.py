@@ -66,11 +66,17 @@ def parse_tiers(text: str | Iterable[Tier]) -> tuple[Tier, ...]:
     return tiers
 
 
+_EVENT_KEY: Final = "event key"
+_PIPE: Final = "pipe"
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic to create. `partitions` None: the stream's partition count."""
 
     name: str
+    key: str = ""
+    """What the keys of its records are, for people; empty: they have none."""
     partitions: int | None = None
     compacted: bool = False
     retention_ms: int = EVENT_RETENTION_MS
@@ -128,17 +134,17 @@ class Topics:
 
     @property
     def raw(self) -> str:
-        """Events as ingest accepted them, data byte for byte."""
+        """Accepted events, their data as it was sent."""
         return f"{self.stream}.raw"
 
     @property
     def normalized(self) -> str:
-        """Events that normalize has checked and transformed."""
+        """Events that normalize has checked and mapped."""
         return f"{self.stream}.normalized"
 
     @property
     def enriched(self) -> str:
-        """Events with their lookups and destinations. Only enrich writes it."""
+        """Events with the destinations that want them."""
         return f"{self.stream}.enriched"
 
     @property
@@ -158,32 +164,32 @@ class Topics:
 
     @property
     def destinations(self) -> str:
-        """Which destinations are parked, and from which offsets of `parked` on they have deliveries there."""
+        """Which destinations are parked, and the offsets of `parked` from which they have deliveries there."""
         return f"{self.stream}.destinations"
 
     @property
     def replays(self) -> str:
-        """Offsets of the dead letters that were replayed, so that repeating a replay changes nothing."""
+        """Offsets of dead letters that were replayed, so that repeating a replay changes nothing."""
         return f"{self.stream}.replays"
 
     @property
     def receipts(self) -> str:
-        """The outcome of every delivery."""
+        """The outcome of each delivery, without data."""
         return f"{self.stream}.receipts"
 
     @property
     def accepted(self) -> str:
-        """Ack reports: the sequences that ingest acknowledged, as ranges."""
+        """Ack reports: the events that ingest and collect acknowledged, each second."""
         return f"{self.stream}.accepted"
 
     @property
     def ids(self) -> str:
-        """Fingerprints of client ids, which the next owner of a partition reads to recognize events sent again."""
+        """Idempotency keys and fingerprints, by which normalize recognizes events that a client sends again."""
         return f"{self.stream}.ids"
 
     @property
     def source_positions(self) -> str:
-        """How far normalize has passed on each partition of a source, by pipe and source partition."""
+        """The highest position of each source partition that normalize has passed."""
         return f"{self.stream}.source-positions"
 
     @property
@@ -193,41 +199,41 @@ class Topics:
 
     @property
     def pipes(self) -> str:
-        """The pipes in force and the stream's partition count."""
+        """The pipes in force with their rollouts, and the number of partitions of the stream."""
         return f"{self.stream}.pipes"
 
     @property
     def minutes(self) -> str:
-        """Minutes as observe has counted them."""
+        """Closed minutes, current figures, and the positions from which observe reads on."""
         return f"{self.stream}.minutes"
 
     @property
     def alarms(self) -> str:
-        """Alarms with start, end and cause."""
+        """Alarms and silences, all in partition 0."""
         return f"{self.stream}.alarms"
 
     @property
     def enrich_leader(self) -> str:
-        """One partition without records; its consumer group elects the active instance of enrich."""
+        """No records: its consumer group elects the active instance of enrich."""
         return f"{self.stream}.enrich-leader"
 
     @property
     def collect_leader(self) -> str:
-        """One partition without records; for each such source a group elects the instance of collect that reads it."""
+        """No records: a consumer group for each table or folder elects the instance of collect that reads it."""
         return f"{self.stream}.collect-leader"
 
     @property
     def lake_leader(self) -> str:
-        """One partition without records; its consumer group elects the active instance of lake."""
+        """No records: its consumer group elects the active instance of lake."""
         return f"{self.stream}.lake-leader"
 
     @property
     def enrich_warm_up(self) -> str:
-        """Synthetic records with which an instance of enrich warms up before it is ready."""
+        """Made-up events of the pipes in force, with which enrich warms up before it is ready."""
         return f"{self.stream}.enrich-warm-up"
 
     def retry_in(self, tier: Tier) -> str:
-        """Deliveries that wait for the delay of a tier."""
+        """Deliveries that failed and wait for the delay of a retry tier."""
         return self.retry_in_prefix + tier.name
 
     @property
@@ -269,24 +275,39 @@ class Topics:
 
     def all(self) -> list[Topic]:
         """Every topic of the stream, to create it."""
-        events = [self.raw, self.normalized, self.enriched, self.retry_out, self.receipts, self.accepted]
-        events += [self.retry_in(tier) for tier in self.tiers]
         return [
-            *(Topic(name) for name in events),
-            Topic(self.dead_letter, retention_ms=DEAD_LETTER_RETENTION_MS),
-            Topic(self.parked, retention_ms=PARKED_RETENTION_MS),
-            Topic(self.destinations, partitions=1, compacted=True),
+            Topic(self.raw, _EVENT_KEY),
+            Topic(self.accepted, "epoch"),
+            Topic(self.normalized, _EVENT_KEY),
+            Topic(self.enriched, _EVENT_KEY),
+            *(Topic(self.retry_in(tier), _EVENT_KEY) for tier in self.tiers),
+            Topic(self.retry_out, _EVENT_KEY),
+            Topic(self.receipts, _EVENT_KEY),
+            Topic(self.parked, _EVENT_KEY, retention_ms=PARKED_RETENTION_MS),
+            Topic(self.destinations, "pipe and destination; with partition", partitions=1, compacted=True),
+            Topic(self.dead_letter, _EVENT_KEY, retention_ms=DEAD_LETTER_RETENTION_MS),
             Topic(self.replays, retention_ms=DEAD_LETTER_RETENTION_MS),
+            Topic(
+                self.source_positions,
+                "pipe and source partition",
+                compacted=True,
+                segment_ms=SOURCE_POSITIONS_SEGMENT_MS,
+            ),
+            Topic(
+                self.source_progress,
+                "pipe, source and entry",
+                partitions=1,
+                compacted=True,
+                segment_ms=SOURCE_POSITIONS_SEGMENT_MS,
+            ),
             Topic(self.ids, retention_ms=IDS_RETENTION_MS),
-            Topic(self.source_positions, compacted=True, segment_ms=SOURCE_POSITIONS_SEGMENT_MS),
-            Topic(self.source_progress, partitions=1, compacted=True, segment_ms=SOURCE_POSITIONS_SEGMENT_MS),
-            Topic(self.pipes, partitions=1, compacted=True),
-            Topic(self.minutes, compacted=True),
-            Topic(self.alarms),
+            Topic(self.pipes, "pipe; of a revision: with number", partitions=1, compacted=True),
+            Topic(self.minutes, "kind, pipe, minute, partition", compacted=True),
+            Topic(self.alarms, "alarm or silence"),
             Topic(self.collect_leader, partitions=1),
             Topic(self.enrich_leader, partitions=1),
             Topic(self.lake_leader, partitions=1),
-            Topic(self.enrich_warm_up, retention_ms=WARM_UP_RETENTION_MS),
+            Topic(self.enrich_warm_up, "always the same", retention_ms=WARM_UP_RETENTION_MS),
         ]
 
 
@@ -308,42 +329,42 @@ class ControlTopics:
 
     @property
     def health(self) -> str:
-        """The verdicts of observe, by scope."""
+        """Verdicts on the stream, its services and its pipes."""
         return f"{self.control}.health"
 
     @property
     def declared(self) -> str:
-        """Pipes as somebody declared them, by name: every declaration, since each names the one that it replaces."""
+        """Declarations of pipes, all of them, since each names the one that it replaces."""
         return f"{self.control}.declared"
 
     @property
     def requests(self) -> str:
-        """What people ask of the actors while they act."""
+        """What people ask for during a rollout or a deployment."""
         return f"{self.control}.requests"
 
     @property
     def rollouts(self) -> str:
-        """How far the provisioner is with the newest declaration of each pipe, by name."""
+        """How far the newest declaration of each pipe is, and why."""
         return f"{self.control}.rollouts"
 
     @property
     def releases(self) -> str:
-        """The release that somebody wants of each service, by name."""
+        """The release that each service should have."""
         return f"{self.control}.releases"
 
     @property
     def deployments(self) -> str:
-        """How far the deployer is with the newest desired release of each service, by name."""
+        """How far the newest release of each service is, and why."""
         return f"{self.control}.deployments"
 
     @property
     def principals(self) -> str:
-        """Who may use the management API, by name, with hashes of their tokens."""
+        """Who may use the management API, with hashes of tokens."""
         return f"{self.control}.principals"
 
     @property
     def audit(self) -> str:
-        """Who changed what through the management API, and who created or revoked principals."""
+        """Changes through the management API, and of principals."""
         return f"{self.control}.audit"
 
     @property
@@ -380,14 +401,14 @@ class ControlTopics:
         """Every topic of the control plane, to create it."""
         return [
             Topic(self.actions, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
-            Topic(self.health, partitions=1, compacted=True),
-            Topic(self.declared, partitions=1, retention_ms=FOREVER_MS),
-            Topic(self.requests, partitions=1, retention_ms=ACTIONS_RETENTION_MS),
-            Topic(self.rollouts, partitions=1, compacted=True),
-            Topic(self.releases, partitions=1, compacted=True),
-            Topic(self.deployments, partitions=1, compacted=True),
-            Topic(self.principals, partitions=1, compacted=True),
-            Topic(self.audit, partitions=1, retention_ms=FOREVER_MS),
-            Topic(self.colours, partitions=1, compacted=True),
-            Topic(self.schemas, partitions=1, compacted=True),
+            Topic(self.health, "scope", partitions=1, compacted=True),
+            Topic(self.declared, _PIPE, partitions=1, retention_ms=FOREVER_MS),
+            Topic(self.requests, "scope", partitions=1, retention_ms=ACTIONS_RETENTION_MS),
+            Topic(self.rollouts, _PIPE, partitions=1, compacted=True),
+            Topic(self.releases, "service", partitions=1, compacted=True),
+            Topic(self.deployments, "service", partitions=1, compacted=True),
+            Topic(self.principals, "name", partitions=1, compacted=True),
+            Topic(self.audit, "subject", partitions=1, retention_ms=FOREVER_MS),
+            Topic(self.colours, "always the same", partitions=1, compacted=True),
+            Topic(self.schemas, "kind, subject, version", partitions=1, compacted=True),
         ]

@@ -1,1 +1,1 @@
-"""Pipes: the declaration, loading it from YAML, checking, publishing and following it over Kafka."""
+"""Declaration of pipes: model, loading, limits, revisions, rollouts, and the registry that follows them."""

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
+from hifi.pipe.lake_catalog import catalog_refusals
 from hifi.pipe.limits import PipeLimits, pipe_limits
 from hifi.pipe.mask import KeyedHash, Mask
 from hifi.pipe.model import ConnectorDestination, Pipe
@@ -17,7 +18,7 @@ YamlPath: TypeAlias = tuple[str | int, ...]
 
 
 def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
-    """Path in the pipe's YAML and reason of each secret and lookup file that the limits refuse."""
+    """Path in the pipe's YAML and reason of each secret, lookup file and catalog setting that is refused."""
     for path, secret in secrets(pipe):
         reason = secret.refusal(limits)
         if reason is not None:
@@ -27,9 +28,8 @@ def refusals(pipe: Pipe, limits: PipeLimits) -> Iterator[tuple[YamlPath, str]]:
             yield ("enrich", "lookups", name, "file"), reason
     for index, destination in enumerate(pipe.destinations):
         if isinstance(destination, ConnectorDestination) and reader(destination) == "lake":
-            warehouse = str(destination.settings.get("warehouse", ""))
-            if reason := limits.refuse_warehouse(warehouse):
-                yield ("destinations", index, "settings", "warehouse"), reason
+            for setting, reason in catalog_refusals(destination.settings, limits):
+                yield ("destinations", index, "settings", *setting), reason
 
 
 def functions(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
@@ -41,7 +41,7 @@ def functions(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
 
 
 def require_allowed(pipes: Sequence[Pipe]) -> None:
-    """Refuse to publish pipes that name secrets or lookup files that this process's limits refuse.
+    """Refuse to publish pipes that name what a pipe may not name, or what this process's limits refuse.
 
     Functions are not looked for: they may be on the services' machines only. `hifi check` and each service do.
 

@@ -28,6 +28,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 
 STREAM_KEY: Final = b"__stream__"
+_COLOURS: Final = "colours"
 _CONDITION: Final = "pipes"
 _PUBLISH_S: Final = 10.0
 _WAIT_MS: Final = 2_000
@@ -47,6 +48,8 @@ class RegistrySnapshot:
     version: int
     others: Mapping[str, Sequence[int]]
     """Pipe to its revisions in use besides the current one, also of a deleted pipe."""
+    coloured: bool = False
+    """The stream is one of two colours, or was: see `hifi.delivery.several_logs`."""
 
 
 class PipeRegistry:
@@ -60,6 +63,7 @@ class PipeRegistry:
         self._records: dict[str, PipeRecord] = {}
         self._bodies: dict[str, dict[int, PipeVersion]] = {}
         """Pipe to revision to its version, of all revisions but the current one."""
+        self._since_ms: dict[str, int] = {}
         self._listeners: list[Callable[[], None]] = []
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -70,6 +74,8 @@ class PipeRegistry:
         """Offset of the last record that changed more than the share of a rollout; -1: none."""
         self.partitions: int | None = None
         """Number of partitions of the stream's event topics; None: not known yet."""
+        self.coloured = False
+        """As `RegistrySnapshot.coloured`."""
         health.block(_CONDITION, "the pipes have not been loaded yet")
 
     async def start(self) -> None:
@@ -103,6 +109,13 @@ class PipeRegistry:
             return current
         return self._bodies.get(name, {}).get(revision, current)
 
+    def since_ms(self, name: str) -> int | None:
+        """Return when Kafka appended the first record of a pipe that was read, milliseconds since 1970 UTC.
+
+        Kafka deletes records that a newer one replaces, so the pipe may be older. None: it is not published.
+        """
+        return self._since_ms.get(name)
+
     def all(self) -> list[PipeVersion]:
         """All published pipes in their current revision, sorted by name."""
         return [self._pipes[name] for name in sorted(self._pipes)]
@@ -114,7 +127,7 @@ class PipeRegistry:
             for current in self.all()
             for each in (
                 current,
-                *(one for _, one in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
+                *(body for _, body in sorted(self._bodies.get(current.pipe.pipe, {}).items())),
             )
         ]
 
@@ -153,6 +166,7 @@ class PipeRegistry:
             dict(self._pipes),
             self.version,
             {name: sorted(bodies) for name, bodies in self._bodies.items() if bodies},
+            self.coloured,
         )
 
     async def _follow(self) -> None:
@@ -207,13 +221,15 @@ class PipeRegistry:
     def _apply(self, record: Any) -> None:
         self.version = record.offset
         if record.key == STREAM_KEY:
-            self.partitions = int(orjson.loads(record.value)["partitions"])
+            stream = orjson.loads(record.value)
+            self.partitions, self.coloured = int(stream["partitions"]), bool(stream.get(_COLOURS))
             self.content_version = record.offset
             return
         name, revision = read_key(record.key or b"")
         try:
             if revision is None:
                 self._apply_pipe(name, record.value, record.offset)
+                self._note_start(name, record.timestamp)
             else:
                 self._apply_body(name, revision, record.value, record.offset)
         except (ValidationError, ValueError) as error:
@@ -228,19 +244,25 @@ class PipeRegistry:
             self.content_version = offset
             logger.info("pipe-deleted", pipe=name, version=offset)
             return
-        found = PipeRecord.model_validate_json(value)
-        if found.pipe.pipe != name:
-            raise ValueError(f"the record's key is {name!r} and the pipe's name {found.pipe.pipe!r}")
+        record = PipeRecord.model_validate_json(value)
+        if record.pipe.pipe != name:
+            raise ValueError(f"the record's key is {name!r} and the pipe's name {record.pipe.pipe!r}")
         before = self._pipes.get(name)
-        version = offset if found.since is None else found.since
-        self._records[name] = found
-        if before is None or (before.version, before.revision) != (version, found.revision):
+        version = offset if record.since is None else record.since
+        self._records[name] = record
+        if before is None or (before.version, before.revision) != (version, record.revision):
             self.content_version = offset
-            logger.info("pipe-published", pipe=name, version=offset, revision=found.revision)
-            before = PipeVersion(found.pipe, version, found.revision)
-        if before.paused != found.paused:
-            logger.info("pipe-paused" if found.paused else "pipe-resumed", pipe=name, offset=offset)
-        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=found.paused, cap=found.cap)
+            logger.info("pipe-published", pipe=name, version=offset, revision=record.revision)
+            before = PipeVersion(record.pipe, version, record.revision)
+        if before.paused != record.paused:
+            logger.info("pipe-paused" if record.paused else "pipe-resumed", pipe=name, offset=offset)
+        self._pipes[name] = replace(before, rollout=self._rollout(name), paused=record.paused, cap=record.cap)
+
+    def _note_start(self, name: str, append_ms: int) -> None:
+        if name in self._pipes:
+            self._since_ms.setdefault(name, append_ms)
+        else:
+            self._since_ms.pop(name, None)
 
     def _apply_body(self, name: str, revision: int, value: bytes | None, offset: int) -> None:
         bodies = self._bodies.get(name, {})
@@ -264,9 +286,10 @@ class PipeRegistry:
         return None if declared is None or body is None else Rollout(body, declared.share)
 
 
-def stream_record(partitions: int) -> Record:
-    """The record that sets the number of partitions of a stream."""
-    return Record(STREAM_KEY, orjson.dumps({"partitions": partitions}), [])
+def stream_record(partitions: int, *, coloured: bool = False) -> Record:
+    """The record that sets the number of partitions of a stream, and whether it is one of two colours."""
+    value = {"partitions": partitions} | ({_COLOURS: True} if coloured else {})
+    return Record(STREAM_KEY, orjson.dumps(value), [])
 
 
 async def read_registry(bootstrap: str, topics: Topics, timeout_s: float = 15) -> RegistrySnapshot:

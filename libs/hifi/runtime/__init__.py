@@ -1,1 +1,1 @@
-"""What every process has: start and stop, settings, health checks, logs, metrics, clock, units, backoff and caches."""
+"""Start and stop of a service, settings, health, logs, metrics, clock, units, caches."""

@@ -1,1 +1,1 @@
-"""Spark SQL of pipes, Spark sessions, lookups and jars."""
+"""Spark SQL of pipes: generation, checks, sessions, lookups, jars."""

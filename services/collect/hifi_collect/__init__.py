@@ -1,1 +1,1 @@
-"""Reads events from elsewhere into the stream."""
+"""Reads events from the sources of pipes, such as topics, tables and files, and writes them to `raw`."""

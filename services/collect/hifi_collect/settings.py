@@ -39,7 +39,6 @@ class CollectSettings(ServiceSettings, ControlSettings):
         description="Control plane with the record of the stream's colours; `hifi up --colours` sets it. Empty: "
         "none.",
     )
-    collect_colour: str = Field("", description="Colour of this collect, if there are two.")
     collect_backfill_lag_s: float = Field(
         1,
         gt=0,

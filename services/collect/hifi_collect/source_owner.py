@@ -27,7 +27,7 @@ class SourceOwner:
     """Follows the record of the colours; without colours sources are always read.
 
     Args:
-        settings: `collect_colours` and `collect_colour` name the colours, if there are any.
+        settings: `collect_colours` and `colour` name the colours, if there are any.
         health: gets a warning while sources are not read.
     """
 
@@ -43,7 +43,7 @@ class SourceOwner:
         """Whether sources are to be read here; not before the record of the colours was read."""
         if not self._settings.collect_colours:
             return True
-        return self._colours is not None and self._colours.source_reader == self._settings.collect_colour
+        return self._colours is not None and self._colours.source_reader == self._settings.colour
 
     async def follow(self) -> None:
         """Follow the record until cancelled; while Kafka is away what was read last holds."""

@@ -1,1 +1,1 @@
-"""deploy: replaces the instances of a service by a new release, judged on a canary first."""
+"""Control plane: replaces the instances of a service by another release, judged on a canary first."""

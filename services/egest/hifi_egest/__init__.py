@@ -1,1 +1,1 @@
-"""Delivers events to their destinations and records the outcome of each delivery."""
+"""Delivers events to their destinations, and records the outcome of each delivery."""

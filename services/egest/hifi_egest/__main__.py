@@ -57,6 +57,7 @@ async def egest(service: Service, settings: EgestSettings) -> None:
         NameResolver(),
         destinations.states,
         publish_state,
+        lambda: registry.coloured,
     )
     lanes = Lanes(registry, resources, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
     # Records: read, checked for copies, given to the lanes.

@@ -1,1 +1,1 @@
-"""Joins lookups, derives fields, filters and routes events with Spark Structured Streaming."""
+"""Joins lookups, derives fields, filters and routes events with Spark: `normalized` to `enriched`."""

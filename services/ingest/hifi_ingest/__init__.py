@@ -1,1 +1,1 @@
-"""Accepts events over HTTP and answers 2xx only after Kafka has acknowledged them."""
+"""Accepts events over HTTP, writes them to `raw`, and answers 202 when Kafka has acknowledged them."""

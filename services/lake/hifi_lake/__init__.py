@@ -1,1 +1,1 @@
-"""The service lake: writes events to Apache Iceberg tables."""
+"""Writes events to Apache Iceberg tables with Spark and pyiceberg, and records their outcomes."""

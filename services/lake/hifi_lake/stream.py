@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from aiokafka import TopicPartition
 
 from hifi.delivery.iceberg import LakeTable, lake_table
+from hifi.delivery.several_logs import require_usable
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.leader_election import LeaderElection
@@ -76,12 +77,13 @@ class LakeStream:
         """A table as the current revision of its pipe declares it, else as it was declared last.
 
         Raises:
-            Misconfigured: the declaration is wrong.
+            Misconfigured: the declaration is wrong, or the stream has two colours.
         """
         pipe, destination = name
         for known in self._registry.in_use():
             one = known.pipe.destination(destination) if known.pipe.pipe == pipe else None
             if isinstance(one, ConnectorDestination) and reader(one) == "lake":
+                require_usable(one, coloured=self._registry.coloured)
                 self._known[name] = lake_table(known.pipe, one)
                 break
         return self._known[name]

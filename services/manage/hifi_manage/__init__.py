@@ -1,1 +1,1 @@
-"""The management API: declare, change, roll back and delete pipes."""
+"""Control plane: management API and console for pipes, principals, audit and the schema registry."""

@@ -11,8 +11,10 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import AliasEvent
 
 from hifi.check.pipe_check import check_folder
+from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Pipe
+from hifi.runtime.errors import Misconfigured
 
 _FILE: Final = "pipe.yaml"
 
@@ -34,7 +36,9 @@ class TextProblem:
     message: str
 
 
-def read_pipe(text: bytes, others: Mapping[str, Pipe]) -> tuple[Pipe | None, list[TextProblem]]:
+def read_pipe(
+    text: bytes, others: Mapping[str, Pipe], *, coloured: bool
+) -> tuple[Pipe | None, list[TextProblem]]:
     """The pipe of a text in YAML or JSON, and all problems; None only if there are problems.
 
     SQL expressions are not checked, since that needs Spark. Paths must be absolute and JSON Schemas inline: nothing is
@@ -43,6 +47,7 @@ def read_pipe(text: bytes, others: Mapping[str, Pipe]) -> tuple[Pipe | None, lis
     Args:
         text: of one pipe.
         others: the other pipes by name, whose write keys it must not have.
+        coloured: the stream is one of two colours.
     """
     problems = list(_unsafe(text))
     if problems:
@@ -69,7 +74,16 @@ def read_pipe(text: bytes, others: Mapping[str, Pipe]) -> tuple[Pipe | None, lis
             for name, other in others.items()
             if name != pipe.pipe and any(key in other.source.keys for key in pipe.source.keys)
         ]
+        if coloured:
+            problems += _refused_in_colours(pipe)
     return pipe, problems
+
+
+def _refused_in_colours(pipe: Pipe) -> Iterator[TextProblem]:
+    try:
+        require_fit_for_colours([pipe])
+    except Misconfigured as error:
+        yield TextProblem(1, 1, "destinations", str(error))
 
 
 def _unsafe(text: bytes) -> Iterator[TextProblem]:

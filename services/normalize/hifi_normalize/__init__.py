@@ -1,1 +1,1 @@
-"""Checks, maps, casts and masks each event as its pipe declares."""
+"""Drops events that were sent twice, validates, maps, casts and masks the rest: `raw` to `normalized`."""

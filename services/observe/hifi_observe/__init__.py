@@ -1,1 +1,1 @@
-"""Knows of every minute which events were accepted, where each one is, how late it was and which were lost."""
+"""Counts every event on every topic, and reports minutes, lag, loss and alarms. Serves API and console."""

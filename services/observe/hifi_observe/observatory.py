@@ -126,7 +126,7 @@ class Observatory:
 
     def limits(self) -> dict[str, SloLimits]:
         """Pipe to the limits of its SLO."""
-        return {known.pipe.pipe: self._limits(known.pipe) for known in self.registry.all()}
+        return {published.pipe.pipe: self._limits(published.pipe) for published in self.registry.all()}
 
     def _limits(self, pipe: Pipe) -> SloLimits:
         return SloLimits(
@@ -134,46 +134,55 @@ class Observatory:
             pipe.slo.loss,
             self.settings.observe_heartbeat_gap_s,
             destinations={
-                one.name: DestinationLimits(round(one.slo.p95 * 1e6), one.slo.loss)
-                for one in pipe.destinations
-                if one.slo is not None
+                destination.name: DestinationLimits(round(destination.slo.p95 * 1e6), destination.slo.loss)
+                for destination in pipe.destinations
+                if destination.slo is not None
             },
         )
 
     def _rolling(self) -> list[str]:
         """The pipes whose outcomes provision judges."""
-        return [known.pipe.pipe for known in self.registry.all() if known.rollout or known.cap]
+        return [
+            published.pipe.pipe for published in self.registry.all() if published.rollout or published.cap
+        ]
 
     def limits_of(self, name: str) -> SloLimits | None:
         """Limits of the SLO of a pipe; None: it is not declared."""
-        known = self.registry.get(name)
-        return self._limits(known.pipe) if known is not None else None
+        published = self.registry.get(name)
+        return self._limits(published.pipe) if published is not None else None
+
+    def first_minute(self, name: str) -> int:
+        """The minute in which a pipe was declared, until its first minute is closed; 0 from then on."""
+        if self.store.minutes.get(name):
+            return 0
+        return (self.registry.since_ms(name) or 0) // 60_000
 
     def _owner_of(self, name: str) -> Owner | None:
-        known = self.registry.get(name)
-        return known.pipe.owner if known is not None else None
+        published = self.registry.get(name)
+        return published.pipe.owner if published is not None else None
 
     def destinations(self) -> dict[str, set[str]]:
         """Pipe to the destinations that it declares."""
         return {
-            known.pipe.pipe: {one.name for one in known.pipe.destinations} for known in self.registry.all()
+            published.pipe.pipe: {destination.name for destination in published.pipe.destinations}
+            for published in self.registry.all()
         }
 
     def _lake_destinations(self) -> frozenset[tuple[str, str]]:
         return frozenset(
-            (known.pipe.pipe, one.name)
-            for known in self.registry.in_use()
-            for one in known.pipe.destinations
-            if reader(one) == "lake"
+            (published.pipe.pipe, destination.name)
+            for published in self.registry.in_use()
+            for destination in published.pipe.destinations
+            if reader(destination) == "lake"
         )
 
     def verdicts(self) -> list[Verdict]:
         """The newest verdict on every scope, by scope."""
         return [
-            replace(one, rollout=self._revision_counts.get(one.scope.removeprefix(_PIPE_SCOPE)))
-            if one.scope.startswith(_PIPE_SCOPE)
-            else one
-            for one in self._verdict_keeper.verdicts
+            replace(verdict, rollout=self._revision_counts.get(verdict.scope.removeprefix(_PIPE_SCOPE)))
+            if verdict.scope.startswith(_PIPE_SCOPE)
+            else verdict
+            for verdict in self._verdict_keeper.verdicts
         ]
 
     def actions(self) -> list[Action] | None:
@@ -227,10 +236,10 @@ class Observatory:
 
     def hides_id(self, pipe: str) -> bool:
         """Whether the event ids of a pipe come from a field that it masks; True for an unknown pipe."""
-        known = self.registry.get(pipe)
-        if known is None:
+        published = self.registry.get(pipe)
+        if published is None:
             return True
-        id_field, masks = known.pipe.source.id, known.pipe.normalize.mask
+        id_field, masks = published.pipe.source.id, published.pipe.normalize.mask
         return id_field is not None and any(f"{id_field}.".startswith(f"{path}.") for path in masks)
 
     @property
@@ -301,12 +310,13 @@ class Observatory:
             self.store,
             self.partitions,
             self.limits_of,
+            self.first_minute,
             keep_h=settings.observe_keep_h,
             amend_s=settings.observe_amend_s,
             keep_lags=lambda: self.colours.known,
         )
         while True:
-            pipes = {known.pipe.pipe for known in self.registry.all()}
+            pipes = {published.pipe.pipe for published in self.registry.all()}
             pipes.update(pipe for pipe, minutes in self.store.changed.items() if minutes)
             for pipe in merger.owned(sorted(pipes), self.mine):
                 records = merger.merge(pipe)
@@ -340,27 +350,31 @@ class Observatory:
             await asyncio.sleep(_FRONT_INTERVAL_S)
             if 0 not in self.mine:
                 continue
-            for minute, found in self.colours.unpublished(now_us() // 60_000_000):
-                await self.publisher.front(minute, found)
+            for minute, counts in self.colours.unpublished(now_us() // 60_000_000):
+                await self.publisher.front(minute, counts)
                 await self.publisher.front(minute - int(self.settings.observe_keep_h * 60), None)
 
     async def _sample_figures(self) -> None:
         """Take one sample a second for the charts of the last five minutes."""
         while True:
             await asyncio.sleep(1)
-            pipes = (known.pipe.pipe for known in self.registry.all())
+            pipes = (published.pipe.pipe for published in self.registry.all())
             at_s = now_us() // 1_000_000
             for pipe in self.recent.watched(pipes, monotonic_s()):
                 self.recent.add(pipe, at_s, figures.of_pipe(pipe, self.store.live, self.store.before))
 
-    def _judge(self, found: Mapping[Key, str]) -> None:
+    def _judge(self, active: Mapping[Key, str]) -> None:
         traffic = {}
         for pipe in self.limits():
             now = figures.of_pipe(pipe, self.store.live, self.store.before)
             traffic[pipe] = PipeTraffic(now["rate_in"], now["dead_last_minute"])
-        scopes = (STREAM, *(f"service/{one}" for one in SERVICES), *(_PIPE_SCOPE + pipe for pipe in traffic))
+        scopes = (
+            STREAM,
+            *(f"service/{service}" for service in SERVICES),
+            *(_PIPE_SCOPE + pipe for pipe in traffic),
+        )
         self._revision_counts.step(self.store.live, self._rolling(), now_us())
-        self._verdict_keeper.step(scopes, judge(found, traffic, seen=bool(self.store.live)), now_us())
+        self._verdict_keeper.step(scopes, judge(active, traffic, seen=bool(self.store.live)), now_us())
 
     async def _raise_alarms(self) -> None:
         """Judge, and raise alarms on the instance with partition 0, or without Kafka the one that had it last."""
@@ -376,20 +390,24 @@ class Observatory:
             was_active = self._raises_alarms
             self._raises_alarms = 0 in self.mine or (was_active and not self.mine)
             destinations = self.destinations()
-            found = conditions.find_conditions(
+            active = conditions.find_conditions(
                 self.store, self.limits(), destinations, now_us(), self.partitions, thresholds
             )
-            self._judge(found)  # on every instance, so that each can show the verdicts
-            found |= conditions.parked_destinations(self._destination_states.all(), destinations)
-            found |= self._refused.conditions(destinations, now_us() // 1000)
-            found |= self.skews.step(
-                {known.pipe.pipe: known.pipe.watch for known in self.registry.all() if known.pipe.watch}
+            self._judge(active)  # on every instance, so that each can show the verdicts
+            active |= conditions.parked_destinations(self._destination_states.all(), destinations)
+            active |= self._refused.conditions(destinations, now_us() // 1000)
+            active |= self.skews.step(
+                {
+                    published.pipe.pipe: published.pipe.watch
+                    for published in self.registry.all()
+                    if published.pipe.watch
+                }
             )
             if not self._raises_alarms:
                 continue
             if not was_active:
                 self.notifier.restore()
-            await self.notifier.step(found, self.publisher if self.mine else None)
+            await self.notifier.step(active, self.publisher if self.mine else None)
             if (
                 monotonic_s() - gauges_s >= _GAUGES_INTERVAL_S
             ):  # with many pipes this is the most expensive part

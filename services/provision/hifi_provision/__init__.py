@@ -1,1 +1,1 @@
-"""The provisioner: puts declared pipes into force in phases, and rolls back what is worse than before."""
+"""Control plane: puts declared pipes into force in phases, and rolls back a revision that does worse."""

@@ -4,22 +4,26 @@ from collections.abc import Mapping
 
 from hifi.control.capacity import MeshRating, over_capacity
 from hifi.control.steps import StepRefused
+from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.function_import import require_function
 from hifi.pipe.limit_check import functions, require_allowed, require_mask_keys
 from hifi.pipe.model import Pipe
 
 
-def require_valid(pipe: Pipe, published: Mapping[str, Pipe]) -> None:
+def require_valid(pipe: Pipe, published: Mapping[str, Pipe], *, coloured: bool) -> None:
     """Check a pipe beside those that are in force.
 
     Args:
         pipe: as it is declared.
         published: name to the pipe that is in force.
+        coloured: the stream is one of two colours.
 
     Raises:
         Misconfigured: it has a problem.
     """
     require_allowed([pipe])
+    if coloured:
+        require_fit_for_colours([pipe])
     for _, path in functions(pipe):
         require_function(path)
     require_mask_keys([pipe], dict(published))

@@ -243,7 +243,7 @@ class Provisioner:
         assert wanted.pipe is not None
         published = {known.pipe.pipe: known.pipe for known in self._registry.all()}
         try:
-            require_valid(wanted.pipe, published)
+            require_valid(wanted.pipe, published, coloured=self._registry.coloured)
         except Misconfigured as error:
             await self._tell(wanted, RolloutState.REFUSED, None, 0, str(error))
             return False

@@ -1,1 +1,1 @@
-"""Keeps failed deliveries until they are due again."""
+"""Holds failed and parked deliveries until they are due, then writes them to `retry-out`."""

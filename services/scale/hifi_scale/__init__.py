@@ -1,1 +1,1 @@
-"""scale: changes the number of instances of a mesh's services with their load."""
+"""Control plane: changes the number of instances of each service with its load."""

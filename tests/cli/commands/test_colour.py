@@ -1,6 +1,19 @@
 """`hifi colour`: the commands without options; what they do is tested with real meshes in tests/infra/colours."""
 
+import asyncio
+import uuid
+
 import pytest
+
+from hifi.kafka.topics import Topics
+from hifi.pipe.registry import read_registry
+from hifi_infra.kafka.stream_setup import prepare
+
+ROWS = """\
+pipe: orders
+source: {keys: [{env: KEY}]}
+destinations: [{name: rows, kind: objects, settings: {folder: /tmp/rows}}]
+"""
 
 
 @pytest.mark.parametrize(
@@ -20,3 +33,26 @@ def test_every_command_works_without_options_and_names_what_is_missing(hifi, tmp
     status, _, error = hifi("colour", *command, "--data", tmp_path)
     assert status == 1, error
     assert "no stream with two colours is running" in error
+
+
+@pytest.fixture
+def rows(tmp_path):
+    (tmp_path / "pipes").mkdir()
+    (tmp_path / "pipes/orders.yaml").write_text(ROWS)
+    return tmp_path / "pipes"
+
+
+def test_up_refuses_a_pipe_that_would_lose_events_before_anything_starts(hifi, tmp_path, rows) -> None:
+    status, _, error = hifi("up", "--colours", "--data", tmp_path / "data", "--pipes", rows)
+    assert status == 1, error
+    assert "orders/rows: the kind objects knows an event by its partition" in " ".join(error.split())
+    assert not (tmp_path / "data/control").exists()
+
+
+def test_apply_refuses_such_a_pipe_in_a_colour(hifi, kafka, rows) -> None:
+    topics = Topics(f"s{uuid.uuid4().hex[:8]}")
+    asyncio.run(prepare(kafka, topics, 1, coloured=True))
+    status, _, error = hifi("apply", rows, "--kafka", kafka, "--stream", topics.stream)
+    assert status == 1, error
+    assert "the stream has two colours" in " ".join(error.split())
+    assert asyncio.run(read_registry(kafka, topics)).pipes == {}

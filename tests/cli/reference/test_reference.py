@@ -6,14 +6,18 @@ import pytest
 from ruamel.yaml import YAML
 
 from hifi_cli.reference import pages as reference
+from hifi_cli.reference.sections import pages_with_sections
 
 DOCS = Path(__file__).parents[3] / "docs"
 EXAMPLES = sorted((DOCS.parent / "examples").glob("*/*.yaml"))
 
 
-@pytest.mark.parametrize("name", ["metrics.md", "pipe.schema.json", "pipes.md", "runbooks.md", "settings.md"])
-def test_reference_pages_are_generated_from_the_current_models(name):
-    assert (DOCS / name).read_text() == reference.pages()[name], "run: python -m hifi_cli.reference docs"
+PAGES = reference.pages() | pages_with_sections(DOCS)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_reference_pages_and_sections_are_generated_from_the_current_code(name):
+    assert (DOCS / name).read_text() == PAGES[name], "run: python -m hifi_cli.reference docs"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)

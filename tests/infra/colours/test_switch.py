@@ -9,6 +9,8 @@ from hifi.control.steps import StepRefused
 from hifi.control.verdict import Condition
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
+from hifi.pipe.registry import publish
+from hifi.pipe.revision import pipe_record
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
@@ -102,6 +104,25 @@ async def test_a_colour_gets_another_setup_only_when_it_wakes_and_the_step_says_
     assert found["green"].setup == ColourSetup(settings={"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
     assert (found["green"].state, found["blue"].setup) == (ColourState.DARK, ColourSetup())
     assert [one.step for one in await colours.actions()] == ["green wakes with HIFI_ENRICH_DRIVER_MEMORY=2g"]
+
+
+async def test_no_colour_wakes_beside_a_pipe_that_would_lose_its_events(colours: ColoursUnderTest) -> None:
+    topics = Topics(colours.stream, ())
+    await prepare(colours.kafka, topics, 1)
+    destination = {"name": "rows", "kind": "objects", "settings": {}}
+    pipe = Pipe.model_validate(
+        {"pipe": "orders", "source": {"keys": [{"env": "K"}]}, "destinations": [destination]}
+    )
+    await publish(colours.kafka, topics, [pipe_record(pipe, 1)])
+    mesh = running.read(colours.folders["blue"])
+    assert mesh is not None
+    running.write(colours.folders["blue"], mesh.model_copy(update={"kafka": colours.kafka}))
+    await colours.write(green=ColourState.ASLEEP)
+    for change in (None, SetupChange(partitions=8)):
+        with pytest.raises(Misconfigured, match="orders/rows: the kind objects"):
+            await colours.switch().wake("green", "because", 60, change)
+    assert (await colours.states())["green"] is ColourState.ASLEEP
+    assert await colours.actions() == []
 
 
 async def test_what_waits_in_a_colour_whose_kafka_is_away_is_not_taken_for_nothing(

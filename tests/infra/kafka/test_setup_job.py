@@ -91,6 +91,41 @@ async def test_another_partition_count_is_refused(kafka: str, stream: str) -> No
         await set_up(settings(kafka, stream, partitions=3))
 
 
+async def test_a_colour_is_refused_with_a_pipe_that_would_lose_events_of_the_other_one(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    write(tmp_path, "one")
+    blue = settings(kafka, stream, partitions=1, pipes_folder=tmp_path, colour="blue")
+    await set_up(blue)
+    before = await read_registry(kafka, Topics(stream))
+    assert before.coloured
+    assert set(before.pipes) == {"one"}
+    rows = "{name: d, kind: postgres, settings: {dsn: {env: DSN}, table: rows}}"
+    (tmp_path / "two.yaml").write_text(
+        f"pipe: two\nsource: {{keys: [{{env: KEY_two}}]}}\ndestinations: [{rows}]\n"
+    )
+    # Also when the variable is missing: the stream was set up as a colour.
+    for told in (blue, settings(kafka, stream, pipes_folder=tmp_path)):
+        with pytest.raises(Misconfigured, match=r"two/d: the kind postgres.*"):
+            await set_up(told)
+    assert await read_registry(kafka, Topics(stream)) == before
+
+
+async def test_a_stream_with_such_a_pipe_does_not_become_a_colour(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    (tmp_path / "two.yaml").write_text(
+        "pipe: two\nsource: {keys: [{env: KEY_two}]}\n"
+        "destinations: [{name: d, kind: kafka, settings: {brokers: 'a:1', topic: t}}]\n"
+    )
+    await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
+    before = await read_registry(kafka, Topics(stream))
+    with pytest.raises(Misconfigured, match=r"two/d: the kind kafka"):
+        await set_up(settings(kafka, stream, colour="green"))
+    assert await read_registry(kafka, Topics(stream)) == before
+    assert not before.coloured
+
+
 async def test_an_absent_kafka_and_too_few_brokers_are_told_in_time(kafka: str, stream: str) -> None:
     with pytest.raises(Retryable, match="does not answer"):
         await set_up(settings(f"127.0.0.1:{free_port()}", stream, wait_s=0.5))

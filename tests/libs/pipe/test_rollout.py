@@ -8,6 +8,7 @@ from hifi.pipe import rollout
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry, RegistrySnapshot
 from hifi.pipe.revision import WHOLE, Rollout, key_position
+from hifi.record.event import Record
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
 
@@ -33,7 +34,9 @@ class Written:
         for record in records:
             value = record.value
             self.registry._apply(
-                ConsumerRecord("pipes", 0, self.offset, 0, 0, record.key, value, None, 0, 0, ())
+                ConsumerRecord(
+                    "pipes", 0, self.offset, 1000 + self.offset, 1, record.key, value, None, 0, 0, ()
+                )
             )
             self.offset += 1
 
@@ -193,3 +196,12 @@ def test_a_new_pipe_can_begin_paused():
     fresh = Written()
     fresh.write(rollout.put_at_once(fresh.snapshot, pipe("one"), paused=True))
     assert fresh.current.paused
+
+
+def test_a_pipe_is_as_old_as_its_first_record(written):
+    assert written.registry.since_ms("flights") == 1000
+    written.write(rollout.begin(written.snapshot, pipe("two"), 100))
+    written.write(rollout.change_share(written.snapshot, "flights", 5000))
+    assert written.registry.since_ms("flights") == 1000
+    written.write([Record(b"flights", None, [])])
+    assert written.registry.since_ms("flights") is None

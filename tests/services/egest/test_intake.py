@@ -270,6 +270,7 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
                 NameResolver(),
                 DestinationStates(),
                 nothing,
+                lambda: False,
             ),
             lambda: 1.0,
         )

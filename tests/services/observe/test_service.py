@@ -381,3 +381,19 @@ async def test_a_parked_destination_is_an_alarm_until_it_is_active_again(stream:
         active = StateChange(DestinationState.ACTIVE, EGEST, "a delivery succeeded", now_us())
         await stream.producer.send_and_wait(stream.topics.destinations, 0, [state_record(crm, active)])
         await until(url, "/api/v1/alarms", lambda body: not subjects(body))
+
+
+async def test_minutes_are_listed_from_the_one_in_which_the_stream_started(kafka: str) -> None:
+    before = now_us() // 60_000_000
+    async with new_stream(kafka) as stream, stream.observing() as (observatory, url):
+        created = now_us() // 60_000_000
+        path = "/api/v1/pipes/flights/minutes?last=60"
+        async with asyncio.timeout(90):
+            while observatory.store.closed_minute(observatory.partitions) < before - 1:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # long enough to merge what was closed
+        body = await ask(url, path)
+        minutes = [row["minute"] for row in (*body["minutes"], *body["provisional"])]
+        assert before <= minutes[0] <= created, "no minute before the stream, and the one in which it started"
+        assert minutes == list(range(minutes[0], minutes[-1] + 1))
+        assert minutes[-1] >= now_us() // 60_000_000 - 1

@@ -1,1 +1,1 @@
-"""`hifi demo --cdc`: the changes of a database, to a webhook, a second database and an Iceberg table."""
+"""`hifi demo --cdc`: changes of a database."""

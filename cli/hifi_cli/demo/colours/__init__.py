@@ -1,1 +1,1 @@
-"""`hifi demo --colours`."""
+"""`hifi demo --colours`: shifts between two colours."""

@@ -1,1 +1,1 @@
-"""Who may use the management API, and the record of what they did."""
+"""Users of the management API, and the audit."""

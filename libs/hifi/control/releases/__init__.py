@@ -1,1 +1,1 @@
-"""Records about the releases of services: which one is wanted, and how far its deployment is."""
+"""Desired releases of services, and their deployments."""

@@ -1,1 +1,1 @@
-"""The dead-letter record; reading and replaying dead letters."""
+"""The dead-letter record; reading and replaying."""

@@ -1,4 +1,4 @@
-"""Secured connections to Kafka: TLS and SASL for every client, from one settings model."""
+"""TLS and SASL of every client, and the ACLs of each service."""
 
 from hifi.kafka.security import newest_credentials, refusal
 from hifi.kafka.security.client_options import client_options, java_client_options, security_of, use

@@ -1,1 +1,1 @@
-"""Evaluation of the `normalize` section of a pipe: JSON Schema, fields, functions, masks. No Kafka."""
+"""The `normalize` section of a pipe: schema, fields, casts, masks."""

@@ -1,1 +1,1 @@
-"""Declarations of the sources that collect reads: what they have in common, and those of systems that keep no log."""
+"""The `source` section of a pipe, for each kind."""

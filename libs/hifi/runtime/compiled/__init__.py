@@ -1,1 +1,1 @@
-"""Imports the compiled form of modules."""
+"""Imports modules that mypyc compiled."""

@@ -1,1 +1,1 @@
-"""Frame, navigation, style sheet and script of the consoles of observe and manage."""
+"""Frame, style sheet and script of both consoles."""

@@ -1,1 +1,1 @@
-"""CPU time of threads, and what processes with users' functions get."""
+"""CPU time, and what processes with users' code get."""

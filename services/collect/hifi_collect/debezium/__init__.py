@@ -1,1 +1,1 @@
-"""Changes of databases, by Debezium in Kafka Connect."""
+"""Changes of PostgreSQL tables, as Debezium writes them."""

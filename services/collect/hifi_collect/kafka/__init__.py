@@ -1,1 +1,1 @@
-"""Topics of other Kafka clusters as sources."""
+"""Topics of any Kafka cluster as sources."""

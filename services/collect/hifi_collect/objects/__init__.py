@@ -1,1 +1,1 @@
-"""Rows of objects in folders and buckets."""
+"""Files of folders and S3 buckets as sources."""

@@ -1,1 +1,1 @@
-"""Which events of a source are backfill, how fast they are read, and how far the reader is."""
+"""Backfill: what counts as one, its rate and its progress."""

@@ -1,1 +1,1 @@
-"""Sources that keep no position for their readers: who reads one, how far it is, and its batches."""
+"""Sources without a log: which instance reads one, and how far it is read."""

@@ -1,1 +1,1 @@
-"""Rows of databases without a log, by a column whose values rise."""
+"""PostgreSQL tables and queries as sources."""

@@ -1,1 +1,1 @@
-"""Recognize copies of records, and continue where the last owner of a partition stopped."""
+"""Drops copies of records, and takes over partitions of other instances."""

@@ -1,1 +1,1 @@
-"""An event on its way to its destinations: deliveries, source partitions, requests, and what bounds them."""
+"""Records to deliveries and requests; lease and memory limit."""

@@ -1,1 +1,1 @@
-"""HTTP/1.1 to destinations: connections, their pools, and the credentials of requests."""
+"""HTTP/1.1 client: connections, pools, DNS, credentials."""

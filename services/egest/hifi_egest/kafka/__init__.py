@@ -1,1 +1,1 @@
-"""The kind of destinations `kafka`: records of a topic of any cluster, exactly once for `read_committed` readers."""
+"""Kafka topics as destinations, in transactions."""

@@ -1,1 +1,1 @@
-"""One lane per destination: its queue, its requests and the health of the destination."""
+"""The lane of each destination: queue, order, circuit breaker, parking."""

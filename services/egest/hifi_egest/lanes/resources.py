@@ -28,3 +28,5 @@ class LaneResources:
     resolver: NameResolver
     states: DestinationStates
     publish_state: Callable[[DestinationName, StateChange], None]
+    coloured: Callable[[], bool]
+    """Whether the stream is one of two colours."""

@@ -1,1 +1,1 @@
-"""The kind of destinations `objects`: files in a folder or an S3-compatible bucket, each event in one of them."""
+"""Files in folders and S3 buckets as destinations."""

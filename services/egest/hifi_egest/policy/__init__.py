@@ -1,1 +1,1 @@
-"""Pure rules: what an answer means, when to retry, when to stop sending, how much to admit."""
+"""Decisions without I/O: outcome, retry tier, circuit breaker, admission."""

@@ -1,1 +1,1 @@
-"""The kind of destinations `postgres`: rows of a table."""
+"""PostgreSQL tables as destinations."""

@@ -1,1 +1,1 @@
-"""Write outcomes to Kafka: retries and dead letters first, then receipts, then offsets."""
+"""Writes outcomes: retries and dead letters, then receipts, then offsets."""

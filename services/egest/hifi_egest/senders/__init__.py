@@ -1,1 +1,1 @@
-"""Senders: how a request reaches its destination, over HTTP or by the writer of another kind."""
+"""Sends the requests of a lane over HTTP or with another kind's writer."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
+from hifi.delivery.several_logs import require_usable
 from hifi.delivery.transform import Transform, compile_transform
 from hifi.pipe.limit_check import secrets
 from hifi.pipe.model import ConnectorDestination
@@ -88,6 +89,7 @@ class ConnectorSender:
         self._context = WriterContext(
             resources.settings.stream, pipe, destination.name, destination.concurrency, destination.timeout
         )
+        self._coloured = resources.coloured
         self._health = resources.health
         self._subject = f"destination {pipe}/{destination.name}"
         self._refresh_s = resources.settings.egest_secrets_refresh_s
@@ -161,6 +163,7 @@ class ConnectorSender:
 
     def _open(self) -> None:
         """Open the writer, unless it is open with the current secrets. Raises `Misconfigured`."""
+        require_usable(self._destination, coloured=self._coloured())
         kind, settings = read_settings(self._destination)
         current = _read_secrets(settings)
         if self._writer is not None and current == self._secrets:

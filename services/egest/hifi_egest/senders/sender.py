@@ -1,6 +1,7 @@
 """What a lane needs of a sender, and what a sender returns."""
 
 import ssl
+from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from hifi.runtime.health import Health
@@ -70,6 +71,10 @@ class SenderResources(Protocol):
     @property
     def health(self) -> Health:
         """Shows destinations that cannot be used."""
+
+    @property
+    def coloured(self) -> Callable[[], bool]:
+        """Whether the stream is one of two colours."""
 
     @property
     def tls(self) -> ssl.SSLContext:

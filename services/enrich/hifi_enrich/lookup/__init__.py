@@ -1,1 +1,1 @@
-"""Lookup tables: built from rows, refreshed in the background, and broadcast to Spark."""
+"""Lookup tables: load, refresh, broadcast."""

@@ -1,1 +1,1 @@
-"""The plan of a query: every pipe compiled to broadcast expressions, and the DataFrame that calls them."""
+"""Compiles all pipes into one Spark query."""

@@ -1,1 +1,1 @@
-"""Poison records: finding a record on which Spark fails again and again, and putting it away."""
+"""Finds records on which Spark fails, and makes dead letters of them."""

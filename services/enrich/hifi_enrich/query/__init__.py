@@ -1,1 +1,1 @@
-"""Runs of the streaming query: where each starts, how it reads and writes Kafka, and warming up."""
+"""Runs of the query: start offsets, Kafka input and output, warm-up."""

@@ -1,1 +1,1 @@
-"""The Spark session of the service, and the class-data archive that makes its start faster."""
+"""The Spark session, executors, and the class-data archive of its JVM."""

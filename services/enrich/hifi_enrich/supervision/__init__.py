@@ -1,1 +1,1 @@
-"""Keeps one query of the stream running: leader election, restarts, orderly hand-over and drain."""
+"""Leader or standby: starts, watches, restarts and drains the query."""

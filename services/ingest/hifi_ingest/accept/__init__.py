@@ -1,1 +1,1 @@
-"""Write decoded events to Kafka and report what was acknowledged."""
+"""Identity of each event, and the write to `raw`."""

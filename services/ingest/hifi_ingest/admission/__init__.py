@@ -1,1 +1,1 @@
-"""Refuse requests early with 429 while ingest or a stage behind it is overloaded."""
+"""Quotas, and early 429 while ingest or a stage behind it is overloaded."""

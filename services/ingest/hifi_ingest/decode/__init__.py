@@ -1,1 +1,1 @@
-"""Decode HTTP requests into CloudEvents."""
+"""Request bodies to CloudEvents: JSON, batches, binary mode, masks."""

@@ -1,1 +1,1 @@
-"""HTTP side of ingest: authentication, limits, requests and responses."""
+"""Requests, limits, write keys and answers of the HTTP interface."""

@@ -1,1 +1,1 @@
-"""What happens with the events of one micro-batch."""
+"""A micro-batch: deliveries, rows, merge, receipts."""

@@ -1,1 +1,1 @@
-"""The streaming query: start, supervision and end."""
+"""Runs and restarts the Spark query over `enriched`."""

@@ -1,1 +1,1 @@
-"""Iceberg tables: catalog, commits and maintenance."""
+"""Iceberg tables: catalog, commits, progress, files."""

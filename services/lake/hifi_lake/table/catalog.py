@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -23,10 +22,12 @@ from pyiceberg.types import (
 )
 
 from hifi.delivery.iceberg import ACCEPTED, DAY, OFFSET, PARTITION, SEQ, IcebergSettings, LakeTable
+from hifi.pipe.lake_catalog import catalog_refusals, refuse_secret_property, sqlite_file
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import SqlType
 from hifi.pipe.secret import Secret
 from hifi.runtime.errors import Misconfigured
+from hifi_lake.table.restricted_catalog import RestrictedRestCatalog, RestrictedSqlCatalog
 
 TYPES: Final[Mapping[SqlType, IcebergType]] = {
     SqlType.STRING: StringType(),
@@ -56,21 +57,20 @@ _SPARK: Final = {
 
 def column_types(declared: LakeTable) -> dict[str, IcebergType]:
     """Column of a declared table to its type: those of the data, of attributes, and hifi's own."""
-    found: dict[str, IcebergType] = {name: TYPES[kind] for name, kind in declared.columns.items()}
-    found |= dict.fromkeys(declared.settings.attributes, StringType())
-    return found | dict(_OWN)
+    types: dict[str, IcebergType] = {name: TYPES[kind] for name, kind in declared.columns.items()}
+    types |= dict.fromkeys(declared.settings.attributes, StringType())
+    return types | dict(_OWN)
 
 
 def open_table(declared: LakeTable) -> Table:
     """The table, created if it does not exist, with all declared columns.
 
     Raises:
-        Misconfigured: the warehouse is not allowed, or an existing column has another type.
+        Misconfigured: the pipe, the catalog or the table says what is not allowed, or an existing column has another
+            type.
         OSError, pyiceberg.exceptions.*: catalog or warehouse do not answer.
     """
     settings = declared.settings
-    if refused := pipe_limits().refuse_warehouse(settings.warehouse):
-        raise Misconfigured(refused)
     catalog = _catalog(settings)
     namespace = settings.table.rpartition(".")[0]
     catalog.create_namespace_if_not_exists(namespace)
@@ -90,20 +90,33 @@ def open_table(declared: LakeTable) -> Table:
     return table
 
 
-def _catalog(settings: IcebergSettings) -> Catalog:
-    warehouse, url = settings.warehouse, settings.catalog
+def _catalog(settings: IcebergSettings) -> RestrictedSqlCatalog | RestrictedRestCatalog:
+    """The catalog, if the settings are allowed.
+
+    Raises:
+        Misconfigured: they are not, or a secret cannot be read.
+    """
+    declared = settings.model_dump()
+    if refused := [reason for _, reason in catalog_refusals(declared, pipe_limits())]:
+        raise Misconfigured("; ".join(refused))
+    warehouse, file = settings.warehouse, sqlite_file(declared)
     if not warehouse.startswith("s3://"):
         folder = Path(warehouse)
         folder.mkdir(parents=True, exist_ok=True)
         warehouse = folder.as_uri()
-        url = url or f"sqlite:///{folder}/catalog.db"
-    assert url is not None
-    properties = {
-        name: value.read() if isinstance(value, Secret) else value
-        for name, value in settings.properties.items()
-    }
-    kind = "sql" if url.startswith("sqlite:") else "rest"
-    return load_catalog("hifi", **properties, type=kind, uri=url, warehouse=warehouse)
+    properties = {name: _property(name, value) for name, value in settings.properties.items()}
+    if file is not None:
+        return RestrictedSqlCatalog(file, warehouse, properties)
+    return RestrictedRestCatalog(str(settings.catalog), warehouse, properties)
+
+
+def _property(name: str, value: str | Secret) -> str:
+    if not isinstance(value, Secret):
+        return value
+    content = value.read()
+    if refused := refuse_secret_property(name, content):
+        raise Misconfigured(refused)
+    return content
 
 
 def _partition_spec(settings: IcebergSettings, names: list[str]) -> PartitionSpec:
@@ -115,10 +128,12 @@ def _partition_spec(settings: IcebergSettings, names: list[str]) -> PartitionSpe
 def _require_partitions(table: Table, settings: IcebergSettings) -> None:
     """Refuse a table that was created with other partitions."""
     schema = table.schema()
-    found = [(schema.find_column_name(one.source_id), str(one.transform)) for one in table.spec().fields]
-    wanted = [] if settings.partition == "none" else [(ACCEPTED, "day")]
-    if found != wanted:
-        shown = ", ".join(f"{transform} of {column}" for column, transform in found) or "not at all"
+    partitions = [
+        (schema.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields
+    ]
+    declared = [] if settings.partition == "none" else [(ACCEPTED, "day")]
+    if partitions != declared:
+        shown = ", ".join(f"{transform} of {column}" for column, transform in partitions) or "not at all"
         raise Misconfigured(
             f"the table {settings.table} is partitioned by: {shown}; the pipe says `partition: {settings.partition}`. "
             "Choose another table, or the partition that it has"
@@ -131,36 +146,36 @@ def spark_types(table: Table) -> dict[str, str]:
     Raises:
         Misconfigured: a column, which hifi has not created, has a type that cannot be rewritten here.
     """
-    types = {one.name: str(one.field_type) for one in table.schema().fields}
-    known = {
+    types = {column.name: str(column.field_type) for column in table.schema().fields}
+    in_spark = {
         name: _SPARK.get(text, text if text.startswith("decimal") else "") for name, text in types.items()
     }
-    if unknown := [f"{name} {types[name]}" for name, text in known.items() if not text]:
+    if unknown := [f"{name} {types[name]}" for name, text in in_spark.items() if not text]:
         raise Misconfigured(
             f"the table {'.'.join(table.name())} has columns that hifi cannot write again: {', '.join(unknown)}; "
             "remove them, or choose another table"
         )
-    return known
+    return in_spark
 
 
 def _add_columns(table: Table, types: Mapping[str, IcebergType]) -> None:
     """Add the columns that the table does not have; another instance may do the same at this moment."""
-    known = {one.name: one.field_type for one in table.schema().fields}
+    existing = {column.name: column.field_type for column in table.schema().fields}
     if wrong := [
-        f"{name} is {known[name]}, not {kind}"
+        f"{name} is {existing[name]}, not {kind}"
         for name, kind in types.items()
-        if name in known and known[name] != kind
+        if name in existing and existing[name] != kind
     ]:
         raise Misconfigured(
             f"the table {'.'.join(table.name())} has columns of other types than the pipe declares: "
             f"{'; '.join(wrong)}. Declare the type that the table has, or another column"
         )
-    if missing := {name: kind for name, kind in types.items() if name not in known}:
+    if missing := {name: kind for name, kind in types.items() if name not in existing}:
         try:
             with table.update_schema() as change:
                 for name, kind in missing.items():
                     change.add_column(name, kind)
         except CommitFailedException:
             table.refresh()
-            if not missing.keys() <= {one.name for one in table.schema().fields}:
+            if not missing.keys() <= {column.name for column in table.schema().fields}:
                 raise

@@ -11,10 +11,9 @@ from typing import Final
 from urllib.parse import urlparse
 
 from pyarrow.fs import FileSelector, FileSystem, copy_files
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
-from hifi.runtime.errors import Misconfigured
+from hifi_lake.table.restricted_catalog import WarehouseFileIO
 
 PREFIX: Final = "hifi-"
 """What the names of folders with data files begin with, below `data` of a table."""
@@ -30,9 +29,13 @@ class FileStore:
             table: open.
             writer: a name that was never used before.
             scratch: folder for temporary files.
+
+        Raises:
+            Misconfigured: the table is not in the warehouse.
         """
-        if not isinstance(table.io, PyArrowFileIO):
-            raise Misconfigured(f"the files of {'.'.join(table.name())} cannot be reached with PyArrow")
+        assert isinstance(table.io, WarehouseFileIO)
+        table.io.require_within(table.location())
+        self._io = table.io
         self._table = table
         self._writer = writer
         self._batches = 0
@@ -71,7 +74,13 @@ class FileStore:
         return published
 
     def readable(self, urls: Sequence[str]) -> list[str]:
-        """Paths from which Spark can read data files, in their order. They are valid until the next call."""
+        """Paths from which Spark can read data files, in their order. They are valid until the next call.
+
+        Raises:
+            Misconfigured: one is not in the warehouse.
+        """
+        for url in urls:
+            self._io.require_within(url)
         if self._local:
             return [urlparse(url).path for url in urls]
         folder = self._scratch / "read"
@@ -88,17 +97,16 @@ class FileStore:
         They are those of batches that were never committed, and those of which all snapshots have expired. No batch
         may be under way.
         """
-        found = [
-            one
-            for one in self._files.get_file_info(
-                FileSelector(self._root, recursive=True, allow_not_found=True)
-            )
-            if one.is_file and one.path.removeprefix(self._root).lstrip("/").startswith(PREFIX)
+        selector = FileSelector(self._root, recursive=True, allow_not_found=True)
+        paths = [
+            file.path
+            for file in self._files.get_file_info(selector)
+            if file.is_file and file.path.removeprefix(self._root).lstrip("/").startswith(PREFIX)
         ]
-        if not found:
+        if not paths:
             return 0
         referenced = self._referenced()
-        unused = [one.path for one in found if one.path not in referenced]
+        unused = [path for path in paths if path not in referenced]
         for path in unused:
             self._files.delete_file(path)
         return sum(path.endswith(".parquet") for path in unused)
@@ -107,7 +115,9 @@ class FileStore:
         """Paths of the data files of all snapshots."""
         io = self._table.io
         manifests = {
-            one.manifest_path: one for snapshot in self._table.snapshots() for one in snapshot.manifests(io)
+            manifest.manifest_path: manifest
+            for snapshot in self._table.snapshots()
+            for manifest in snapshot.manifests(io)
         }
         return {
             entry.data_file.file_path.partition("://")[2]

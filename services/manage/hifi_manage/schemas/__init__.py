@@ -1,1 +1,1 @@
-"""A schema registry with Confluent's REST API, in a compacted topic of the control plane."""
+"""The schema registry: versions, compatibility, changes by one instance at a time."""

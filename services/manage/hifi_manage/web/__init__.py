@@ -1,1 +1,1 @@
-"""The HTTP API."""
+"""Management API, console, and the registry's REST API."""

@@ -147,7 +147,7 @@ class ManagementApi:
     async def check(self, request: Request, _: Principal) -> Response:
         """POST: check a pipe without saving it."""
         text = await body_of(request)
-        problems = (await asyncio.to_thread(read_pipe, text, self._declared_pipes()))[1]
+        problems = (await self._read(text))[1]
         return json_response({"problems": [asdict(one) for one in problems]})
 
     async def trial(self, request: Request, _: Principal) -> Response:
@@ -261,8 +261,12 @@ class ManagementApi:
             raise changed_meanwhile(state, wanted.name)
         return json_response(pipe_view(state, wanted.name), status, etag(counted.number))
 
+    async def _read(self, text: bytes) -> tuple[Pipe | None, list[TextProblem]]:
+        coloured = self._state.registry.coloured
+        return await asyncio.to_thread(read_pipe, text, self._declared_pipes(), coloured=coloured)
+
     async def _checked(self, name: str | None, text: bytes) -> Pipe:
-        pipe, problems = await asyncio.to_thread(read_pipe, text, self._declared_pipes())
+        pipe, problems = await self._read(text)
         if pipe is not None and name is not None and pipe.pipe != name:
             problems.append(TextProblem(1, 1, "pipe", f"is {pipe.pipe!r}, but the URL names {name!r}"))
         if pipe is None or problems:

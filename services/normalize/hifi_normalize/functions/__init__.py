@@ -1,1 +1,1 @@
-"""Users' functions, each in a process of its own with a deadline, bounded memory and no secrets."""
+"""Users' Python functions, in worker processes with limits of time and memory."""

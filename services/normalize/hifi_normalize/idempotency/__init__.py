@@ -1,1 +1,1 @@
-"""Detect events that a client sent again."""
+"""Recognizes events that a client sent again or a source reader read again."""

@@ -1,1 +1,1 @@
-"""Alarms: their conditions, their lifecycle, notifications and runbooks."""
+"""Alarms: conditions, notifications, runbooks."""

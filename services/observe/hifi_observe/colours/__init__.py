@@ -1,1 +1,1 @@
-"""What one sees over both colours of a stream: merged minutes, and the front before them."""
+"""Minutes merged over two colours, and counts of the front."""

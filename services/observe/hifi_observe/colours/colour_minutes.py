@@ -48,6 +48,7 @@ class ColourMinutes:
         away: why it did not answer; None: it did.
         asleep_since: minute from which on no process of the colour ran; None: it is not asleep.
         fronts: minute to what the front refused, as this observe watched it.
+        first: minute in which the pipe was declared in the colour, until that is closed; 0: earlier than its rows.
     """
 
     closed: int
@@ -55,6 +56,7 @@ class ColourMinutes:
     away: str | None = None
     asleep_since: int | None = None
     fronts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    first: int = 0
 
     def knows(self, minute: int) -> bool:
         """Whether all is known of the colour in a minute, also if it had no events.
@@ -63,7 +65,7 @@ class ColourMinutes:
         events only if a later one has a row.
         """
         merged = max(self.rows, default=-1)
-        if self.away is None and minute <= min(self.closed, merged):
+        if self.away is None and (minute < self.first or minute <= min(self.closed, merged)):
             return True
         return self.asleep_since is not None and minute > self.asleep_since
 
@@ -87,17 +89,17 @@ def merge_colours(
     return [
         _merge(pipe, minute, colours, fronts.get(minute), limits)
         for minute in minutes
-        if any(minute in one.rows for one in colours.values())
+        if any(minute in colour.rows for colour in colours.values())
     ]
 
 
 def summary_of(merged: Iterable[Mapping[str, Any]], target: float, minutes: int) -> dict[str, Any]:
     """Availability over merged minutes, minutes that were down, and minutes of which not all is known."""
     rows = list(merged)
-    found = uptime(row["state"] for row in rows)
+    minutes_by_state = uptime(row["state"] for row in rows)
     return {
-        "availability": found.json(target, minutes),
-        "down_minutes": found.down,
+        "availability": minutes_by_state.json(target, minutes),
+        "down_minutes": minutes_by_state.down,
         "incomplete_minutes": sum(bool(row["missing"]) for row in rows),
     }
 
@@ -109,8 +111,8 @@ def _merge(
     front: Mapping[str, Any] | None,
     limits: SloLimits,
 ) -> dict[str, Any]:
-    rows = {name: one.rows[minute] for name, one in colours.items() if minute in one.rows}
-    missing = [name for name, one in sorted(colours.items()) if not one.knows(minute)]
+    rows = {name: colour.rows[minute] for name, colour in colours.items() if minute in colour.rows}
+    missing = [name for name, colour in sorted(colours.items()) if not colour.knows(minute)]
     if front is None:
         missing.append(FRONT)
     sums = {name: sum(row.get(name, 0) for row in rows.values()) for name in _SUMS}
@@ -158,24 +160,24 @@ def _judge(
     deliveries = JudgedDeliveries(lags, undelivered, sums["lost"])
     judgement = judge(deliveries, max(0, at_us - (minute + 1) * 60_000_000), limits, intake)
     if limits.destinations and judgement.state != UNKNOWN:
-        found = {cause for row in rows for cause in row["causes"]} - {_INGEST}
-        found |= {_INGEST} & set(judgement.causes)
-        judgement = Judgement(DOWN if found else UP, judgement.p95_us, sorted(found))
+        causes = {cause for row in rows for cause in row["causes"]} - {_INGEST}
+        causes |= {_INGEST} & set(judgement.causes)
+        judgement = Judgement(DOWN if causes else UP, judgement.p95_us, sorted(causes))
     return judgement
 
 
 def _intake(rows: Iterable[Mapping[str, Any]], front: Mapping[str, Any] | None) -> IngestHealth:
     """Ingest of both colours and the front are one: it is silent when both colours are, or the front is."""
-    found = [IngestHealth(**row["intake"]) for row in rows]
-    failed, own = refusals(front)
-    gap_s = min((one.gap_s for one in found if one.gap_s is not None), default=None)
+    intakes = [IngestHealth(**row["intake"]) for row in rows]
+    failed, answered = refusals(front)
+    gap_s = min((intake.gap_s for intake in intakes if intake.gap_s is not None), default=None)
     if front is not None:
         gap_s = max(front["gap_s"], gap_s or 0.0)
     return IngestHealth(
         gap_s,
-        failed + sum(one.failed for one in found),
-        own + sum(one.answered for one in found),
-        sum(one.paused for one in found),
+        failed + sum(intake.failed for intake in intakes),
+        answered + sum(intake.answered for intake in intakes),
+        sum(intake.paused for intake in intakes),
     )
 
 

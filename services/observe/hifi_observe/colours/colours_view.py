@@ -40,7 +40,7 @@ class ColoursView:
         self._colours: Colours | None = None
         self._asleep_ms: dict[str, int] = {}
         self.front = FrontWatch(
-            lambda: [one.stats for one in self._colours.fronts if one.stats] if self._colours else []
+            lambda: [front.stats for front in self._colours.fronts if front.stats] if self._colours else []
         )
 
     @property
@@ -70,31 +70,43 @@ class ColoursView:
         if self._colours is None:
             return []
         return [
-            {"colour": name, "state": one.state.value, "share": one.share / 10_000, "observe": one.observe}
-            for name, one in sorted(self._colours.colours.items())
+            {
+                "colour": name,
+                "state": colour.state.value,
+                "share": colour.share / 10_000,
+                "observe": colour.observe,
+            }
+            for name, colour in sorted(self._colours.colours.items())
         ]
 
     def unpublished(self, now_minute: int) -> list[tuple[int, dict[str, Any]]]:
         """The minutes before this one that were watched and are not published yet, with what the front refused."""
-        found = [(minute, self.front.of(minute)) for minute in range(now_minute - _BACK, now_minute)]
-        return [(minute, one) for minute, one in found if one is not None and minute not in self._fronts]
+        watched = [(minute, self.front.of(minute)) for minute in range(now_minute - _BACK, now_minute)]
+        return [
+            (minute, counts)
+            for minute, counts in watched
+            if counts is not None and minute not in self._fronts
+        ]
 
     async def minutes(self, pipe: str, first: int, last: int, limits: SloLimits) -> dict[str, Any]:
         """The minutes of a pipe over both colours."""
         colours = {} if self._colours is None else self._colours.colours
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_S)) as session:
             answers = await asyncio.gather(
-                *(self._ask(session, name, one.observe, pipe, first, last) for name, one in colours.items())
+                *(
+                    self._ask(session, name, colour.observe, pipe, first, last)
+                    for name, colour in colours.items()
+                )
             )
-        found = dict(zip(colours, answers, strict=True))
+        answered = dict(zip(colours, answers, strict=True))
         # An observe knows of the front only while it runs; the one of the other colour may have watched it meanwhile.
         fronts: dict[int, Mapping[str, Any]] = {}
-        for watched in (*(one.fronts for one in found.values()), self._fronts):
+        for watched in (*(minutes.fronts for minutes in answered.values()), self._fronts):
             fronts |= watched
-        merged = merge_colours(pipe, range(first, last + 1), found, fronts, limits)
+        merged = merge_colours(pipe, range(first, last + 1), answered, fronts, limits)
         return {
             "pipe": pipe,
-            "colours": [one | {"away": found[one["colour"]].away} for one in self.json()],
+            "colours": [colour | {"away": answered[colour["colour"]].away} for colour in self.json()],
             "front_away": self.front.away,
             "minutes": merged,
             **summary_of(merged, self._settings.observe_target, last - first + 1),
@@ -114,7 +126,9 @@ class ColoursView:
                     raise ValueError(f"{answer.status}: {body.get('detail', body)}")
                 rows = {row["minute"]: row for row in body["minutes"]}
                 fronts = {int(minute): counts for minute, counts in body["fronts"].items()}
-                return ColourMinutes(body["closed_minute"], rows, None, asleep_since, fronts)
+                return ColourMinutes(
+                    body["closed_minute"], rows, None, asleep_since, fronts, body["first_minute"]
+                )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError) as error:
             reason = f"the observe of {name} at {url} does not answer: {str(error) or type(error).__name__}"
             return ColourMinutes(-1, {}, reason, asleep_since)
@@ -125,10 +139,10 @@ class ColoursView:
         Raises:
             ValueError: it is not the record of the colours.
         """
-        found = decode(value)
-        for name, one in found.colours.items():
-            if one.state is ColourState.ASLEEP:
-                self._asleep_ms.setdefault(name, found.at_ms)
+        record = decode(value)
+        for name, colour in record.colours.items():
+            if colour.state is ColourState.ASLEEP:
+                self._asleep_ms.setdefault(name, record.at_ms)
             else:
                 self._asleep_ms.pop(name, None)
-        self._colours = found
+        self._colours = record

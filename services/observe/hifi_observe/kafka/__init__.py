@@ -1,1 +1,1 @@
-"""Reading topics into ledgers, and publishing minutes and alarms."""
+"""Reads all topics and offset snapshots, and publishes minutes and alarms."""

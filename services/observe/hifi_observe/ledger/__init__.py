@@ -1,1 +1,1 @@
-"""What is known of the events of one partition, from the headers of its records."""
+"""Counts one partition's events by minute, and closes minutes."""

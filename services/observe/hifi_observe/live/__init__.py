@@ -1,1 +1,1 @@
-"""Momentary figures: published per partition, added up per pipe."""
+"""Current rates, lags and breaker states."""

@@ -1,1 +1,1 @@
-"""Closed minutes: merged over partitions, judged, kept and expired."""
+"""Minutes merged over partitions, and their availability."""

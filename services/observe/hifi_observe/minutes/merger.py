@@ -24,6 +24,7 @@ class MinuteMerger:
         store: MinuteStore,
         partitions: int,
         limits: Callable[[str], SloLimits | None],
+        first_minute: Callable[[str], int],
         *,
         keep_h: float,
         amend_s: float,
@@ -35,6 +36,7 @@ class MinuteMerger:
             store: the topic `minutes`.
             partitions: of the stream.
             limits: returns the SLO limits of a pipe; None: the pipe was deleted.
+            first_minute: returns the minute before which a pipe has no minutes, unless events are counted in them.
             keep_h: how long minutes are kept, hours.
             amend_s: how long minutes are amended, seconds.
             keep_lags: whether minutes keep their distribution of lags, for a stream with two colours.
@@ -42,6 +44,7 @@ class MinuteMerger:
         self._store = store
         self._partitions = partitions
         self._limits = limits
+        self._first_minute = first_minute
         self._keep = int(keep_h * 60)
         self._amend = int(amend_s // 60) + 10
         self._keep_lags = keep_lags
@@ -60,11 +63,10 @@ class MinuteMerger:
         limits = promised or SloLimits(2**62, 2**62)
         due = {minute for minute in changed if minute <= closed}
         if closed >= 0 and promised is not None:
-            known = self._store.minutes.get(pipe, {})
-            last = self._merged_to.get(pipe, max(known, default=closed - 1))
-            due.update(
-                minute for minute in range(max(last + 1, closed - _BACK), closed + 1) if minute not in known
-            )
+            merged_minutes = self._store.minutes.get(pipe, {})
+            last = self._merged_to.get(pipe, max(merged_minutes, default=closed - 1))
+            first = max(last + 1, closed - _BACK, self._first_minute(pipe))
+            due.update(minute for minute in range(first, closed + 1) if minute not in merged_minutes)
             self._merged_to[pipe] = closed
         records: Records = []
         moved: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -98,9 +100,9 @@ class MinuteMerger:
 
     def _day(self, pipe: str, number: int, moved: Counter[str], oldest: int) -> dict[str, int]:
         """Minutes of a day by state; if its first minutes were deleted, the last known counts plus changes since."""
-        known = self._store.days[pipe].get(number)
-        if known is not None and number * DAY_MINUTES < oldest:
-            made = {state: max(0, count + moved[state]) for state, count in known.items()}
+        counted_before = self._store.days[pipe].get(number)
+        if counted_before is not None and number * DAY_MINUTES < oldest:
+            made = {state: max(0, count + moved[state]) for state, count in counted_before.items()}
         else:
             states = self._store.states[pipe]
             day = range(number * DAY_MINUTES, (number + 1) * DAY_MINUTES)

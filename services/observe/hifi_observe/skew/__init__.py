@@ -1,1 +1,1 @@
-"""Drift of watched fields: their distribution now, compared with that of the time before."""
+"""Drift of watched fields against earlier minutes."""

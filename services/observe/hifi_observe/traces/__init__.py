@@ -1,1 +1,1 @@
-"""Spans of sampled events, exported to OpenTelemetry."""
+"""OpenTelemetry spans of sampled events."""

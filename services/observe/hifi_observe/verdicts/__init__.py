@@ -1,1 +1,1 @@
-"""Verdicts on the stream, its services and its pipes, for those who change them."""
+"""Whether stream, services and pipes are stable, for the control plane."""

@@ -1,1 +1,1 @@
-"""The HTTP API and the console."""
+"""JSON API and console."""

@@ -72,7 +72,10 @@ def pipes_of(observatory: Observatory) -> list[dict[str, Any]]:
     """One row for each pipe."""
     return views.overview(
         observatory.store,
-        {known.pipe.pipe: round(known.pipe.slo.p95 * 1e6) for known in observatory.registry.all()},
+        {
+            published.pipe.pipe: round(published.pipe.slo.p95 * 1e6)
+            for published in observatory.registry.all()
+        },
         observatory.alarms(),
         now_us() // 60_000_000,
         observatory.settings.observe_target,
@@ -92,16 +95,24 @@ def overview_of(observatory: Observatory) -> dict[str, Any]:
 
 def slo_p95_us(observatory: Observatory, name: str) -> int:
     """The SLO of a pipe's p95 lag in microseconds; 0 if the pipe was deleted."""
-    known = observatory.registry.get(name)
-    return round(known.pipe.slo.p95 * 1e6) if known is not None else 0
+    published = observatory.registry.get(name)
+    return round(published.pipe.slo.p95 * 1e6) if published is not None else 0
+
+
+def open_minutes(observatory: Observatory, name: str, first: int, last: int) -> range:
+    """The minutes from `first` to `last` since a pipe was declared that are not closed yet."""
+    since = max(observatory.store.closed_minute(observatory.partitions) + 1, observatory.first_minute(name))
+    return range(max(first, since), min(last, now_us() // 60_000_000) + 1) if since else range(0)
 
 
 def recent_minutes(observatory: Observatory, name: str) -> list[dict[str, Any]]:
     """The minutes of a pipe's last hour, newest first; open minutes are provisional."""
     store = observatory.store
     closed = views.minutes(store, name, max(store.minutes.get(name, {}), default=0) - 59, 2**40)
-    rows = {row["minute"]: row for row in views.provisional(store, name, slo_p95_us(observatory, name))}
-    rows |= {row["minute"]: row for row in closed}
+    now = now_us() // 60_000_000
+    still_open = open_minutes(observatory, name, now - 59, now)
+    provisional = views.provisional(store, name, slo_p95_us(observatory, name), still_open)
+    rows = {row["minute"]: row for row in (*provisional, *closed)}
     for row in rows.values():
         hops = row.get("hops", ())
         row["lost_at"] = ", ".join(sorted({hop["hop"] for hop in hops if hop["lost"]}))
@@ -118,16 +129,16 @@ def recent_of(observatory: Observatory, name: str) -> dict[str, Any]:
 def pipe_of(observatory: Observatory, name: str) -> dict[str, Any]:
     """The current state of one pipe."""
     store = observatory.store
-    known = observatory.registry.get(name)
+    published = observatory.registry.get(name)
     latest = store.latest(name)
-    declared = known.pipe.destinations if known else []
+    declared = published.pipe.destinations if published else []
     breakers = figures.breakers_of(name, [destination.name for destination in declared], store.live)
     return {
         "pipe": name,
         "seen": any(name in partition["counts"] for partition in store.live.values())
         or bool(latest and latest["in"]),
-        "description": known.pipe.description if known else "This pipe was deleted.",
-        "slo": {"p95_s": known.pipe.slo.p95, "loss": known.pipe.slo.loss} if known else None,
+        "description": published.pipe.description if published else "This pipe was deleted.",
+        "slo": {"p95_s": published.pipe.slo.p95, "loss": published.pipe.slo.loss} if published else None,
         "destinations": [
             {
                 "name": destination.name,
@@ -165,7 +176,7 @@ async def colours_of(observatory: Observatory, name: str, last: int) -> dict[str
 
 def skew_of(observatory: Observatory, name: str) -> dict[str, Any]:
     """The distributions of a pipe's watched fields, now and before; empty until a minute has closed."""
-    return {"pipe": name, "fields": [one.json() for one in observatory.skews.of(name)]}
+    return {"pipe": name, "fields": [field.json() for field in observatory.skews.of(name)]}
 
 
 async def lost_of(
@@ -198,15 +209,15 @@ async def lost_of(
 
 
 async def dead_of(
-    observatory: Observatory, name: str, limit: int, wanted: dict[str, str]
+    observatory: Observatory, name: str, limit: int, conditions: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """List the newest dead letters of a pipe that match the filter `wanted`, at most `limit`.
+    """List the newest dead letters of a pipe that match the filter `conditions`, at most `limit`.
 
     Raises:
         Problem: 503, Kafka does not answer, or too many look-ups are running.
     """
-    known = observatory.registry.get(name)
-    masks = known is None or bool(known.pipe.normalize.mask)
+    published = observatory.registry.get(name)
+    masks = published is None or bool(published.pipe.normalize.mask)
     try:
         with observatory.lookups.take():
             return await record_lookup.dead_letters(
@@ -217,7 +228,7 @@ async def dead_of(
                 limit=limit,
                 masks=masks,
                 hides_id=observatory.hides_id(name),
-                wanted=wanted,
+                wanted=conditions,
             )
     except Overloaded as error:
         raise retry_later(f"{error}; wait until one has ended.", _LOOKUP_RETRY_S) from None
@@ -227,10 +238,10 @@ async def dead_of(
 
 def alarms_of(observatory: Observatory) -> dict[str, Any]:
     """Active alarms, past alarms (newest first) and silences. `told`: the ways in which a pipe's owner was told."""
-    known = [{"told": []} | body for body in observatory.notifier.history]
+    alarms = [{"told": []} | body for body in observatory.notifier.history]
     return {
-        "active": [body for body in known if body["ended_us"] is None],
-        "past": [body for body in reversed(known) if body["ended_us"] is not None],
+        "active": [body for body in alarms if body["ended_us"] is None],
+        "past": [body for body in reversed(alarms) if body["ended_us"] is not None],
         "silences": [
             {name: getattr(silence, name) for name in silence.__dataclass_fields__}
             for silence in observatory.notifier.alarms.silences.values()
@@ -248,18 +259,18 @@ def control_of(observatory: Observatory) -> dict[str, Any]:
     verdicts = observatory.verdicts()
     actions = observatory.actions()
     return {
-        "verdicts": [one.json() for one in verdicts],
-        "rollouts": [row for one in verdicts for row in _revisions(observatory, one)],
-        "actions": None if actions is None else [asdict(one) for one in actions[:_STEPS]],
+        "verdicts": [verdict.json() for verdict in verdicts],
+        "rollouts": [row for verdict in verdicts for row in _revisions(observatory, verdict)],
+        "actions": None if actions is None else [asdict(action) for action in actions[:_STEPS]],
     }
 
 
 def _revisions(observatory: Observatory, verdict: Verdict) -> list[dict[str, Any]]:
     pipe = verdict.scope.removeprefix("pipe/")
-    known = observatory.registry.get(pipe)
-    if verdict.rollout is None or known is None or known.rollout is None:
+    published = observatory.registry.get(pipe)
+    if verdict.rollout is None or published is None or published.rollout is None:
         return []
-    following, share = known.rollout.next.revision, known.rollout.share * 100 / WHOLE
+    following, share = published.rollout.next.revision, published.rollout.share * 100 / WHOLE
     return [
         {
             "pipe": pipe,
@@ -268,5 +279,5 @@ def _revisions(observatory: Observatory, verdict: Verdict) -> list[dict[str, Any
             "share": share if revision == following else 100 - share,
             "figures": asdict(verdict.rollout.of(revision)),
         }
-        for revision in (known.revision, following)
+        for revision in (published.revision, following)
     ]

@@ -27,6 +27,7 @@ from hifi_observe.web.answers import (
     known_minute,
     known_pipe,
     lost_of,
+    open_minutes,
     overview_of,
     pipe_of,
     recent_of,
@@ -76,7 +77,7 @@ class Api:
 
     async def verdicts(self, _: Request) -> Response:
         """GET verdicts: whether the stream, each service and each pipe is stable."""
-        return json_response({"verdicts": [one.json() for one in self._observatory.verdicts()]})
+        return json_response({"verdicts": [verdict.json() for verdict in self._observatory.verdicts()]})
 
     async def control(self, _: Request) -> Response:
         """GET control: verdicts, rollouts and steps."""
@@ -104,10 +105,16 @@ class Api:
         return json_response(
             {
                 "pipe": name,
+                "first_minute": self._observatory.first_minute(name),
                 "closed_minute": self._store.closed_minute(self._observatory.partitions),
                 "minutes": views.minutes(self._store, name, first, last, whole_lags=whole_lags),
                 "fronts": views.fronts(self._store, first, last),
-                "provisional": views.provisional(self._store, name, slo_p95_us(self._observatory, name)),
+                "provisional": views.provisional(
+                    self._store,
+                    name,
+                    slo_p95_us(self._observatory, name),
+                    open_minutes(self._observatory, name, first, last),
+                ),
             }
         )
 
@@ -123,7 +130,8 @@ class Api:
             now - positive_integer(request, "last", 60, 50_000),
             slo_p95_us(self._observatory, name),
         )
-        return json_response(views.series(self._store, name, first, now, slo_us))
+        still_open = open_minutes(self._observatory, name, first, now)
+        return json_response(views.series(self._store, name, first, now, slo_us, still_open))
 
     async def recent(self, request: Request) -> Response:
         """GET recent: the last five minutes of a pipe, one point per second."""
@@ -151,12 +159,14 @@ class Api:
     async def dead(self, request: Request) -> Response:
         """GET the newest dead letters of a pipe."""
         pipe = self._name(request)
-        wanted = {name: request.query_params.get(name, "") for name in ("service", "reason", "destination")}
+        conditions = {
+            name: request.query_params.get(name, "") for name in ("service", "reason", "destination")
+        }
         return json_response(
             {
                 "pipe": pipe,
                 "dead": await dead_of(
-                    self._observatory, pipe, positive_integer(request, "limit", 100, _LIMIT), wanted
+                    self._observatory, pipe, positive_integer(request, "limit", 100, _LIMIT), conditions
                 ),
             }
         )

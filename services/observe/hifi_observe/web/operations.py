@@ -193,7 +193,8 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/pipes/{pipe}/minutes",
         "minutes",
-        "Minutes of a pipe, oldest first, closed and provisional (still open).",
+        "Minutes of a pipe since it was declared, oldest first, closed and provisional (still open). `first_minute` is "
+        "the minute in which it was declared, until that is closed, then 0.",
         {
             "last": "Number of minutes before now; default 60.",
             "from": "First minute.",

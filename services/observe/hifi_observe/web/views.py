@@ -17,7 +17,7 @@ from hifi_observe.minutes.availability import (
     uptime,
 )
 from hifi_observe.minutes.minute_store import MinuteStore
-from hifi_observe.minutes.open_minute import PROVISIONAL
+from hifi_observe.minutes.open_minute import PROVISIONAL, OpenMinute
 
 PERIODS = {"day": DAY_MINUTES, "week": WEEK_MINUTES, "month": MONTH_MINUTES}
 STAGES = (
@@ -102,9 +102,9 @@ def overview(
 
 def states(store: MinuteStore, pipe: str, now_minute: int) -> list[str]:
     """The state of each of the last 60 minutes, oldest first; `none` for a minute without events."""
-    known, still_open = store.states.get(pipe, {}), store.open_minutes.known(pipe)
+    closed, still_open = store.states.get(pipe, {}), store.open_minutes.known(pipe)
     return [
-        known.get(minute, PROVISIONAL if minute in still_open else "none")
+        closed.get(minute, PROVISIONAL if minute in still_open else "none")
         for minute in range(now_minute - HOUR_MINUTES + 1, now_minute + 1)
     ]
 
@@ -158,9 +158,16 @@ def verdict(
     }
 
 
-def provisional(store: MinuteStore, pipe: str, slo_p95_us: int) -> list[dict[str, Any]]:
-    """The open minutes of a pipe, oldest first, in the same format as closed minutes."""
-    return [minute.json(slo_p95_us) for minute in store.open_minutes.of(pipe)]
+def provisional(
+    store: MinuteStore, pipe: str, slo_p95_us: int, still_open: Iterable[int]
+) -> list[dict[str, Any]]:
+    """The open minutes of a pipe, oldest first, in the same format as closed minutes.
+
+    `still_open`: minutes to list although they have no events.
+    """
+    rows = {minute: OpenMinute(pipe, minute) for minute in still_open}
+    rows |= {minute.minute: minute for minute in store.open_minutes.of(pipe)}
+    return [rows[minute].json(slo_p95_us) for minute in sorted(rows)]
 
 
 def minutes(
@@ -170,9 +177,9 @@ def minutes(
 
     `whole_lags`: with the distribution of lags, where it is kept.
     """
-    known = store.minutes.get(pipe, {})
+    merged_minutes = store.minutes.get(pipe, {})
     rows = []
-    for minute in sorted(number for number in known if first <= number <= last):
+    for minute in sorted(number for number in merged_minutes if first <= number <= last):
         merged = store.minute(pipe, minute)
         if merged is not None:
             rows.append(shown(merged) | ({"lag_sketch": merged.get("lag_sketch")} if whole_lags else {}))
@@ -213,11 +220,13 @@ def mean_step_times(merged: Mapping[str, Any]) -> list[tuple[str, float]]:
     return [*steps, *sorted(expel)]
 
 
-def series(store: MinuteStore, pipe: str, first: int, last: int, slo_p95_us: int) -> dict[str, Any]:
+def series(
+    store: MinuteStore, pipe: str, first: int, last: int, slo_p95_us: int, still_open: Iterable[int]
+) -> dict[str, Any]:
     """The minutes of a pipe, closed and open, as columns: counts, end-to-end lags and mean step times in ms."""
     rows = minutes(store, pipe, first, last)
     closed = {row["minute"] for row in rows}
-    rows += [row for row in provisional(store, pipe, slo_p95_us) if row["minute"] not in closed]
+    rows += [row for row in provisional(store, pipe, slo_p95_us, still_open) if row["minute"] not in closed]
     rows.sort(key=lambda row: int(row["minute"]))
     names = dict.fromkeys(name for row in rows for name, _ in mean_step_times(row))
     steps = [dict(mean_step_times(row)) for row in rows]

@@ -54,7 +54,7 @@ class TwoColours:
         _, port = await stream.start(
             "collect",
             collect_colours=self.control.control,
-            collect_colour=name,
+            colour=name,
             control_kafka=self.green.kafka,
             session_timeout_s=6,
         )

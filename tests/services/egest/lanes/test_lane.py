@@ -65,6 +65,7 @@ def lane(url: str, recorder: FakeRecorder, **declared: Any) -> Lane:
         NameResolver(),
         DestinationStates(),
         lambda *_: None,
+        lambda: False,
     )
     return Lane("flights", pipe(url, **declared).destinations[0], tools, 1.0)
 

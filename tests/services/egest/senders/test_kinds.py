@@ -7,6 +7,7 @@ from egest_stream import EgestStream, pipe_to, running_egest, texts, until
 
 from hifi.check.pipe_check import check_folder
 from hifi.delivery import installed_kinds as installed
+from hifi.pipe.registry import publish, stream_record
 from hifi.record import event
 
 ROOT = Path(__file__).parents[4]
@@ -78,6 +79,27 @@ async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream
     assert {(one[event.OUTCOME], one[event.REASON]) for one in receipts} == {("retry", "unusable")}
     waiting = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
     assert len([texts(one) for one in waiting]) == 3
+
+
+async def test_in_a_colour_deliveries_to_a_kind_that_would_lose_events_wait(
+    stream: EgestStream, sqlite_kind: Path, tmp_path: Path
+) -> None:
+    database = tmp_path / "rows.db"
+    settings = {"database": str(database), "table": "orders"}
+    declared = pipe_to("flights", {"name": "d", "kind": "sqlite", "settings": settings})
+    await publish(stream.kafka, stream.topics, [stream_record(stream.partitions, coloured=True)])
+    stream.version += 1
+    async with running_egest(stream, declared) as egest:
+        await stream.send(3)
+        receipts = await stream.receipts(3)
+        warnings = egest.service.health.warnings.values()
+        await until(lambda: any("the stream has two colours" in warning for warning in warnings))
+    assert {(receipt[event.OUTCOME], receipt[event.REASON]) for receipt in receipts} == {
+        ("retry", "unusable")
+    }
+    waiting = await stream.read(stream.topics.retry_in(stream.topics.tiers[0]))
+    assert len(waiting) == 3
+    assert not database.exists()
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:

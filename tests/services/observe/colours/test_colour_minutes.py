@@ -110,3 +110,9 @@ def test_down_minutes_and_nines_are_those_of_the_sum() -> None:
     found = summary_of(rows, 0.999, 2)
     assert (found["down_minutes"], found["incomplete_minutes"]) == (1, 0)
     assert found["availability"]["share"] == 0.5
+
+
+def test_a_minute_before_the_pipe_was_declared_in_a_colour_misses_nothing_of_that_colour() -> None:
+    assert merged(row(10, 10_000), ColourMinutes(MINUTE, {}))["missing"] == ["green"]
+    assert merged(row(10, 10_000), ColourMinutes(MINUTE, {}, first=MINUTE + 1))["missing"] == []
+    assert merged(row(10, 10_000), ColourMinutes(MINUTE, {}, first=MINUTE))["missing"] == ["green"]

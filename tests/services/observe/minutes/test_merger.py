@@ -34,8 +34,10 @@ def close(store: MinuteStore, minute: int, **more: object) -> None:
     store.take(record_keys.closed(0), orjson.dumps({"minute": minute, "gaps": {}, **more}))
 
 
-def owner(store: MinuteStore, keep_h: float = 48) -> MinuteMerger:
-    return MinuteMerger(store, 1, {"flights": LIMITS}.get, keep_h=keep_h, amend_s=3600)
+def owner(store: MinuteStore, keep_h: float = 48, first_minute: int = 0) -> MinuteMerger:
+    return MinuteMerger(
+        store, 1, {"flights": LIMITS}.get, lambda _: first_minute, keep_h=keep_h, amend_s=3600
+    )
 
 
 def follow(store: MinuteStore, records: list[tuple[bytes, dict | None]]) -> None:
@@ -104,7 +106,7 @@ def test_a_minute_that_turns_out_down_after_its_day_moves_in_that_day() -> None:
 
 def test_a_minute_is_down_by_the_failed_answers_of_all_partitions_together() -> None:
     store = MinuteStore()
-    owning = MinuteMerger(store, 2, {"flights": LIMITS}.get, keep_h=48, amend_s=3600)
+    owning = MinuteMerger(store, 2, {"flights": LIMITS}.get, lambda _: 0, keep_h=48, amend_s=3600)
     for failed, state in ((2, "up"), (3, "down")):
         minute = FIRST + failed
         close(store, minute, answers={str(minute): [failed, 100]})
@@ -145,3 +147,21 @@ def test_a_minute_in_which_a_paused_pipe_refused_requests_says_so_and_is_not_dow
     (_, merged), *_ = owner(store).merge("flights")
     assert merged is not None
     assert (merged["refused_paused"], merged["state"], merged["causes"]) == (40, "up", [])
+
+
+def test_a_pipe_has_no_minutes_before_the_one_in_which_it_was_declared() -> None:
+    store, started = MinuteStore(), FIRST + 6
+    owning = owner(store, first_minute=started)
+    for minute in range(FIRST, started + 2):
+        close(store, minute)
+        owning.merge("flights")
+    assert sorted(store.minutes["flights"]) == [started, started + 1]
+
+
+def test_events_of_a_minute_before_the_declaration_are_judged() -> None:
+    store, started = MinuteStore(), FIRST + 6
+    owning = owner(store, first_minute=started)
+    store.take(record_keys.part("flights", started - 1, 0), part(started - 1))
+    close(store, started - 1)
+    owning.merge("flights")
+    assert store.states["flights"] == {started - 1: "up"}

@@ -4,7 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from hifi_observe.alarms.alarm import Alarm
-from hifi_observe.web.views import totals, verdict
+from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.minutes.minute_store import MinuteStore
+from hifi_observe.minutes.open_minute import OpenMinute
+from hifi_observe.web.views import provisional, totals, verdict
 
 
 def row(pipe: str = "flights", lost_hour: int = 0) -> dict[str, Any]:
@@ -49,3 +52,14 @@ def test_verdict_is_unknown_if_the_figures_are_stale_or_missing() -> None:
 def test_totals_add_up_rates_and_take_the_highest_lag() -> None:
     found = totals([row(), row("orders", 3) | {"p95_us": 7}], 2)
     assert found == {"rate_in": 3.0, "rate_out": 4.0, "p95_us": 7, "lost_hour": 3, "retrying": 2, "alarms": 2}
+
+
+def test_open_minutes_without_events_are_listed_beside_those_with_events() -> None:
+    store = MinuteStore()
+    store.open_minutes.take(0, [OpenMinute.of(PipeMinute("flights", 8)).dump() | {"in": 5}])
+    rows = provisional(store, "flights", 1_000_000, still_open=range(7, 10))
+    assert [(row["minute"], row["state"], row["in"]) for row in rows] == [
+        (7, "provisional", 0),
+        (8, "provisional", 5),
+        (9, "provisional", 0),
+    ]

@@ -1,1 +1,1 @@
-"""Formats of objects: the rows of an open file, by their numbers."""
+"""Rows of a CSV, JSON lines, Avro or Parquet file."""

@@ -1,0 +1,40 @@
+"""Generated sections of hand-written pages: the text between two comments is replaced by a table."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.reference.packages import folders_list, layers, packages, services_table
+from hifi_cli.reference.topic_tables import control_topics_table, stream_topics_table
+
+SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
+    "services": lambda: services_table(packages()),
+    "folders": lambda: folders_list(packages()),
+    "layers": layers,
+    "topics-of-a-stream": stream_topics_table,
+    "topics-of-a-control-plane": control_topics_table,
+}
+"""Name of a section to what generates it."""
+PAGES: Final = ("architecture.md", "topics.md")
+"""The pages in `docs/` that have such sections."""
+_SECTION: Final = re.compile(
+    r"(?P<begin><!-- generated: (?P<name>\S+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL
+)
+
+
+def pages_with_sections(docs: Path) -> dict[str, str]:
+    """Return the file name and the text of each such page, with its sections generated anew.
+
+    Raises:
+        Misconfigured: a page names a section that nothing generates.
+    """
+    return {name: _SECTION.sub(_generate, (docs / name).read_text("utf-8")) for name in PAGES}
+
+
+def _generate(section: re.Match[str]) -> str:
+    generate = SECTIONS.get(section["name"])
+    if generate is None:
+        raise Misconfigured(f"no section is called {section['name']!r}; there are {', '.join(SECTIONS)}")
+    return f"{section['begin']}\n{generate().strip()}\n\n{section['end']}"

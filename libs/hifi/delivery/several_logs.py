@@ -1,0 +1,61 @@
+"""Refuses destinations that would lose events of a second log of the stream.
+
+Each colour of a stream has a log of its own, and so has a stream that is made anew: the offsets of all of them begin at
+0. A destination that knows an event by its partition and offset takes the events of the second log for copies.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from hifi.delivery.installed_kinds import installed_kind
+from hifi.pipe.model import ConnectorDestination, Destination, Pipe
+from hifi.runtime.errors import Misconfigured
+
+
+def refuse_several_logs(destination: Destination) -> str | None:
+    """Why a destination may get events of one log of the stream alone; None: it may get those of several."""
+    if not isinstance(destination, ConnectorDestination):
+        return None
+    try:
+        kind = installed_kind(destination.kind)
+    except Misconfigured:
+        return f"the kind {destination.kind} is not installed here, so hifi cannot tell whether it would lose events"
+    if kind.several_logs:
+        return None
+    return f"the kind {destination.kind} knows an event by its partition and offset in the stream's log"
+
+
+def refused_destinations(pipes: Iterable[Pipe]) -> Iterator[str]:
+    """A line for each destination that may get events of one log alone: `PIPE/DESTINATION: why`."""
+    for pipe in pipes:
+        for destination in pipe.destinations:
+            if reason := refuse_several_logs(destination):
+                yield f"{pipe.pipe}/{destination.name}: {reason}"
+
+
+def require_fit_for_colours(pipes: Iterable[Pipe]) -> None:
+    """Refuse pipes for a stream with two colours if a destination would lose the events of one of them.
+
+    Raises:
+        Misconfigured: the message lists all such destinations.
+    """
+    if lines := list(refused_destinations(pipes)):
+        raise Misconfigured(
+            "the stream has two colours, and the offsets of both begin at 0. These destinations would take events of "
+            "one colour for copies of the other's, and lose them:\n  "
+            + "\n  ".join(lines)
+            + "\nUse a destination of "
+            "the kind http, or run the stream without colours: `hifi up` without `--colours`, on a folder of its own"
+        )
+
+
+def require_usable(destination: Destination, *, coloured: bool) -> None:
+    """Refuse to write to a destination that would lose events; the last check, in the service that writes.
+
+    Raises:
+        Misconfigured: the stream has two colours, and the destination may get events of one log alone.
+    """
+    if coloured and (reason := refuse_several_logs(destination)):
+        raise Misconfigured(
+            f"the stream has two colours: {reason}, and would lose events; its deliveries wait. Use a destination of "
+            "the kind http"
+        )

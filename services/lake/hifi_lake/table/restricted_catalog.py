@@ -1,0 +1,179 @@
+"""Catalogs of pyiceberg that import no class by name and open no file outside of the warehouse.
+
+The server of a REST catalog, the properties of a table and the file of a SQL catalog are input, as the pipe is: what
+they name reaches pyiceberg only as far as `hifi.pipe.lake_catalog` allows it. pyiceberg's environment variables and
+configuration files have no effect.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.table import CommitTableResponse, Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from requests import Session
+
+from hifi.pipe.lake_catalog import FILE_PROPERTIES, SERVER_PROPERTIES, refuse_property
+from hifi.pipe.limits import pipe_limits
+from hifi.runtime.errors import Misconfigured
+
+NAME: Final = "hifi"
+"""Name of every catalog; it is part of the key of a table in a SQL catalog."""
+_WAREHOUSE: Final = "warehouse"
+_URI: Final = "uri"
+_S3: Final = ("s3", "s3a", "s3n")
+
+
+class WarehouseFileIO(PyArrowFileIO):
+    """Files of a warehouse: those below its folder, or in S3."""
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        """Open nothing yet.
+
+        Args:
+            properties: of the catalog, with its warehouse; those that are not of files are left out.
+        """
+        super().__init__(_allowed(properties, FILE_PROPERTIES))
+        scheme, _, path = self.parse_location(properties[_WAREHOUSE])
+        self._folder = Path(path).resolve() if scheme == "file" else None
+        self._limits = pipe_limits()
+
+    def require_within(self, location: str) -> None:
+        """Refuse a file or folder outside of the warehouse.
+
+        Raises:
+            Misconfigured: it is outside.
+        """
+        scheme, _, path = self.parse_location(location)
+        if self._folder is not None:
+            within = scheme == "file" and Path(path).resolve().is_relative_to(self._folder)
+        else:
+            within = scheme in _S3 and self._limits.refuse_warehouse(f"s3://{path}") is None
+        if not within:
+            raise Misconfigured(f"{location} is not in the warehouse {self._folder or 'in S3'}")
+
+    def new_input(self, location: str) -> PyArrowFile:
+        """A file to read."""
+        self.require_within(location)
+        return super().new_input(location)
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """A file to write."""
+        self.require_within(location)
+        return super().new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        """Delete a file."""
+        self.require_within(location if isinstance(location, str) else location.location)
+        super().delete(location)
+
+
+class _RestrictedCatalog(Catalog):
+    """Makes files with `WarehouseFileIO` alone, and refuses tables whose properties name a class."""
+
+    def _load_file_io(
+        self,
+        properties: Properties = EMPTY_DICT,
+        location: str | None = None,  # noqa: ARG002 - no place decides the class
+    ) -> FileIO:
+        return WarehouseFileIO({**self.properties, **properties, _WAREHOUSE: self.properties[_WAREHOUSE]})
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """The table of a name."""
+        return _checked(super().load_table(identifier))  # type: ignore[safe-super]  # a catalog follows in the MRO
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        """A new table."""
+        return _checked(
+            super().create_table(  # type: ignore[safe-super]
+                identifier, schema, location, partition_spec, sort_order, properties
+            )
+        )
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        """Commit updates of a table."""
+        response = super().commit_table(table, requirements, updates)  # type: ignore[safe-super]
+        _require_no_class(response.metadata, ".".join(table.name()))
+        return response
+
+
+class RestrictedSqlCatalog(_RestrictedCatalog, SqlCatalog):
+    """A catalog in a SQLite file."""
+
+    def __init__(self, file: Path, warehouse: str, properties: Mapping[str, str]) -> None:
+        """Open the catalog, or create it.
+
+        Args:
+            file: of SQLite.
+            warehouse: URL of the folder.
+            properties: allowed ones.
+        """
+        implementation = f"{WarehouseFileIO.__module__}.{WarehouseFileIO.__qualname__}"
+        settings = {_WAREHOUSE: warehouse, _URI: f"sqlite:///{file}", PY_IO_IMPL: implementation}
+        super().__init__(NAME, **{**properties, **settings})
+
+
+class RestrictedRestCatalog(_RestrictedCatalog, RestCatalog):
+    """A catalog on a server, which may set only what `SERVER_PROPERTIES` names."""
+
+    def __init__(self, url: str, warehouse: str, properties: Mapping[str, str]) -> None:
+        """Connect, and read the configuration of the server.
+
+        Args:
+            url: of the server.
+            warehouse: URL of the folder, or in S3.
+            properties: allowed ones.
+        """
+        self._declared: Final = {**properties, _WAREHOUSE: warehouse, _URI: url}
+        super().__init__(NAME, **self._declared)
+
+    def _create_session(self) -> Session:
+        """The session for requests; pyiceberg calls it before and after it has merged what the server sent."""
+        self.properties = {**self._declared, **_allowed(self.properties, SERVER_PROPERTIES)}
+        self.uri = self.properties[_URI]
+        try:
+            return super()._create_session()
+        except ModuleNotFoundError as error:
+            raise Misconfigured(
+                f"a property of the catalog needs the package {error.name} beside lake"
+            ) from error
+
+
+def _allowed(properties: Mapping[str, Any], allowed: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in properties.items()
+        if isinstance(value, str) and refuse_property(name, value, allowed) is None
+    }
+
+
+def _checked(table: Table) -> Table:
+    _require_no_class(table.metadata, ".".join(table.name()))
+    return table
+
+
+def _require_no_class(metadata: TableMetadata, table: str) -> None:
+    name = TableProperties.WRITE_PY_LOCATION_PROVIDER_IMPL
+    if name in metadata.properties:
+        raise Misconfigured(
+            f"the table {table} has the property {name}, which lake does not follow: remove it"
+        )

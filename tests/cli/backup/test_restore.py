@@ -1,0 +1,79 @@
+"""A restore begins the stream's offsets at 0 again, so destinations that know events by them are refused."""
+
+import uuid
+from typing import Any
+
+import orjson
+import pytest
+
+from hifi.control.declaration import Declaration
+from hifi.control.principals.audit import AuditEntry
+from hifi.kafka.topics import Topics
+from hifi.pipe.model import Pipe
+from hifi.pipe.registry import publish, read_registry, stream_record
+from hifi.pipe.revision import NextRevision, body_record, pipe_record
+from hifi.record.event import Record
+from hifi.runtime.errors import Misconfigured
+from hifi_cli.backup.restore import restore
+from hifi_cli.backup.state import State, StateRecord, pipes_of
+from hifi_infra.kafka.stream_setup import prepare
+
+ROWS = {"name": "rows", "kind": "postgres", "settings": {"dsn": {"env": "DSN"}, "table": "rows"}}
+WEB = {"name": "web", "url": "http://127.0.0.1:9/"}
+ENTRY = AuditEntry("ann", "restore", "stream/s", 1)
+
+
+def pipe(name: str, *destinations: dict[str, Any]) -> Pipe:
+    return Pipe.model_validate(
+        {"pipe": name, "source": {"keys": [{"env": name}]}, "destinations": list(destinations)}
+    )
+
+
+def _kept(topic: str, record: Record, offset: int = 0) -> StateRecord:
+    return StateRecord(topic, 0, offset, record.key.decode(), orjson.loads(record.value))
+
+
+def _state(*records: StateRecord) -> State:
+    return State("s", "", 1, 1, list(records))
+
+
+@pytest.fixture
+async def topics(kafka: str) -> Topics:
+    topics = Topics(f"s{uuid.uuid4().hex[:8]}")
+    await prepare(kafka, topics, 1)
+    return topics
+
+
+async def test_destinations_that_know_events_by_their_offset_are_refused_by_default(
+    kafka: str, topics: Topics
+) -> None:
+    state = _state(_kept("pipes", pipe_record(pipe("a", WEB, ROWS), 1)))
+    with pytest.raises(Misconfigured, match=r"(?s)nothing was restored.*a/rows: the kind postgres.*--fresh"):
+        await restore(state, kafka, topics, None, ENTRY, force=True, fresh_destinations=False)
+    assert (await read_registry(kafka, topics)).pipes == {}
+    await restore(state, kafka, topics, None, ENTRY, force=False, fresh_destinations=True)
+    assert set((await read_registry(kafka, topics)).pipes) == {"a"}
+
+
+async def test_http_destinations_need_no_declaration(kafka: str, topics: Topics) -> None:
+    state = _state(_kept("pipes", pipe_record(pipe("a", WEB), 1)))
+    await restore(state, kafka, topics, None, ENTRY, force=False, fresh_destinations=False)
+    assert set((await read_registry(kafka, topics)).pipes) == {"a"}
+
+
+async def test_a_colour_is_refused_in_any_case(kafka: str, topics: Topics) -> None:
+    await publish(kafka, topics, [stream_record(1, coloured=True)])
+    state = _state(_kept("pipes", pipe_record(pipe("a", ROWS), 1)))
+    with pytest.raises(Misconfigured, match="the stream has two colours"):
+        await restore(state, kafka, topics, None, ENTRY, force=True, fresh_destinations=True)
+    assert (await read_registry(kafka, topics)).pipes == {}
+
+
+def test_pipes_of_rollouts_and_declarations_count() -> None:
+    state = _state(
+        _kept("pipes", body_record(pipe("a", ROWS), 2)),
+        _kept("pipes", pipe_record(pipe("a", WEB), 1, following=NextRevision(revision=2, share=1))),
+        _kept("declared", Declaration("b", pipe("b", ROWS), "ann", 1).record()),
+    )
+    destinations = {(restored.pipe, restored.destinations[0].name) for restored in pipes_of(state)}
+    assert destinations == {("a", "web"), ("a", "rows"), ("b", "rows")}

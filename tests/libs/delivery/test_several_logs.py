@@ -1,0 +1,76 @@
+"""Which destinations lose events of a second log of the stream: their kind says so; by default they are refused."""
+
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+from hifi.delivery import several_logs
+from hifi.delivery.installed_kinds import GROUP, installed_kind
+from hifi.delivery.kind import DestinationKind, DestinationWriter, WriterContext
+from hifi.delivery.several_logs import refuse_several_logs, require_fit_for_colours, require_usable
+from hifi.pipe.model import Pipe
+from hifi.pipe.strict_model import StrictModel
+from hifi.runtime.errors import Misconfigured
+
+HTTP = {"name": "web", "url": "http://127.0.0.1:9/"}
+
+
+def pipe(*destinations: dict[str, Any]) -> Pipe:
+    return Pipe.model_validate(
+        {"pipe": "orders", "source": {"keys": [{"env": "KEY"}]}, "destinations": list(destinations)}
+    )
+
+
+def to(kind: str) -> dict[str, Any]:
+    return {"name": "rows", "kind": kind, "settings": {}}
+
+
+def _open(_settings: StrictModel, _context: WriterContext) -> DestinationWriter:
+    raise AssertionError
+
+
+@pytest.fixture
+def kinds(monkeypatch: pytest.MonkeyPatch) -> dict[str, DestinationKind[Any]]:
+    """Kinds that are installed in this test beside the real ones."""
+    added: dict[str, DestinationKind[Any]] = {}
+    monkeypatch.setattr(several_logs, "installed_kind", lambda name: added.get(name) or installed_kind(name))
+    return added
+
+
+def test_every_kind_of_hifi_but_http_is_refused() -> None:
+    names = sorted(entry_points(group=GROUP).names)
+    assert {"iceberg", "kafka", "objects", "postgres"} <= set(names)
+    for name in names:
+        assert refuse_several_logs(pipe(to(name)).destinations[0]), name
+    assert refuse_several_logs(pipe(HTTP).destinations[0]) is None
+
+
+def test_a_kind_that_says_nothing_is_refused_and_one_that_keeps_no_positions_is_not(
+    kinds: dict[str, DestinationKind[Any]],
+) -> None:
+    kinds |= {
+        "silent": DestinationKind(StrictModel, _open),
+        "open": DestinationKind(StrictModel, _open, several_logs=True),
+    }
+    require_fit_for_colours([pipe(to("open"), HTTP)])
+    with pytest.raises(Misconfigured, match="orders/rows: the kind silent knows an event by its partition"):
+        require_fit_for_colours([pipe(HTTP), pipe(HTTP, to("silent"))])
+
+
+def test_a_kind_that_is_not_installed_is_refused() -> None:
+    with pytest.raises(Misconfigured, match="orders/rows: the kind tape is not installed here"):
+        require_fit_for_colours([pipe(to("tape"))])
+
+
+def test_the_message_says_what_to_do() -> None:
+    with pytest.raises(Misconfigured, match=r"(?s)two colours.*lose them.*kind http.*without `--colours`"):
+        require_fit_for_colours([pipe(to("postgres"))])
+
+
+def test_a_writer_is_refused_only_with_colours() -> None:
+    destination = pipe(to("postgres")).destinations[0]
+    require_usable(destination, coloured=False)
+    require_usable(pipe(HTTP).destinations[0], coloured=True)
+    with pytest.raises(Misconfigured, match="its deliveries wait"):
+        require_usable(destination, coloured=True)
