@@ -2,7 +2,7 @@
 #   runtime   Python, and the user that every container runs as
 #   java      the same with a Java that has the modules of Kafka and Spark
 #   jars      /jars/kafka, connect, debezium and spark
-#   parts     packages, code and compiled modules, by image: /images/<name>/{packages,code,owned}
+#   parts     packages, code and compiled modules, by image: /images/<name>/{packages,code}
 #   services  runtime with the packages of libs: the base of the services without Spark
 #   spark     java with the packages of libs and Spark: the base of the services with Spark
 ARG BASE_IMAGE=python:3.12-slim

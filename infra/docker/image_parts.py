@@ -1,4 +1,4 @@
-"""Makes what the images consist of, below /images/<name>/: packages, code, and folders that the container's user owns.
+"""Makes what the images consist of: packages and code, below /images/<name>/packages and /images/<name>/code.
 
     python image_parts.py packages     # from requirements/<name>.lock, beside this file's repository
     python image_parts.py code         # from libs, infra, cli and services; compiles modules once for all images
@@ -35,8 +35,6 @@ NO_IMAGE: Final = ("all", "audit", "bench", "build", "compile", "infra")
 """Locks that are no image's."""
 ALONE: Final = ("destination",)
 """Images that do not stand on `libs`."""
-OWNED: Final = {"lake": "lake", "tools": "var/lib/executor", "destination": "var/lib/destination"}
-"""Image to the folder that its user may write."""
 UNCOMPILED: Final = ("deploy", "enrich", "lake", "manage", "scale", "tools")
 """Images that use no compiled module for each event."""
 
@@ -76,7 +74,6 @@ def install_packages() -> None:
         for lower in below:
             _leave_out(packages, IMAGES / lower / "packages")
         _compile_bytecode(packages)
-        (IMAGES / name / "owned" / OWNED.get(name, "")).mkdir(parents=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", TYPES], check=True)
     _install(TYPES, LOCKS / "compile.lock", *(LOCKS / f"{name}.lock" for name in images()))
     shutil.rmtree(WHEELS)

@@ -122,7 +122,13 @@ build_base() {
 
 build() {
     local log
-    log=$(docker build "${options[@]}" "$@" . 2>&1) || { echo "$log" >&2; return 1; }
+    for _ in 1 2; do
+        if log=$(docker build "${options[@]}" "$@" . 2>&1); then return; fi
+        # Docker's own builder can fail so after a layer that adds nothing (moby issue 37965).
+        [[ "$log" = *"layer does not exist"* ]] || break
+    done
+    echo "$log" >&2
+    return 1
 }
 
 about() { sed -n "s/^$2 = \"\(.*\)\"/\1/p" "$1/pyproject.toml"; }
@@ -146,6 +152,7 @@ build_image() {
     kafka | connect) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "JARS=hifi-base:jars-$TAG") ;;
     *) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "PARTS=hifi-base:parts-$TAG") ;;
     esac
+    [ "$image" != lake ] || own+=(--build-arg OWNED=/lake)
     [[ "$image" = kafka || "$image" = connect ]] || own+=(--build-arg "VERSION=$(about libs version)")
     own+=(--build-arg "COMMIT=$COMMIT")
     build "${own[@]}" -f "$file" -t "hifi-$image:$TAG" || return

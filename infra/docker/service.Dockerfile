@@ -9,7 +9,9 @@ FROM ${PARTS} AS parts
 FROM ${RUNTIME}
 ARG SERVICE
 COPY --from=parts /images/${SERVICE}/packages /
-COPY --from=parts --chown=10001:10001 /images/${SERVICE}/owned /
+# Folders that the service may write; most have none.
+ARG OWNED=
+RUN for folder in ${OWNED}; do mkdir -p "$folder" && chown 10001:10001 "$folder"; done
 COPY --from=parts /images/${SERVICE}/code /
 ENV HIFI_INGEST_HOST=0.0.0.0 HIFI_INGEST_PORT=8080 HIFI_OBSERVE_HOST=0.0.0.0 HIFI_OBSERVE_PORT=9200 \
     HIFI_MANAGE_HOST=0.0.0.0 HIFI_MANAGE_PORT=9300
