@@ -23,7 +23,7 @@ _Row = tuple[str, str, str, str]
 def summary(results: Mapping[str, Any]) -> str:
     """A table of questions, hifi's figure, the chain's, and their ratio; only what was measured."""
     found = [*_rated(results.get("rates", {})), *_rows(results.get("rows", {}))]
-    return "## In short\n\n" + table(["", "hifi", CHAIN, "ratio"], found) if found else ""
+    return "## Summary\n\n" + table(["", "hifi", CHAIN, "ratio"], found) if found else ""
 
 
 def _rated(rates: Mapping[str, Runs]) -> Iterator[_Row]:

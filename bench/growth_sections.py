@@ -1,4 +1,4 @@
-"""Writes the sections of docs/benchmarks.md from the results of rows.py. Pure."""
+"""Writes the sections of bench/notes/benchmarks.md from the results of rows.py. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Writes the section of docs/benchmarks.md about what an idle control plane costs. Pure."""
+"""Writes the section of bench/notes/benchmarks.md about what an idle control plane costs. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -161,7 +161,7 @@ def main() -> None:
             began_s = time.monotonic()
             bad += _run(kind, results, options.into)
             print(f"== {kind}: {time.monotonic() - began_s:.0f} s", flush=True)
-    (ROOT / "docs/benchmarks.md").write_text(benchmarks_page.page(results, options.into.name))
+    benchmarks_page.write(results, options.into.name)
     if bad:
         sys.exit("no figures of:\n" + "\n".join(bad))
 

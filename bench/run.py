@@ -1,4 +1,4 @@
-"""make bench: measures every case on this machine, keeps the raw results and writes docs/benchmarks.md.
+"""make bench: measures every case on this machine, keeps the raw results and writes the pages of benchmarks.
 
 `python bench/run.py [--only TEXT] [--runs N] [--seconds S] [--into FILE] [--fresh]`. Cases whose name does not
 fit TEXT (`*` stands for anything) are left out; what the file of results has already is kept, so that a long run
@@ -58,7 +58,7 @@ def main() -> None:
         if wanted(f"ack: {way}"):
             print(f"destination down for 6 s: {way}", flush=True)
             _keep(results, options.into, "ack", way, destination_outage.measure(way))
-    (ROOT / "docs/benchmarks.md").write_text(benchmarks_page.page(results, options.into.name))
+    benchmarks_page.write(results, options.into.name)
 
 
 def _alone(results: dict[str, Any], into: Path, wanted: Callable[[str], bool]) -> None:

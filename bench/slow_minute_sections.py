@@ -1,4 +1,4 @@
-"""Writes the sections of docs/benchmarks.md about minutes that are easily slow. Pure."""
+"""Writes the sections of bench/notes/benchmarks.md about minutes that are easily slow. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

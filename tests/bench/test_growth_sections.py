@@ -10,7 +10,7 @@ from backlog_drain import drained
 from backlog_drain import shape as shape_backlog
 from benchmarks_page import CASES as SHOWN_CASES
 from benchmarks_page import KINDS as SHOWN_KINDS
-from benchmarks_page import page
+from benchmarks_page import details
 from benchmarks_summary import MESH, summary
 from cases import CASES
 from dead_destination import ALIVE, DEAD
@@ -223,7 +223,7 @@ def test_every_case_and_kind_is_shown_or_told_as_missing():
     [file] = sorted(Path("bench/results").glob("20*.json"))[-1:]
     results = json.loads(file.read_text())
     results["notes"], results["rows"] = [], {"pipes": runs({"1 pipes": point(step())})}
-    text = page(results, file.name)
+    text = details(results, file.name)
     assert "Not measured yet: " in text
     [told] = [line for line in text.splitlines() if "Not measured yet" in line]
     assert "brokers" in told
