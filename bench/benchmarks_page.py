@@ -56,7 +56,7 @@ def page(results: Mapping[str, Any], name: str) -> str:
             f"# Benchmarks\n\n{GENERATED}\n\n"
             "This page shows how many events a second hifi carries on one small machine, how late events are and what "
             "they cost, beside a chain of FastStream services that does the same work without Spark, receipts, retries "
-            f"and observation. [All figures](../{DETAILS}) are in the notes; [the cost of an event](decisions/speed.md) "
+            f"and observation. [All figures](../{DETAILS}) are in a note; [the cost of an event](decisions/speed.md) "
             "draws the conclusions. To measure your own machine, use [`hifi rate`](operations.md#capacity).\n"
         ),
         summary(results),
