@@ -17,7 +17,7 @@ PAGES = [
 MEASURED = ["comparison", "colours", "control-plane", "security", "deploy", "operations"]
 """Pages whose figures are checked one by one; benchmarks.md is generated."""
 FIGURE = re.compile(r"\d[\d,.]*\s?(?:ms|s|%|MiB|GiB|MB|GB|ev/s|events a second|events/s|times)(?![\w])")
-MACHINE = re.compile(r"\b(?:two|2) (?:\w+ )?cores\b|\bof a core\b|\bmeasured\b", re.IGNORECASE)
+MACHINE = re.compile(r"\b(?:two|2) (?:\w+ )?cores\b|\bof a core\b|\bmeasured (?:on|with|at)\b", re.IGNORECASE)
 SOURCE = re.compile(r"\b20\d\d-\d\d\b|bench/results/|bench/notes/")
 RESULTS = re.compile(r"bench/results/([\w-]+\.(?:json|ndjson))")
 DURATION = re.compile(r"(?:\d+|one|two|three|four|five|six|seven|eight|nine|ten) (?:minutes?|hours?)\b")
