@@ -14,11 +14,9 @@ def markdown() -> str:
 
 
 def _section(kind: str, runbook: Runbook) -> str:
-    causes = (_wrapped(cause, "- ") for cause in runbook.causes)
+    causes = _wrapped("Causes: " + " ".join(runbook.causes))
     steps = (_wrapped(step, f"{number}. ") for number, step in enumerate(runbook.steps, 1))
-    lines = [
-        f"## {kind}", "", _wrapped(runbook.means), "", "Causes:", "", *causes, "", "Steps:", "", *steps, "",
-    ]  # fmt: skip
+    lines = [f"## {kind}", "", _wrapped(runbook.means), "", causes, "", *steps, ""]
     return "\n".join(lines)
 
 

@@ -29,8 +29,8 @@ _REPLAY: Final = "Replay what became a dead letter: `hifi dead replay --pipe PIP
 RUNBOOKS: Final = {
     "loss": Runbook(
         (
-            "A closed minute lost more events than its pipe allows: a service committed past their "
-            "records without output for them. The alarm ends ten minutes after the last such minute."
+            "A minute lost more events than its pipe allows: a service committed past their records "
+            "without output. It ends ten minutes after the last such minute."
         ),
         (
             "Hop ingest: a broker restarted with fewer records than before (unclean shutdown, lost disk).",
@@ -41,10 +41,7 @@ RUNBOOKS: Final = {
             "A defect of the service at that hop: please report it.",
         ),
         (
-            (
-                "List the lost events and their hop: `hifi lost PIPE MINUTE`, or the page of the minute "
-                "in the console."
-            ),
+            "List the lost events and their hop: `hifi lost PIPE MINUTE`, or the console.",
             (
                 "Search the log of the service for `offsets-lost` and `record-poisoned`, and that of the "
                 "broker for a truncation."
@@ -60,10 +57,10 @@ RUNBOOKS: Final = {
         (
             "A destination answers slowly, or its `concurrency` or `rate` is too small for the traffic.",
             "A service has too few instances.",
-            "A service makes no progress; then there is a `no-progress` alarm too.",
+            "A service makes no progress: see `no-progress`.",
         ),
         (
-            "See which part takes the time on the page of the pipe in the console.",
+            "See on the page of the pipe in the console which part takes the time.",
             "A destination: make it faster, or raise its `concurrency` or `rate` and run `hifi apply DIR`.",
             "A service: add instances, at most one for each partition: `hifi up --scale egest=2`.",
         ),
@@ -72,25 +69,22 @@ RUNBOOKS: Final = {
         "A closed minute was down. The alarm names the cause: lag, loss or ingest.",
         (
             "lag: the p95 was above the SLO. loss: too many events were lost.",
-            (
-                "ingest: no process ran, Kafka did not accept its writes, or more than 1 % of its answers "
-                "were 5xx."
-            ),
+            "ingest: none ran, Kafka did not accept its writes, or more than 1 % of its answers were 5xx.",
         ),
         (
             "Open the minute in the console, or run `hifi minutes PIPE`.",
             (
-                "lag or loss: follow that runbook. ingest: follow `ingest-silent`, and check "
-                "`hifi_ingest_requests_total` for 5xx."
+                "Follow the runbook `lag`, `loss` or `ingest-silent`; check `hifi_ingest_requests_total` "
+                "for 5xx."
             ),
-            "The minute itself needs no repair: late arrivals amend it for an hour.",
+            "The minute needs no repair: late arrivals amend it for an hour.",
         ),
     ),
     "dead-letters": Runbook(
         "Events or deliveries were refused. They are kept for 30 days and can be replayed.",
         (
             "The sender changed its data, so that normalize refuses it (`schema`).",
-            "The pipe was changed and no longer matches the data.",
+            "The pipe no longer matches the data.",
             (
                 "A destination refuses events (`status-400`, `status-422`), or failed for as long as the "
                 "pipe allows (`gave-up`)."
@@ -99,20 +93,17 @@ RUNBOOKS: Final = {
         (
             (
                 "See which service refuses them, and why: `hifi dead list --pipe PIPE --since 1h`, `hifi "
-                "dead show ID`, or the console."
+                "dead show ID`."
             ),
             "Fix the sender, the pipe (`hifi check DIR`, `hifi apply DIR`) or the destination.",
-            (
-                "Replay them: `hifi dead replay --pipe PIPE --reason REASON`, or in the console with the "
-                "operator token. Repeating a replay is harmless."
-            ),
+            "Replay them: `hifi dead replay --pipe PIPE --reason REASON`.",
         ),
     ),
     "destination": Runbook(
         (
-            "The last ten or more outcomes of a destination were the same failure. Deliveries are kept "
-            "and retried; other destinations are not affected. The alarm ends when a delivery succeeds, "
-            "or the destination is removed from the pipe."
+            "The last ten or more outcomes of a destination were the same failure. Deliveries are "
+            "retried; other destinations are not affected. The alarm ends when a delivery succeeds, or "
+            "the pipe no longer declares it."
         ),
         (
             "The destination is down (`connect`, `timeout`, 5xx), or limits the rate (429).",
@@ -123,16 +114,16 @@ RUNBOOKS: Final = {
             "See the answer on the page of the pipe in the console.",
             "Send a request from where egest runs: `curl -sv URL`, with the method and headers of the pipe.",
             (
-                "Fix the destination; its secret (a file is read again within a minute); or its URL, then "
-                "`hifi apply DIR`. Waiting deliveries are retried within an hour."
+                "Fix the destination, its secret (a file is read again within a minute) or its URL (`hifi "
+                "apply DIR`). Deliveries are retried within an hour."
             ),
             _REPLAY,
         ),
     ),
     "parked": Runbook(
         (
-            "The deliveries of a destination are parked: each waits as one copy on the topic `parked`, "
-            "for at most 30 days. The alarm ends when the destination is active again."
+            "The deliveries of a destination wait on the topic `parked`, for at most 30 days. The alarm "
+            "ends when it is active again."
         ),
         (
             (
@@ -147,25 +138,18 @@ RUNBOOKS: Final = {
                 "Fix the destination. If egest parked it, it becomes active with the first delivery that "
                 "succeeds."
             ),
-            (
-                "If an operator parked it, bring the deliveries back: `hifi destinations resume PIPE "
-                "DESTINATION`."
-            ),
-            (
-                "If nobody wants them any more, make dead letters of them: `hifi destinations expire PIPE "
-                "DESTINATION`."
-            ),
+            "If an operator parked it: `hifi destinations resume PIPE DESTINATION`.",
+            "To make dead letters of the deliveries: `hifi destinations expire PIPE DESTINATION`.",
         ),
     ),
     "credentials": Runbook(
         (
             "The last ten or more outcomes of a destination were 401 or 403. The owner of the pipe is "
-            "notified. Deliveries are retried or become dead letters, as the pipe declares. The alarm "
-            "ends when a delivery succeeds."
+            "notified. The alarm ends when a delivery succeeds."
         ),
         (
-            "The credentials have expired, were revoked, or were changed at the destination only.",
-            "They lack a permission that the destination has begun to ask for (403).",
+            "The credentials expired, were revoked, or were changed at the destination only.",
+            "They lack a permission (403).",
         ),
         (
             "Get new credentials from the destination.",
@@ -179,8 +163,7 @@ RUNBOOKS: Final = {
     "endpoint-moved": Runbook(
         (
             "The last ten or more outcomes of a destination were 404, 410, a redirect, or `dns`. The "
-            "owner of the pipe is notified. Deliveries are retried or become dead letters, as the pipe "
-            "declares. The alarm ends when a delivery succeeds."
+            "owner of the pipe is notified. The alarm ends when a delivery succeeds."
         ),
         (
             "It has a new URL (301, 308), or its path has changed (404, 410).",
@@ -195,13 +178,13 @@ RUNBOOKS: Final = {
     "events-refused": Runbook(
         (
             "normalize refused at least five events of a pipe in ten minutes because of what is in them. "
-            "They are dead letters, and the owner of the pipe is notified. The alarm names the places in "
-            "the data, and ends ten minutes after the last such event."
+            "The owner of the pipe is notified. The alarm names the places in the data, and ends ten "
+            "minutes after the last such event."
         ),
         (
             "One place: a sender writes a field in another way than before, or leaves it out.",
             "Several places: the schema of a sender has changed.",
-            "`not-json`: a sender encodes its events wrongly, or sends other ones to this pipe.",
+            "`not-json`: a sender encodes its events wrongly, or sends them to the wrong pipe.",
         ),
         (
             "See what was refused, where and why: `hifi dead list --pipe PIPE`.",
@@ -209,7 +192,7 @@ RUNBOOKS: Final = {
                 "If the events are right, change `normalize` of the pipe and run `hifi apply DIR`; then "
                 "`hifi dead replay --pipe PIPE`."
             ),
-            "If they are wrong, ask the sender to correct them and to send them again.",
+            "If they are wrong, ask the sender to send them again, corrected.",
         ),
     ),
     "skew": Runbook(
@@ -230,9 +213,8 @@ RUNBOOKS: Final = {
             "See both distributions: `hifi skew PIPE`, or the page of the pipe.",
             "Check what changed at that time: `hifi rollout status`, lookup tables, the sender.",
             (
-                "If the change is intended, silence the alarm until the reference has taken it in "
-                "(`HIFI_OBSERVE_SKEW_REFERENCE_MINUTES`), or change `bounds` or `values` of `watch` to "
-                "start the comparison anew."
+                "If it is intended, silence the alarm for `HIFI_OBSERVE_SKEW_REFERENCE_MINUTES`, or "
+                "change `bounds` or `values` of `watch` to start the comparison anew."
             ),
         ),
     ),
@@ -248,14 +230,14 @@ RUNBOOKS: Final = {
         ),
         (
             "Check whether the service is ready, and if not, why: `hifi status`, or its `/readyz`.",
-            "Read the end of its log: `docker logs --tail 100 hifi-SERVICE-1`, or the terminal of `hifi up`.",
+            "Read the end of its log.",
             "Restart it (`docker restart hifi-SERVICE-1`): a restart loses no events.",
         ),
     ),
     "ingest-silent": Runbook(
         (
-            "No ingest process has written an ack report for longer than `HIFI_OBSERVE_HEARTBEAT_GAP_S`; "
-            "each writes one every second. Senders probably get no 2xx."
+            "No ingest has written an ack report for `HIFI_OBSERVE_HEARTBEAT_GAP_S`. Senders probably get "
+            "no 2xx."
         ),
         (
             "No ingest process runs.",
@@ -267,10 +249,7 @@ RUNBOOKS: Final = {
                 "http://INGEST/readyz`."
             ),
             "Check in Kafka's log that it is up, with enough brokers in sync.",
-            (
-                "Restart ingest (`docker restart hifi-ingest-1`). Senders can repeat what got no 2xx: "
-                "duplicates within 10 minutes are dropped."
-            ),
+            "Restart ingest (`docker restart hifi-ingest-1`). Senders can repeat what got no 2xx.",
         ),
     ),
     "traffic": Runbook(
@@ -284,34 +263,31 @@ RUNBOOKS: Final = {
             "The rating was measured on a smaller mesh.",
         ),
         (
-            "See which pipe has the traffic: the overview of the console, or `hifi top`.",
+            "See which pipe has the traffic: `hifi top`, or the console.",
             "Add instances: `hifi up --scale SERVICE=N`; `hifi rate` shows how many a load needs.",
             "With blue-green meshes, give half of the requests to the idle one: `hifi colour split`.",
             "Set `HIFI_OBSERVE_RATING` to the rating of the larger mesh.",
         ),
     ),
     "observe-behind": Runbook(
-        (
-            "The figures of observe are old, or no instance observes some partitions. Delivery does not "
-            "depend on it; minutes that it missed are closed once it has caught up."
-        ),
+        "The figures of observe are old, or nobody observes some partitions. Delivery does not depend on it.",
         (
             "Kafka is down or slow.",
             "observe was just started, or took over partitions.",
             "There are too few instances of observe for the traffic.",
         ),
         (
-            (
-                "See how old the figures are, and which instance observes which partitions: `curl -s "
-                "CONSOLE/api/v1/status`."
-            ),
+            "See how old they are, and which instance observes what: `curl -s CONSOLE/api/v1/status`.",
             "Check that Kafka is up: `hifi status`.",
-            "If it does not catch up within minutes, add an instance: `hifi up --scale observe=2`.",
+            (
+                "Minutes that it missed are closed once it has caught up. If that takes long, add an "
+                "instance: `hifi up --scale observe=2`."
+            ),
         ),
     ),
     "source-deleted": Runbook(
         (
-            "Kafka deleted records of a source's topic before collect read them: they are lost to the "
+            "Kafka deleted records of a source's topic before collect read them. They are lost to the "
             "pipe. The alarm ends an hour and ten minutes later."
         ),
         (
