@@ -60,7 +60,7 @@ def page(results: Mapping[str, Any], name: str) -> str:
             "draws the conclusions. To measure your own machine, use [`hifi rate`](operations.md#capacity).\n"
         ),
         summary(results),
-        "## Setup\n\n" + _machine(results["machine"], name),
+        "## Setup\n\n" + _setup(results["machine"], name),
         "\n".join(f"- {note}" for note in results.get("notes", ())),
     ]
     return _joined(parts)
@@ -69,10 +69,8 @@ def page(results: Mapping[str, Any], name: str) -> str:
 def details(results: Mapping[str, Any], name: str) -> str:
     """The page with the figures of every case."""
     parts = [
-        (
-            f"# Benchmarks: all figures\n\n{GENERATED}\n\n"
-            f"Figures of bench/results/{name}. [Benchmarks](../../{PAGE}) has a summary, the machine and the method.\n"
-        ),
+        (f"# Benchmarks: all figures\n\n{GENERATED}\n\n[Benchmarks](../../{PAGE}) has a summary.\n"),
+        "## Setup\n\n" + _machine(results["machine"], name),
         *_notes(results),
     ]
     rates = results.get("rates", {})
@@ -120,10 +118,25 @@ def _speed(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"A Python loop of 20 million additions took {min(loops):.1f} to {max(loops):.1f} s before each part. "
 
 
+def _setup(runs: Sequence[Mapping[str, Any]], name: str) -> str:
+    commits, machines = _several(runs, "commit"), _several(runs, "cpu")
+    return (
+        f"Measured on {runs[0]['at'][:10]} (commit {commits}) on {runs[-1]['cores']} cores ({machines}) that sender, "
+        f"Kafka (one broker), every service and the destination share. Raw results: bench/results/{name}.\n\n"
+        "Real flights of 280 B are validated, renamed, cast, masked, joined with five tables and delivered to one or "
+        "two of three destinations. A rate counts only if every event was accepted and delivered once with the "
+        "expected values. Lag counts from the moment an event was due to its destination's 2xx.\n"
+    )
+
+
+def _several(runs: Sequence[Mapping[str, Any]], key: str) -> str:
+    """The different values of a key, in the order of the runs."""
+    return ", later ".join(dict.fromkeys(run[key] for run in runs))
+
+
 def _machine(runs: Sequence[Mapping[str, Any]], name: str) -> str:
     first, last = runs[0], runs[-1]
-    commits = ", ".join(dict.fromkeys(run["commit"] for run in runs))
-    cpus = ", later ".join(dict.fromkeys(run["cpu"] for run in runs))
+    commits, cpus = _several(runs, "commit"), _several(runs, "cpu")
     versions = ", ".join(f"{key} {value}" for key, value in last["versions"].items())
     return (
         f"Measured from {first['at'][:16]}Z to {last['at'][:16]}Z (commit {commits}) on {last['cores']} cores "
