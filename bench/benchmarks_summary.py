@@ -44,9 +44,12 @@ def _rows(rows: Mapping[str, Runs]) -> Iterator[_Row]:
         for name in _names(rows.get(kind, ())):
             p95 = _figure(rows[kind], name, lambda point: point["lag_ms"]["p95"])
             yield f"{what} ({name}): p95, ms", ms(p95), DASH, DASH
-    for name in _names(rows.get("standby", ())):
-        again = _figure(rows["standby"], name, lambda point: point["flowing_again_s"])
-        yield f"SIGKILL of {name} with a standby: events flow again after, s", one_digit(again), DASH, DASH
+    if killed := _names(rows.get("standby", ())):
+        longest = max(
+            _figure(rows["standby"], name, lambda point: point["flowing_again_s"]) or 0.0 for name in killed
+        )
+        what = f"SIGKILL of {', '.join(killed)} with a standby: events flow again within, s"
+        yield what, one_digit(longest), DASH, DASH
     for name in _names(rows.get("overload", ())):
         p95 = _figure(rows["overload"], name, lambda point: point["lag_ms"]["p95"])
         refused = _figure(rows["overload"], name, lambda point: point["refused_after_ms"].get("p95"))

@@ -30,14 +30,11 @@ RUNBOOKS: Final = {
     "loss": Runbook(
         (
             "A minute lost more events than its pipe allows: a service committed past their records "
-            "without output. It ends ten minutes after the last such minute."
+            "without output. The alarm ends ten minutes after the last such minute."
         ),
         (
             "Hop ingest: a broker restarted with fewer records than before (unclean shutdown, lost disk).",
-            (
-                "Any other hop: its committed offsets were moved, or Kafka deleted records before they "
-                "were read."
-            ),
+            "Another hop: its committed offsets were moved, or Kafka deleted records before they were read.",
             "A defect of the service at that hop: please report it.",
         ),
         (
@@ -66,7 +63,7 @@ RUNBOOKS: Final = {
         ),
     ),
     "availability": Runbook(
-        "A closed minute was down. The alarm names the cause: lag, loss or ingest.",
+        "A closed minute was down because of lag, loss or ingest.",
         (
             "lag: the p95 was above the SLO. loss: too many events were lost.",
             "ingest: none ran, Kafka did not accept its writes, or more than 1 % of its answers were 5xx.",
@@ -152,10 +149,9 @@ RUNBOOKS: Final = {
             "They lack a permission (403).",
         ),
         (
-            "Get new credentials from the destination.",
             (
-                "Replace the secret that the pipe names (`auth` or `headers`). A file is read again "
-                "within a minute; an environment variable needs a restart of egest."
+                "Replace the secret that the pipe names (`auth` or `headers`) by new credentials. A file "
+                "is read again within a minute; an environment variable needs a restart of egest."
             ),
             _REPLAY,
         ),
@@ -207,11 +203,11 @@ RUNBOOKS: Final = {
                 "missing."
             ),
             "A lookup table, a derived field or a function of the pipe changed, or a rollout began.",
-            "What the events describe has changed, or follows the hour of the day: then lengthen the window.",
+            "What the events describe has changed, or follows the hour of the day: lengthen the window.",
         ),
         (
             "See both distributions: `hifi skew PIPE`, or the page of the pipe.",
-            "Check what changed at that time: `hifi rollout status`, lookup tables, the sender.",
+            "Check what changed then: `hifi rollout status`, lookup tables, the sender.",
             (
                 "If it is intended, silence the alarm for `HIFI_OBSERVE_SKEW_REFERENCE_MINUTES`, or "
                 "change `bounds` or `values` of `watch` to start the comparison anew."
@@ -229,7 +225,7 @@ RUNBOOKS: Final = {
             "It waits for a version of a pipe that it has not read yet.",
         ),
         (
-            "Check whether the service is ready, and if not, why: `hifi status`, or its `/readyz`.",
+            "Check whether it is ready, and if not, why: `hifi status`, or its `/readyz`.",
             "Read the end of its log.",
             "Restart it (`docker restart hifi-SERVICE-1`): a restart loses no events.",
         ),
@@ -241,7 +237,7 @@ RUNBOOKS: Final = {
         ),
         (
             "No ingest process runs.",
-            "Kafka does not accept the writes of ingest, or ingest cannot reach it.",
+            "Kafka does not accept its writes, or cannot be reached.",
         ),
         (
             (
@@ -249,7 +245,7 @@ RUNBOOKS: Final = {
                 "http://INGEST/readyz`."
             ),
             "Check in Kafka's log that it is up, with enough brokers in sync.",
-            "Restart ingest (`docker restart hifi-ingest-1`). Senders can repeat what got no 2xx.",
+            "Restart it (`docker restart hifi-ingest-1`). Senders can repeat what got no 2xx.",
         ),
     ),
     "traffic": Runbook(
@@ -257,11 +253,7 @@ RUNBOOKS: Final = {
             "The rate of events is above `HIFI_OBSERVE_RATING_SHARE` of `HIFI_OBSERVE_RATING`, the rating "
             "of this mesh."
         ),
-        (
-            "The traffic grows.",
-            "A sender repeats its events.",
-            "The rating was measured on a smaller mesh.",
-        ),
+        ("The traffic grows, a sender repeats its events, or the rating is of a smaller mesh.",),
         (
             "See which pipe has the traffic: `hifi top`, or the console.",
             "Add instances: `hifi up --scale SERVICE=N`; `hifi rate` shows how many a load needs.",
@@ -295,7 +287,7 @@ RUNBOOKS: Final = {
             "The topic's retention by size is small for its backlog, or somebody deleted records.",
         ),
         (
-            "Note the offsets in the alarm, or in the log of collect: `source-records-deleted`.",
+            "Note the offsets: they are in the alarm.",
             "Raise `retention.ms` and `retention.bytes` of the topic.",
             "Have the data written again; for `debezium` give the pipe another name and topic.",
         ),
@@ -313,9 +305,8 @@ RUNBOOKS: Final = {
             "Find the topics and offsets in the log of observe: `offsets-lost`.",
             "If `hifi_offsets_skipped_total` of a service is above 0, events were lost, not only figures.",
             (
-                "Check that the retention of the topic is 7 days, without a limit by size: "
-                "`kafka-configs.sh --bootstrap-server KAFKA --describe --entity-type topics --entity-name "
-                "STREAM.TOPIC`."
+                "Check that its retention is 7 days, without a limit by size: `kafka-configs.sh "
+                "--bootstrap-server KAFKA --describe --entity-type topics --entity-name STREAM.TOPIC`."
             ),
         ),
     ),
